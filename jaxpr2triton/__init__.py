@@ -1,0 +1,32 @@
+"""Compiles ordinary JAX functions, gradients included, into single Triton kernels."""
+
+from __future__ import annotations
+
+from jaxpr2triton.api import GradProgram, Program, Residual, __version__, fuse, transpile
+from jaxpr2triton.errors import (
+    BackendError,
+    CacheWarning,
+    CompilerBug,
+    Jaxpr2TritonError,
+    KernelFallback,
+    KernelRefused,
+    NotFusible,
+    UserError,
+)
+
+__all__ = [
+    "BackendError",
+    "CacheWarning",
+    "CompilerBug",
+    "GradProgram",
+    "Jaxpr2TritonError",
+    "KernelFallback",
+    "KernelRefused",
+    "NotFusible",
+    "Program",
+    "Residual",
+    "UserError",
+    "__version__",
+    "fuse",
+    "transpile",
+]

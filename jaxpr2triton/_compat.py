@@ -1,0 +1,101 @@
+"""The only door to `jax._src`: one function for each thing that the public API does not offer or that changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax._src import source_info_util
+
+# The lines of this package are never the user's lines.
+source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+
+
+def user_frame(eqn: Any) -> Frame | None:
+    """The user's line that an equation came from, if JAX remembers one."""
+    traceback = eqn.source_info.traceback
+    frame = source_info_util.user_frame(traceback) if traceback is not None else None
+    if frame is None:
+        return None
+    return Frame(frame.file_name, frame.start_line, frame.function_name)
+
+
+def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:
+    """The outputs of one equation for these inputs, with its context and the user's line kept."""
+    names = source_info_util.current_name_stack() + eqn.source_info.name_stack
+    with source_info_util.user_context(eqn.source_info.traceback, name_stack=names), eqn.ctx.manager:
+        outputs = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+    return list(outputs) if eqn.primitive.multiple_results else [outputs]
+
+
+@contextmanager
+def source_of(eqn: Any) -> Iterator[None]:
+    """Equations traced inside get the line and the context of `eqn`; without a line of its own, the line around it."""
+    info = eqn.source_info
+    known = info.traceback is not None and source_info_util.user_frame(info.traceback) is not None
+    names = source_info_util.current_name_stack() + info.name_stack
+    with source_info_util.user_context(info.traceback if known else None, name_stack=names), eqn.ctx.manager:
+        yield
+
+
+_CALLED = ("jaxpr", "call_jaxpr", "call")
+
+
+def called_jaxpr(name: str, params: Mapping[str, Any]) -> tuple[Any, Sequence[Any]] | None:
+    """The jaxpr that a call primitive runs on its operands, and its constants; None for every other primitive.
+
+    A `jit` that asks for shardings or compiler options means more than its jaxpr, so it does not count.
+    """
+    if name not in CALLS:
+        return None
+    shardings = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
+    if any(isinstance(sharding, jax.sharding.Sharding) for sharding in shardings) or params.get("compiler_options_kvs"):
+        return None
+    inner = next(params[key] for key in _CALLED if key in params)
+    return getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+
+
+CALLS = frozenset(
+    {
+        *("jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call"),
+        *("custom_vjp_call_jaxpr", "checkpoint", "remat", "remat2", "custom_vmap_call", "fused"),
+    }
+)
+
+
+def argument_names(jaxpr: Any) -> tuple[str, ...]:
+    """The user's names for the inputs, such as `x` or `params['w']`; "" where JAX knows none."""
+    names = tuple(str(name or "") for name in (jaxpr.debug_info.arg_names or ()))
+    return names if len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
+
+
+def result_names(jaxpr: Any) -> tuple[str, ...]:
+    """The paths of the outputs, such as `result[0]`; "" where JAX knows none."""
+    names = tuple(str(name or "") for name in (jaxpr.debug_info.result_paths or ()))
+    return names if len(names) == len(jaxpr.outvars) else ("",) * len(jaxpr.outvars)
+
+
+def varies_over_mesh(aval: Any) -> bool:
+    """True for values that differ between the devices of a `shard_map`, which JAX tracks in their type."""
+    return bool(aval.manual_axis_type.varying)
+
+
+def close_like(closed: Any, inner: Any) -> Any:
+    """`inner`, made from `closed.jaxpr`, as a closed jaxpr; since 0.11 every jaxpr is closed already."""
+    return closed.replace(jaxpr=inner) if type(closed) is not type(inner) else inner

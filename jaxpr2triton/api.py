@@ -1,0 +1,171 @@
+"""`fuse` and `transpile`: what a user touches."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, overload
+
+import jax
+
+from jaxpr2triton import fused
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.arguments import Call, Signature, check_arrays, static_positions
+from jaxpr2triton.autodiff.tracing import flatten, hoist, run
+from jaxpr2triton.errors import NotFusible, UserError
+from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
+
+__version__ = "0.1.0"
+__all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpile"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@overload
+def fuse(function: Function, **options: Any) -> Function: ...
+@overload
+def fuse(function: None = None, **options: Any) -> Callable[[Function], Function]: ...
+def fuse(
+    function: Callable[..., Any] | None = None,
+    *,
+    backend: str = "auto",
+    strict: bool = False,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    **jit_options: Any,
+) -> Any:
+    """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
+
+    It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
+    differentiate, batch, `.lower(...)` and so on. Two options are new:
+
+    backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
+              "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
+              "interpret"  the kernels in Triton's interpreter, on any machine; slow, for tests
+              "xla"        plain XLA, everywhere
+    strict    raise `NotFusible` if any equation would be left to XLA, on every machine
+
+    A fused function inside another one is part of it: the outer one's options count.
+    """
+    options = dict(
+        backend=backend,
+        strict=strict,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        **jit_options,
+    )
+    _known_backend("backend", backend)
+    if function is None:
+        return functools.partial(fuse, **options)
+    if not callable(function):
+        raise UserError(f"fuse takes a function, not {function!r}")
+    for option in ("backend", "strict"):
+        options.pop(option)
+    return jax.jit(_traced_when_called(function, backend, strict), **options)
+
+
+def _known_backend(option: str, backend: str) -> str:
+    if backend not in fused.BACKENDS:
+        raise UserError(f"{option}={backend!r} is not a backend", hint="one of " + ", ".join(fused.BACKENDS))
+    return backend
+
+
+def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool) -> Callable[..., Any]:
+    """The function that `jax.jit` traces: it binds one primitive that carries the user's function as a jaxpr."""
+    name = program_name(function)
+
+    @functools.wraps(function)
+    def fused_function(*args: Any, **kwargs: Any) -> Any:
+        if jax.config.jax_disable_jit:
+            return function(*args, **kwargs)
+        # jit has made tracers of all arrays, so an argument without one is static, or holds nothing
+        values = (*args, *kwargs.values())
+        dynamic = [any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)) for value in values]
+        call = Call(function, args, kwargs, tuple(dynamic))
+        jaxpr, out_tree = call.trace()
+        if jaxpr.effects:  # printing, references, collectives: their order is XLA's to keep
+            _refuse_effects(jaxpr, strict and backend != "xla")
+            outputs = run(jaxpr, *call.leaves)
+        else:
+            program, constants = hoist(jaxpr)
+            chosen = backend if backend != "auto" else _known_backend("J2T_BACKEND", read_knobs().backend or "auto")
+            outputs = fused.bind(program, [*constants, *call.leaves], name=name, backend=chosen, strict=strict)
+        return jax.tree.unflatten(out_tree, outputs)
+
+    return fused_function
+
+
+def _refuse_effects(jaxpr: Any, strict: bool) -> None:
+    if not strict:
+        return
+    first = next(eqn for eqn in jaxpr.jaxpr.eqns if eqn.effects)
+    frame = user_frame(first)
+    raise NotFusible(
+        f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
+        where=str(frame) if frame else None,
+        hint="take the side effect out of the function, or leave it to XLA (drop strict=True)",
+    )
+
+
+def program_name(function: Callable[..., Any]) -> str:
+    """A name for the function's kernels: `layer_norm`, and `lambda` for a lambda."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None) or type(function).__name__
+    clean = re.sub(r"\W+", "_", name).strip("_") or "program"
+    return f"f_{clean}" if clean[0].isdigit() else clean
+
+
+def transpile(
+    function: Callable[..., Any],
+    *args: Any,
+    grad: bool | int | Sequence[int] | None = None,
+    strict: bool = False,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """The kernels of a function for arguments of these shapes (arrays, or `jax.ShapeDtypeStruct`), to look at and run.
+
+    Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
+    `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
+    """
+    name = program_name(function)
+    argnums = _argnums(name, grad, len(args))
+    fixed, fixed_names = static_positions(function, len(args), static_argnums, static_argnames)
+    moving = [*(i not in fixed for i in range(len(args))), *(key not in fixed_names for key in kwargs)]
+    call = Call(function, args, kwargs, tuple(moving))
+    check_arrays(name, call.names, call.values)
+    traced, out_tree = call.trace()
+    jaxpr = flatten(traced)
+    _refuse_effects(jaxpr, bool(jaxpr.effects))
+    avals = tuple(var.aval for var in jaxpr.jaxpr.invars)
+    program, constants = hoist(jaxpr)
+    signature = Signature(name, call.names, jax.tree.structure(call.values), avals)
+    if argnums is None:
+        return plain_program(program, constants, signature, out_tree, strict)
+    for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
+        if argnum in fixed:
+            raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
+    shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
+    return grad_program(program, constants, signature, out_tree, shifted, strict)
+
+
+def _argnums(name: str, grad: Any, count: int) -> int | tuple[int, ...] | None:
+    """`grad` as non-negative argument numbers."""
+    if grad is None or grad is False:
+        return None
+    if grad is True:
+        grad = 0
+    numbers = (grad,) if isinstance(grad, int) else tuple(grad)
+    for number in numbers:
+        if not isinstance(number, int) or not -count <= number < count:
+            raise UserError(f"grad={grad!r}: {name} is given {count} positional arguments, numbered from 0")
+    positive = tuple(number % count for number in numbers)
+    return positive[0] if isinstance(grad, int) else positive

@@ -1,0 +1,227 @@
+"""Derivatives of a program, as programs.
+
+    linearize    y = f x      becomes      y, r = forward x    and    dy = linear r dx
+    transpose    dy = linear r dx          becomes             dx = backward r dy
+    batch        y = f x      becomes      the program of a whole batch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+
+from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.autodiff.residuals import choose
+from jaxpr2triton.autodiff.tracing import (
+    argument_names,
+    avals,
+    flatten,
+    is_differentiable,
+    prune,
+    reached,
+    read,
+    retrace,
+    run,
+    trace,
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a residual comes from: input, output or new residual number `index` of the forward program."""
+
+    kind: str  # in, out or new
+    index: int
+    eqn: Any = None  # the equation that makes it, unless it is an input
+
+
+@dataclass(frozen=True)
+class Split:
+    """Two programs: `forward` gives the outputs and then the new residuals, `linear` takes residuals and tangents."""
+
+    forward: Any
+    linear: Any
+    sources: tuple[Source, ...]
+    nonzero_outputs: tuple[bool, ...]
+
+    def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
+        """The residuals among the values before and after the forward program."""
+        places = {"in": inputs, "out": outputs, "new": new}
+        return [places[source.kind][source.index] for source in self.sources]
+
+
+def linearize(jaxpr: Any, nonzero: Sequence[bool], recomputable: Callable[[Any], bool]) -> Split:
+    """Split the derivative along the marked inputs; custom rules and checkpoints of the user's are honoured.
+
+    What a checkpointed part of the program computes is never a residual: JAX's own linearisation leaves it in the
+    linear program, and only what that program asks for can be chosen.
+    """
+    num_outputs = len(jaxpr.jaxpr.outvars)
+    forward, linear = _linearized(jaxpr, nonzero)
+    num_tangents = sum(nonzero)
+    num_asked = len(linear.jaxpr.invars) - num_tangents
+    moving = reached(linear, [False] * num_asked + [True] * num_tangents)
+    linear, used = prune(linear, moving, keep=[False] * num_asked + [True] * num_tangents)
+    nonzero_outputs, flags = [], iter(moving)
+    for aval in jaxpr.out_avals:
+        nonzero_outputs.append(is_differentiable(aval) and next(flags))
+
+    flat = _by_results(flatten(forward))
+    asked = [atom for atom, keep in zip(flat.jaxpr.outvars[num_outputs:], used) if keep]
+    saved = choose(flat, num_outputs, asked, recomputable)
+    sources, new = _sources(flat, num_outputs, saved)
+
+    def with_residuals(*args: Any) -> list[Any]:
+        return _evaluate(flat, dict(zip(flat.jaxpr.invars, args)), [*flat.jaxpr.outvars[:num_outputs], *new])
+
+    def from_residuals(*args: Any) -> list[Any]:
+        values = _evaluate(flat, dict(zip(saved, args)), asked)
+        return run(linear, *values, *args[len(saved) :])
+
+    names = argument_names(flat)
+    labels = {var: name for var, name in zip(flat.jaxpr.invars, names)}
+    residual_names = [labels.get(var) or _label(source) for var, source in zip(saved, sources)]
+    tangents = [f"d_{name}" for name, moves in zip(names, nonzero) if moves]
+    return Split(
+        retrace(with_residuals, *avals(flat), names=names),
+        retrace(
+            from_residuals,
+            *[var.aval for var in saved],
+            *avals(linear)[len(asked) :],
+            names=[*residual_names, *tangents],
+        ),
+        sources,
+        tuple(nonzero_outputs),
+    )
+
+
+def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
+    """JAX's own linearisation: inputs → outputs and all that it would save; and all that, tangents → tangents."""
+    linear: list[Any] = []
+
+    def forward(*primals: Any) -> list[Any]:
+        moving = [primal for primal, moves in zip(primals, nonzero) if moves]
+
+        def partially_applied(*values: Any) -> tuple[list[Any], list[Any]]:
+            rest = iter(values)
+            outputs = run(jaxpr, *[next(rest) if moves else p for p, moves in zip(primals, nonzero)])
+            return [out for out, aval in zip(outputs, jaxpr.out_avals) if is_differentiable(aval)], outputs
+
+        _, pushforward, outputs = jax.linearize(partially_applied, *moving, has_aux=True)
+        program, residuals = trace(pushforward, *moving)
+        linear.append(program)
+        return [*outputs, *residuals]
+
+    return retrace(forward, *avals(jaxpr), names=argument_names(jaxpr)), linear[0]
+
+
+def _by_results(flat: Any) -> Any:
+    """Derivatives in terms of a result rather than of an operand as well, so that only one of them is to be kept.
+
+    r = rsqrt x;  d = div r x    →    d = integer_pow[y=3] r
+    """
+    roots = {eqn.outvars[0]: eqn.invars[0] for eqn in flat.jaxpr.eqns if eqn.primitive.name == "rsqrt"}
+
+    def is_slope(eqn: Any) -> bool:
+        top = eqn.invars[0] if eqn.primitive.name == "div" else None
+        return not isinstance(top, jex.Literal) and top in roots and roots[top] is eqn.invars[1]
+
+    if not any(is_slope(eqn) for eqn in flat.jaxpr.eqns):
+        return flat
+
+    def rewritten(*args: Any) -> list[Any]:
+        env = dict(zip(flat.jaxpr.invars, args))
+        for eqn in flat.jaxpr.eqns:
+            values = [read(env, atom) for atom in eqn.invars]
+            results = [jax.lax.integer_pow(values[0], 3)] if is_slope(eqn) else bind_equation(eqn, values)
+            env.update(zip(eqn.outvars, results))
+        return [read(env, atom) for atom in flat.jaxpr.outvars]
+
+    return retrace(rewritten, *avals(flat), names=argument_names(flat))
+
+
+def _sources(flat: Any, num_outputs: int, saved: Sequence[Any]) -> tuple[tuple[Source, ...], list[Any]]:
+    """Where each saved variable is to be had, and those that the forward program has to return besides its outputs."""
+    inputs = {var: k for k, var in enumerate(flat.jaxpr.invars)}
+    outputs = {
+        atom: k
+        for k, atom in reversed(list(enumerate(flat.jaxpr.outvars[:num_outputs])))
+        if not isinstance(atom, jex.Literal)
+    }
+    producer = {var: eqn for eqn in flat.jaxpr.eqns for var in eqn.outvars}
+    sources: list[Source] = []
+    new: list[Any] = []
+    for var in saved:
+        if var in inputs:
+            sources.append(Source("in", inputs[var]))
+        elif var in outputs:
+            sources.append(Source("out", outputs[var], producer[var]))
+        else:
+            sources.append(Source("new", len(new), producer[var]))
+            new.append(var)
+    return tuple(sources), new
+
+
+def _evaluate(jaxpr: Any, env: dict[Any, Any], wanted: Sequence[Any]) -> list[Any]:
+    """The wanted variables, from the known ones, running no equation that they do not need."""
+    pending = {atom for atom in wanted if not isinstance(atom, jex.Literal) and atom not in env}
+    needed = []
+    for eqn in reversed(jaxpr.jaxpr.eqns):
+        if any(var in pending for var in eqn.outvars):
+            needed.append(eqn)
+            pending.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal) and atom not in env)
+    known = dict(env)
+    for eqn in reversed(needed):
+        values = bind_equation(eqn, [read(known, atom) for atom in eqn.invars])
+        known.update((var, value) for var, value in zip(eqn.outvars, values) if var not in env)
+    return [read(known, atom) for atom in wanted]
+
+
+def _label(source: Source) -> str:
+    return f"out{source.index}" if source.kind == "out" else f"{source.eqn.primitive.name}{source.index}"
+
+
+def transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> tuple[Any, tuple[bool, ...]]:
+    """Of a program that is linear in the marked inputs: the other inputs and the nonzero cotangents → the cotangents
+    of the linear inputs; and which of those are not just zero.
+    """
+    inner_avals, names = avals(jaxpr), argument_names(jaxpr)
+    moving = [aval for aval, is_linear in zip(inner_avals, linear) if is_linear]
+    fixed = [aval for aval, is_linear in zip(inner_avals, linear) if not is_linear]
+    cotangents = [aval for aval, is_nonzero in zip(jaxpr.out_avals, nonzero) if is_nonzero]
+    _, used = prune(jaxpr, list(nonzero))
+    reaching = tuple(use for use, is_linear in zip(used, linear) if is_linear)
+
+    def backward(*args: Any) -> list[Any]:
+        def partially_applied(*values: Any) -> list[Any]:
+            rest, others = iter(values), iter(args[: len(fixed)])
+            outputs = run(jaxpr, *[next(rest) if is_linear else next(others) for is_linear in linear])
+            return [out for out, is_nonzero in zip(outputs, nonzero) if is_nonzero]
+
+        results = jax.linear_transpose(partially_applied, *moving)(list(args[len(fixed) :]))
+        return [result for result, reaches in zip(results, reaching) if reaches]
+
+    labels = [name for name, is_linear in zip(names, linear) if not is_linear]
+    labels += [f"ct{k}" if len(cotangents) > 1 else "ct" for k in range(len(cotangents))]
+    return retrace(backward, *fixed, *cotangents, names=labels), reaching
+
+
+def batch(
+    jaxpr: Any, args: Sequence[Any], dims: Sequence[int | None], size: int, axis_name: Any, spmd_name: Any
+) -> tuple[Any, tuple[int | None, ...]]:
+    """The program of a batch, and where each output has its batch dimension: first, or nowhere."""
+    out_dims = tuple(0 if moves else None for moves in reached(jaxpr, [dim is not None for dim in dims]))
+    options: dict[str, Any] = {}
+    if axis_name is not None:
+        options["axis_name"] = axis_name
+    if spmd_name:
+        options["spmd_axis_name"] = spmd_name
+    batched = jax.vmap(
+        lambda *values: run(jaxpr, *values), in_axes=tuple(dims), out_axes=list(out_dims), axis_size=size, **options
+    )
+    # the tracers themselves carry sharding and mesh axes that an abstract value would lose
+    return retrace(batched, *args, names=argument_names(jaxpr)), out_dims

@@ -1,0 +1,99 @@
+"""Stage: plan → Triton source, as a person would write it."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.emit.emitter import Emitter, Line
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.index import Index
+from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.tracing import argument_names
+from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.reductions import HELPERS
+
+IMPORTS = "import triton\nimport triton.language as tl\n"
+LIBDEVICE = "from triton.language.extra import libdevice\n"
+
+
+def emit(plan: Plan) -> Kernel:
+    """The finished kernel of a plan."""
+    jaxpr = plan.jaxpr.jaxpr
+
+    def choose(number: int, eqn: Any, in_use: frozenset[Any]) -> tuple[Index, ...]:
+        indices = plan.reduced[number]
+        if any(index.axes & in_use for index in indices):
+            raise CompilerBug(f"kernel {plan.name} reduces along an axis that is in use")
+        return indices
+
+    graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), choose, plan.unrolled)
+    inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
+    outputs = _buffers(_output_names(len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
+    emitter = Emitter(plan, graph, inputs, outputs)
+    lines = emitter.run()
+    parameters = ", ".join(f"{buffer.name}_ptr" for buffer in [*inputs, *outputs])
+    body = "\n".join(_indented(lines, 1))
+    helpers = "".join(f"@triton.jit\n{HELPERS[name]}\n\n" for name in emitter.helpers)
+    imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
+    header = _header(plan, inputs, outputs)
+    source = f"{imports}\n\n{helpers}{header}@triton.jit\ndef {plan.name}({parameters}):\n{body}\n"
+    return Kernel(
+        name=plan.name,
+        source=source,
+        inputs=inputs,
+        outputs=outputs,
+        axes=plan.kernel_axes(),
+        grid=emitter.grid(),
+        num_warps=plan.num_warps,
+        num_stages=plan.num_stages,
+        bytes_read=emitter.bytes_read,
+        bytes_written=sum(buffer.nbytes for buffer in outputs),
+        flops=emitter.flops,
+    )
+
+
+def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ...]:
+    return tuple(Buffer(name, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for name, v in zip(names, variables))
+
+
+def _output_names(count: int, taken: Sequence[str]) -> list[str]:
+    stem = "out"
+    while any(name.startswith(stem) for name in taken):
+        stem += "_"
+    return [stem] if count == 1 else [f"{stem}{n}" for n in range(count)]
+
+
+def _indented(lines: Sequence[Line], depth: int) -> list[str]:
+    pad = "    " * depth
+    written: list[str] = []
+    for line in lines:
+        if isinstance(line, str):
+            written.append(pad + (line if line.startswith("#") else ast.unparse(ast.parse(line))))  # least parentheses
+        else:
+            header, inner = line
+            written.append(pad + header)
+            written.extend(_indented(inner, depth + 1))
+    return written
+
+
+def _header(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> str:
+    axes = " | ".join(str(axis) for axis in plan.kernel_axes()) or "one element"
+    programs = math.prod([p.steps for p in plan.axes if p.role.value == "grid"])
+    return "".join(
+        f"# {line}\n"
+        for line in [
+            f"{axes}   ({programs} program{'s' * (programs != 1)} of {plan.num_warps} warp{'s' * (plan.num_warps != 1)})",
+            f"reads  {', '.join(map(_described, inputs)) or 'nothing'}",
+            f"writes {', '.join(map(_described, outputs))}",
+        ]
+    )
+
+
+def _described(buffer: Buffer) -> str:
+    return f"{buffer.name} {buffer.dtype.name}[{','.join(map(str, buffer.shape))}]"

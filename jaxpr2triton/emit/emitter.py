@@ -1,0 +1,493 @@
+"""Writes the body of one kernel, by demand.
+
+Every value is written in the outermost scope where the loops that it varies with are open, so what does not depend on a
+loop lands before it. Reductions along a looped axis that are ready at the same time share one loop, and stores along
+that axis join them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.emit.names import Names, comment, wishes
+from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
+from jaxpr2triton.ir.index import Axis, Condition, flatten
+from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.rules.base import in_parentheses, is_atom
+from jaxpr2triton.rules.coverage import call_of
+from jaxpr2triton.rules.demand import (
+    Choose,
+    Compute,
+    Constant,
+    Graph,
+    Load,
+    Node,
+    Position,
+    Reduce,
+    Store,
+    operands_of,
+)
+from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.rows import TABLE
+
+INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
+Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
+LAST_PLACE = 2**31 - 1
+
+
+@dataclass
+class Scope:
+    parent: Scope | None
+    axis: Axis | None  # the loop that this scope is the body of
+    lines: list[Line] = field(default_factory=list)
+    known: dict[Node, Written] = field(default_factory=dict)
+    checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
+    said: str | None = None  # the last comment
+
+    def chain(self) -> Iterator[Scope]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
+
+    def open_loops(self) -> frozenset[Axis]:
+        return frozenset(scope.axis for scope in self.chain() if scope.axis is not None)
+
+    def find(self, node: Node) -> Written | None:
+        return next((scope.known[node] for scope in self.chain() if node in scope.known), None)
+
+
+Key = tuple[tuple[Axis, ...], frozenset[Axis], int]  # the loops to open, the loops already open, the pass
+
+
+class Emitter:
+    """One kernel while it is written."""
+
+    def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        self.plan, self.graph, self.inputs, self.outputs = plan, graph, inputs, outputs
+        self.spell = Spelling(plan.axes)
+        self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
+        taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
+        self.names = Names([*taken, *(f"{b.name}_ptr" for b in [*inputs, *outputs])])
+        numbers = {id(eqn): n for n, eqn in enumerate(plan.jaxpr.jaxpr.eqns)}
+        hints = wishes(plan.jaxpr.jaxpr.eqns)
+        self.wish = {eqn_id: hints[n] for eqn_id, n in numbers.items()}
+        self.users = _users(graph)
+        self.passes = self._passes()
+        self.done: set[Key] = set()
+        self.helpers: dict[str, None] = {}
+        self.flops = 0
+        self.bytes_read = 0
+        self.wide = _needs_wide_indices(plan, [*inputs, *outputs])
+
+    def run(self) -> list[Line]:
+        root = Scope(None, None)
+        self._define_axes(root)
+        for store in self.graph.stores:
+            key = self._store_key(store)
+            if key[0]:
+                self._loop(key, root)
+            else:
+                self._require(store.value, root)
+                self._store(store, root)
+        return root.lines
+
+    # -- where things go --------------------------------------------------------------------------------------
+
+    def _loops(self, node: Node) -> frozenset[Axis]:
+        return node.axes & self.looped
+
+    def _passes(self) -> dict[Node, int]:
+        """How many loops, one after the other, have to end before a value can be computed."""
+        passes: dict[Node, int] = {}
+        for node in self.graph.nodes:
+            before = max((passes[o] for o in operands_of(node)), default=0)
+            passes[node] = before + (isinstance(node, Reduce) and bool(self.looped & set(node.over)))
+        return passes
+
+    def _reduce_key(self, node: Reduce) -> Key:
+        opened = tuple(p.axis for p in self.plan.axes if p.axis in node.over and p.axis in self.looped)
+        return opened, self._loops(node), self.passes[node] - 1
+
+    def _store_key(self, store: Store) -> Key:
+        axes = frozenset(axis for index in store.place for axis in index.axes) | store.value.axes
+        opened = tuple(p.axis for p in self.plan.axes if p.axis in axes and p.axis in self.looped)
+        return opened, frozenset(), self.passes[store.value]
+
+    def _home(self, node: Node, scope: Scope) -> Scope:
+        """The outermost scope around `scope` in which the node's loops are open."""
+        home = scope
+        for outer in scope.chain():
+            if self._loops(node) <= outer.open_loops():
+                home = outer
+        return home
+
+    def _require(self, target: Node, scope: Scope) -> None:
+        """Write everything that the target needs and that is not there yet."""
+        missing: dict[Node, None] = {}
+        stack = [target]
+        while stack:
+            node = stack.pop()
+            if node in missing or scope.find(node) is not None:
+                continue
+            missing[node] = None
+            if not (isinstance(node, Reduce) and self._reduce_key(node)[0]):
+                stack.extend(operands_of(node))
+        for node in sorted(missing, key=lambda node: node.number):
+            if scope.find(node) is None:
+                self._place(node, self._home(node, scope))
+
+    def _place(self, node: Node, scope: Scope) -> None:
+        if isinstance(node, Reduce) and self._reduce_key(node)[0]:
+            self._loop(self._reduce_key(node), scope)
+            return
+        self.flops += _work(node)
+        match node:
+            case Constant():
+                scope.known[node] = Written(constant(node.value, node.dtype), (), bare=True)
+            case Load():
+                self._load(node, scope)
+            case Position():
+                self._position(node, scope)
+            case Compute():
+                self._compute(node, scope)
+            case Choose():
+                self._choose(node, scope)
+            case Reduce():
+                self._reduce(node, scope)
+
+    # -- statements -------------------------------------------------------------------------------------------
+
+    def _say(self, scope: Scope, line: str, eqn: Any = None) -> None:
+        text = comment(user_frame(eqn)) if eqn is not None else None
+        if text is not None and text != scope.said:
+            scope.lines.append(text)
+            scope.said = text
+        scope.lines.append(line)
+
+    def _assign(self, node: Node, scope: Scope, text: str, wish: str, eqn: Any = None) -> None:
+        name = self.names.new(wish)
+        self._say(scope, f"{name} = {text}", eqn)
+        scope.known[node] = Written(name, self.spell.tile(node.axes))
+
+    def _get(self, node: Node, scope: Scope) -> Written:
+        written = scope.find(node)
+        if written is None:
+            raise CompilerBug(f"a value of kernel {self.plan.name} is used before it is written")
+        return written
+
+    def _operand(self, node: Node, scope: Scope, tile: Tile) -> str:
+        """The text of a value inside an expression of that tile."""
+        written = self._get(node, scope)
+        return in_parentheses(written.text) + suffix(written.tile, tile) if not written.bare else written.text
+
+    def _mask(self, axes: frozenset[Axis], conditions: Sequence[Condition], tile: Tile, scope: Scope) -> str | None:
+        parts = []
+        for axis in self.spell.ragged(axes):
+            self._check_range(axis, scope)
+            parts.append(self.spell.in_range(axis, tile))
+        for condition in conditions:
+            parts.extend(self.spell.condition(condition, tile))
+        return conjunction(parts) if parts else None
+
+    def _check_range(self, axis: Axis, scope: Scope) -> None:
+        """Define `row_ok = row < 100`, once, where `row` is defined."""
+        home = next(s for s in scope.chain() if s.axis == axis or s.parent is None)
+        if axis not in home.checked:
+            home.checked.add(axis)
+            position = 1 + max(n for n, line in enumerate(home.lines) if _defines(line, axis.name))
+            home.lines.insert(position, f"{axis.name}_ok = {axis.name} < {axis.size}")
+
+    def _load(self, node: Load, scope: Scope) -> None:
+        buffer = self.inputs[node.buffer]
+        offset = flatten(node.place, buffer.shape)
+        self.bytes_read += _footprint(node, buffer) * buffer.dtype.itemsize
+        tile = self.spell.tile(node.axes)
+        address = f"{buffer.name}_ptr"
+        if offset.terms or offset.const:
+            address += f" + {self.spell.index(offset, tile)}"
+        mask = self._mask(node.axes, node.guard, tile, scope)
+        zero = constant(0, buffer.dtype)
+        text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
+        if held(buffer.dtype) != buffer.dtype:
+            text += f".to({triton_name(held(buffer.dtype))})"
+        self._assign(node, scope, text, buffer.name)
+
+    def _position(self, node: Position, scope: Scope) -> None:
+        if not node.index.axes:
+            scope.known[node] = Written(constant(node.index.const, node.dtype), (), bare=True)
+            return
+        text = self.spell.index(node.index, self.spell.tile(node.axes))
+        if node.dtype != np.int32 or self.wide:
+            text = f"{in_parentheses(text)}.to({triton_name(node.dtype)})"
+        if held(node.dtype) != node.dtype:
+            text += f".to({triton_name(held(node.dtype))})"
+        if is_atom(text) or self._inline(node, text):
+            scope.known[node] = Written(text, self.spell.tile(node.axes))
+        else:
+            self._assign(node, scope, text, "position")
+
+    def _compute(self, node: Compute, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        texts = [self._operand(operand, scope, tile) for operand in node.operands]
+        if all(self._get(operand, scope).bare for operand in node.operands):
+            texts[0] = as_tensor(texts[0], node.operands[0].dtype)
+        text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
+        if self._inline(node, text):
+            scope.known[node] = Written(text, tile)
+        else:
+            self._assign(node, scope, text, self.wish[id(node.eqn)], node.eqn)
+
+    def _inline(self, node: Node, text: str) -> bool:
+        """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""
+        users = self.users[node]
+        if len(text) > INLINE_AT_MOST or len(users) != 1 or not isinstance(users[0], Compute):
+            return False
+        user = users[0]
+        if self._loops(user) != self._loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
+            return False
+        probes = [f"probe{n}" for n in range(len(user.operands))]
+        written = TABLE[user.eqn.primitive.name].write(call_of(user.eqn), probes)
+        return written.count(probes[user.operands.index(node)]) == 1
+
+    def _choose(self, node: Choose, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        sides = [side for c in node.conditions for side in self.spell.condition(c, tile)]
+        then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
+        if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
+            then = as_tensor(then, node.dtype)
+        self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
+
+    # -- reductions -------------------------------------------------------------------------------------------
+
+    def _row(self, node: Reduce) -> Reduction:
+        row: Reduction = TABLE[node.eqn.primitive.name]
+        helper = row.helper(held(self._element(node)))
+        if helper is not None:
+            self.helpers[helper] = None
+        return row
+
+    def _element(self, node: Reduce) -> np.dtype:
+        """The dtype that is compared or summed; booleans are compared as integers."""
+        dtype = node.operands[0].dtype
+        return np.dtype(np.int32) if is_bool(dtype) and TABLE[node.eqn.primitive.name].indexed else dtype
+
+    def _parts(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
+        """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
+        row, dtype = self._row(node), self._element(node)
+        tile = self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
+        parts: list[str] = []
+        for operand, position in zip(node.operands, node.positions):
+            text = self._operand(operand, scope, tile)
+            if self._get(operand, scope).bare:
+                text = as_tensor(text, operand.dtype)
+            if dtype != operand.dtype:
+                text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
+            text = self._neutralised(node, operand, text, tile, scope)
+            piece = [text, self._place_tile(node, position, tile)] if row.indexed else [text]
+            parts = self._combined(row, dtype, parts, piece) if parts else piece
+        return parts, tile
+
+    def _place_tile(self, node: Reduce, position: Any, tile: Tile) -> str:
+        index = node.dtype
+        text = self.spell.index(position, tile)
+        if not tile:
+            return as_tensor(text, index) if not position.axes else f"{in_parentheses(text)}.to({triton_name(index)})"
+        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({triton_name(index)})" if position.axes else (
+            f"tl.full({self.spell.shape(tile)}, {text}, {triton_name(index)})"
+        )
+
+    def _combined(self, row: Reduction, dtype: np.dtype, one: list[str], other: list[str]) -> list[str]:
+        if not row.indexed:
+            return [row.combine(held(dtype)).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+        call = row.combine(held(dtype)).format(*one, *other)
+        return [f"{call}[0]", f"{call}[1]"]
+
+    def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
+        over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
+        constant_along = over - operand.axes
+        ragged = frozenset(self.spell.ragged(over))
+        identity = self._row(node).identity(held(self._element(node)))
+        zero = not isinstance(identity, bool) and identity == 0
+        if isinstance(operand, Load) and zero and ragged <= operand.axes:
+            ragged = frozenset()  # lanes outside were loaded as zeros
+        if not ragged and not constant_along:
+            return text
+        mask = self._mask(ragged, (), tile, scope)
+        neutral = constant(identity, self._element(node))
+        filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
+        if constant_along - ragged:
+            filled = f"tl.broadcast_to({filled}, {self.spell.shape(tile)})"
+        return filled
+
+    def _collapsed(self, node: Reduce, parts: list[str], tile: Tile) -> str:
+        """The tile without the dimensions that are reduced."""
+        row, dtype = self._row(node), held(self._element(node))
+        template = row.collapse(dtype)
+        for axis in reversed([axis for axis in tile if axis in node.over]):
+            whole = template.format(*parts, axis=tile.index(axis))
+            parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
+            tile = tuple(other for other in tile if other is not axis)
+        return parts[-1]
+
+    def _reduce(self, node: Reduce, scope: Scope) -> None:
+        parts, tile = self._parts(node, scope)
+        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[id(node.eqn)], node.eqn)
+
+    # -- loops ------------------------------------------------------------------------------------------------
+
+    def _loop(self, key: Key, scope: Scope) -> None:
+        """One loop for all reductions and stores that are ready in the same pass over the same axes."""
+        if key in self.done:
+            return
+        self.done.add(key)
+        opened, around, _ = key
+        members = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
+        stores = [s for s in self.graph.stores if self._store_key(s) == key] if not around else []
+        bodies = []
+        body = scope
+        for axis in opened:
+            body = Scope(body, axis)
+            self._define_loop_axis(axis, body)
+            bodies.append(body)
+        running: dict[Node, tuple[list[str], Tile]] = {}
+        for node in members:
+            for operand in node.operands:
+                self._require(operand, body)
+            running[node] = self._accumulate(node, scope, body)
+        for store in stores:
+            self._require(store.value, body)
+            self._store(store, body)
+        for axis, inner in reversed(list(zip(opened, bodies))):
+            outer = inner.parent
+            assert outer is not None  # every loop lies in the kernel's own scope
+            outer.lines.append((self._loop_header(axis), inner.lines))
+            outer.said = None
+        for node, (names, tile) in running.items():
+            self._assign(node, scope, self._collapsed(node, names, tile), self.wish[id(node.eqn)], node.eqn)
+            self.flops += _work(node)
+        if around:
+            self.done.discard(key)  # it is written again wherever an enclosing loop needs it
+
+    def _accumulate(self, node: Reduce, scope: Scope, body: Scope) -> tuple[list[str], Tile]:
+        row, dtype = self._row(node), self._element(node)
+        parts, tile = self._parts(node, body)
+        shape = self.spell.shape(tile)
+        stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc")
+        identity = constant(row.identity(held(dtype)), dtype)
+        start = f"tl.full({shape}, {identity}, {triton_name(held(dtype))})"
+        scope.lines.append(f"{stem} = {start}")
+        if not row.indexed:
+            combined = row.combine(held(dtype)).format(stem, in_parentheses(parts[0]))
+            self._say(body, f"{stem} = {combined}", node.eqn)
+            return [stem], tile
+        place = self.names.new(f"{stem}_place")
+        scope.lines.append(f"{place} = tl.full({shape}, {LAST_PLACE}, {triton_name(node.dtype)})")
+        combined = row.combine(held(dtype)).format(stem, place, *parts)
+        self._say(body, f"{stem}, {place} = {combined}", node.eqn)
+        return [stem, place], tile
+
+    def _loop_header(self, axis: Axis) -> str:
+        block = self.spell.planned[axis].block
+        if block == 1:
+            return f"for {axis.name} in range({axis.size}):"
+        return f"for {axis.name}_start in range(0, {axis.size}, {block}):"
+
+    def _define_loop_axis(self, axis: Axis, body: Scope) -> None:
+        block = self.spell.planned[axis].block
+        if block > 1:
+            cast = ".to(tl.int64)" if self.wide else ""
+            body.lines.append(f"{axis.name} = {axis.name}_start + tl.arange(0, {block}){cast}")
+
+    def _define_axes(self, root: Scope) -> None:
+        grid = [p for p in self.plan.axes if p.role is Role.GRID]
+        cast = ".to(tl.int64)" if self.wide else ""
+        shared = len(grid) > 3 or any(p.steps > 65535 for p in grid[:-1])
+        if shared:
+            root.lines.append(f"program = tl.program_id(0){cast}")
+        stride = 1
+        for number, planned in enumerate(reversed(grid)):
+            program = f"tl.program_id({number}){cast}"
+            if shared:
+                program = "program" if stride == 1 else f"(program // {stride})"
+                program = f"{program} % {planned.steps}" if number < len(grid) - 1 else program
+                stride *= planned.steps
+            name, block = planned.axis.name, planned.block
+            if block == 1:
+                root.lines.append(f"{name} = {program}")
+            elif planned.steps == 1:
+                root.lines.append(f"{name} = tl.arange(0, {block}){cast}")
+            else:
+                root.lines.append(f"{name} = {in_parentheses(program)} * {block} + tl.arange(0, {block})")
+        for planned in self.plan.axes:
+            if planned.role is Role.LANE and planned.block > 1:
+                root.lines.append(f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}")
+
+    def grid(self) -> tuple[int, int, int]:
+        grid = [p.steps for p in self.plan.axes if p.role is Role.GRID]
+        if len(grid) > 3 or any(steps > 65535 for steps in grid[:-1]):
+            return math.prod(grid), 1, 1
+        padded = [*reversed(grid), 1, 1, 1]
+        return padded[0], padded[1], padded[2]
+
+    def _store(self, store: Store, scope: Scope) -> None:
+        buffer = self.outputs[store.output]
+        offset = flatten(store.place, buffer.shape)
+        axes = offset.axes
+        tile = self.spell.tile(axes)
+        address = f"{buffer.name}_ptr"
+        if offset.terms or offset.const:
+            address += f" + {self.spell.index(offset, tile)}"
+        mask = self._mask(axes, (), tile, scope)
+        value = self._operand(store.value, scope, tile)
+        end = "" if mask is None else f", mask={mask}"
+        scope.lines.append(f"tl.store({address}, {value}{end})")
+
+
+def _users(graph: Graph) -> dict[Node, list[Any]]:
+    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
+    for node in graph.nodes:
+        for operand in operands_of(node):
+            users[operand].append(node)
+    for store in graph.stores:
+        users[store.value].append(store)
+    return users
+
+
+def _work(node: Node) -> int:
+    steps = math.prod(axis.size for axis in node.axes)
+    match node:
+        case Compute():
+            return steps * TABLE[node.eqn.primitive.name].flops
+        case Reduce():
+            return steps * len(node.operands) * math.prod(axis.size for axis in node.over)
+        case _:
+            return 0
+
+
+def _footprint(node: Load, buffer: Buffer) -> int:
+    """How many elements a load touches, over the whole kernel."""
+    low, high = flatten(node.place, buffer.shape).bounds
+    elements = math.prod(buffer.shape)
+    return min(elements, high - low + 1, math.prod(axis.size for axis in node.axes))
+
+
+def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
+    reach = [math.prod(b.shape) for b in buffers]
+    reach += [p.steps * p.block for p in plan.axes]
+    return max(reach, default=0) >= 2**31
+
+
+def _defines(line: Line, name: str) -> bool:
+    return isinstance(line, str) and line.startswith(f"{name} = ")
+

@@ -1,0 +1,105 @@
+"""Names for the variables of a kernel: the user's own where a line assigns one, else what the value is."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import linecache
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jaxpr2triton._compat import Frame, user_frame
+
+_WORDS = {
+    "reduce_sum": "total",
+    "reduce_max": "peak",
+    "reduce_min": "least",
+    "reduce_prod": "product",
+    "reduce_and": "every",
+    "reduce_or": "some",
+    "reduce_xor": "parity",
+    "argmax": "best",
+    "argmin": "best",
+    "max": "larger",
+    "min": "smaller",
+    "abs": "magnitude",
+    "pow": "power",
+    "integer_pow": "power",
+    "round": "rounded",
+    "select_n": "chosen",
+    "convert_element_type": "cast",
+    "add_any": "add",
+    "eq": "equal",
+    "ne": "differs",
+    "lt": "below",
+    "le": "below",
+    "gt": "above",
+    "ge": "above",
+    "and": "both",
+    "or": "either",
+    "not": "negated",
+    "clamp": "clamped",
+    "iota": "position",
+    "div": "quotient",
+    "rem": "remainder",
+    "mul": "scaled",
+    "sub": "diff",
+    "neg": "minus",
+}
+
+RESERVED = {"tl", "triton", "libdevice", *keyword.kwlist, *dir(builtins)}
+
+
+class Names:
+    """Hands out each name once."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken) | RESERVED
+
+    def new(self, wish: str) -> str:
+        name, copy = wish, 1
+        while name in self._taken:
+            copy += 1
+            name = f"{wish}_{copy}"
+        self._taken.add(name)
+        return name
+
+
+def wishes(eqns: Iterable[Any]) -> dict[int, str]:
+    """For each equation (by its number) what its result would best be called.
+
+    The last equation of a line such as `mean = x.mean(-1)` computes `mean`; the others are called after what they do.
+    """
+    by_line: dict[tuple[str, int], int] = {}
+    found: dict[int, str] = {}
+    for number, eqn in enumerate(eqns):
+        name = eqn.primitive.name
+        found[number] = _WORDS.get(name, re.sub(r"\W", "_", name))
+        frame = user_frame(eqn)
+        if frame is not None:
+            by_line[frame.file, frame.line] = number
+    for (file, line), number in by_line.items():
+        target = _assigned(file, line)
+        if target:
+            found[number] = target
+    return found
+
+
+def _assigned(file: str, line: int) -> str | None:
+    match = re.match(r"\s*([A-Za-z_]\w*)\s*=[^=]", linecache.getline(file, line))
+    return match.group(1).strip("_") or None if match and match.group(1).isascii() else None
+
+
+def comment(frame: Frame | None) -> str | None:
+    """`# model.py:12: mean = x.mean(-1)`."""
+    if frame is None:
+        return None
+    text = linecache.getline(frame.file, frame.line).strip()
+    file = frame.file.replace("\\", "/").rsplit("/", 1)[-1]
+    where = f"# {file}:{frame.line}"
+    if not text or not text.isprintable():
+        return where
+    full = f"{where}: {text}"
+    return full if len(full) <= 108 else full[:105] + "..."
+

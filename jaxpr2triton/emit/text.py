@@ -1,0 +1,76 @@
+"""How indices, masks and broadcasts are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxpr2triton.ir.index import Axis, Condition, Index, index_text
+from jaxpr2triton.ir.plan import PlannedAxis
+from jaxpr2triton.rules.base import in_parentheses
+
+Tile = tuple[Axis, ...]  # the axes of a tile's dimensions, in order; () is a scalar
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value that has been written: a name, or an expression that is used once."""
+
+    text: str
+    tile: Tile
+    bare: bool = False  # a constant without a dtype
+
+
+def suffix(tile: Tile, within: Tile) -> str:
+    """`[:, None]`: what makes a tile broadcast against a larger one."""
+    if not tile or tile == within:
+        return ""
+    return "[" + ", ".join(":" if axis in tile else "None" for axis in within) + "]"
+
+
+class Spelling:
+    """Writes indices for one plan."""
+
+    def __init__(self, planned: Sequence[PlannedAxis]) -> None:
+        self.planned = {p.axis: p for p in planned}
+        self.order = [p.axis for p in planned if p.is_tile]
+
+    def tile(self, axes: frozenset[Axis]) -> Tile:
+        return tuple(axis for axis in self.order if axis in axes)
+
+    def shape(self, tile: Tile) -> str:
+        sizes = [str(self.planned[axis].block) for axis in tile]
+        return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
+
+    def index(self, index: Index, tile: Tile) -> str:
+        """The index as an expression over the axes' variables, shaped like `tile`."""
+        return index_text(index, lambda axis: axis.name + self._axis_suffix(axis, tile))
+
+    def _axis_suffix(self, axis: Axis, tile: Tile) -> str:
+        return suffix((axis,), tile) if self.planned[axis].is_tile else ""
+
+    def in_range(self, axis: Axis, tile: Tile) -> str:
+        """Whether a lane lies within the axis, by the variable that `range_checks` defines."""
+        return f"{axis.name}_ok{self._axis_suffix(axis, tile)}"
+
+    def ragged(self, axes: frozenset[Axis]) -> list[Axis]:
+        return [axis for axis in self.order if axis in axes and self.planned[axis].ragged]
+
+    def condition(self, condition: Condition, tile: Tile) -> list[str]:
+        """The sides of a condition that do not hold anyway."""
+        low, high = condition.index.bounds
+        text = self.index(condition.index, tile)
+        if condition.high == condition.low + 1:
+            return [f"{text} == {condition.low}"]
+        sides = []
+        if low < condition.low:
+            sides.append(f"{text} >= {condition.low}")
+        if high >= condition.high:
+            sides.append(f"{text} < {condition.high}")
+        return sides
+
+
+def conjunction(parts: Sequence[str]) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    return " & ".join(in_parentheses(part) for part in parts)

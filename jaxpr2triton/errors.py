@@ -1,0 +1,68 @@
+"""The three kinds of error, and how each is worded.
+
+A mistake in the user's code or arguments is a `UserError`; something this compiler does not cover yet is `NotFusible`
+(raised only under `strict=True`); anything that should never happen is a `CompilerBug`.
+
+    NotFusible: cannot compile `b:f32[8] = sort[num_keys=1] a`: there is no rule for the primitive `sort`
+      at   model.py:62 (loss)
+      try  leave it to XLA (drop strict=True), or see `jaxpr2triton explain` for what it costs
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def _message(what: str, where: str | None, hint: str | None) -> str:
+    lines = [what]
+    if where:
+        lines.append(f"  at   {where}")
+    if hint:
+        lines.append(f"  try  {hint}")
+    return "\n".join(lines)
+
+
+class Jaxpr2TritonError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    def __init__(self, what: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(_message(what, where, hint))
+        self.what, self.where, self.hint = what, where, hint
+
+
+class UserError(Jaxpr2TritonError, ValueError):
+    """The arguments or the program are wrong; the message says how to mend them."""
+
+
+class BackendError(Jaxpr2TritonError, RuntimeError):
+    """The chosen backend cannot run on this machine."""
+
+
+class NotFusible(Jaxpr2TritonError, TypeError):
+    """`strict=True` was asked for, and an equation would be left to XLA."""
+
+
+class CompilerBug(Jaxpr2TritonError, AssertionError):
+    """An invariant of the compiler itself does not hold."""
+
+
+class KernelRefused(Jaxpr2TritonError, RuntimeError):
+    """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
+
+
+class KernelFallback(UserWarning):
+    """A kernel was replaced by XLA; the numbers are right, the speed is not what was planned."""
+
+
+class CacheWarning(UserWarning):
+    """The folder of compiled kernels cannot be used; kernels are compiled again in each process."""
+
+
+@dataclass(frozen=True)
+class WhyNot:
+    """A refusal that carries its reason: one sentence without a full stop, kept in the plan and printed by `explain`."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason

@@ -1,0 +1,229 @@
+"""The one primitive: a program that runs as kernels on a GPU and as plain XLA elsewhere.
+
+It carries a jaxpr and is compiled only when it is lowered, after every transformation: `vmap(grad(fuse(f)))` is planned
+as a whole. Its rules come from JAX's public registries:
+
+    jvp        binds two programs, `forward` (with the chosen residuals) and `linear`
+    transpose  of `linear` binds the backward program
+    vmap       binds the program of the batch
+    dce        binds the program of the outputs that somebody reads
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters import partial_eval as pe
+
+from jaxpr2triton.autodiff import split
+from jaxpr2triton.autodiff.tracing import avals, is_differentiable, prune, run
+from jaxpr2triton.errors import BackendError, NotFusible
+from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.rows import TABLE
+
+# What a user may ask for.
+BACKENDS = ("auto", "triton", "interpret", "xla")
+# Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
+KERNELS = "kernels"
+
+fused_p = jex.Primitive("fused")
+fused_p.multiple_results = True
+
+
+def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool) -> list[Any]:
+    return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict)
+
+
+# ---------------------------------------------------------------------------------------------- memory
+_DERIVED: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_DERIVED_LOCK = threading.Lock()
+
+
+def _derived(jaxpr: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What was made from this jaxpr before. Two threads may both make it, but both get the same one."""
+    with _DERIVED_LOCK:
+        table = _DERIVED.setdefault(jaxpr, {})
+    if key not in table:
+        table.setdefault(key, make())
+    return table[key]
+
+
+class _Slot:
+    """One compiled program, compiled by the first thread that asks for it while the others wait."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.compiled: Compiled | None = None
+
+
+@functools.lru_cache(maxsize=512)
+def _slot(jaxpr: Any, name: str) -> _Slot:
+    return _Slot()
+
+
+def compiled_program(jaxpr: Any, name: str) -> Compiled:
+    """The kernels of a program; compiled once in a process."""
+    slot = _slot(jaxpr, name)
+    with slot.lock:
+        if slot.compiled is None:
+            slot.compiled = compile_jaxpr(jaxpr, name=name)
+        return slot.compiled
+
+
+# ---------------------------------------------------------------------------------------------- running
+def _impl(*args: Any, **params: Any) -> list[Any]:
+    """Evaluated outside of any jit: compile it, as every primitive is."""
+    with jax.disable_jit(False):
+        return _jitted(*args, **params)
+
+
+@functools.partial(jax.jit, static_argnames=("jaxpr", "name", "backend", "strict"))
+def _jitted(*args: Any, **params: Any) -> list[Any]:
+    return fused_p.bind(*args, **params)
+
+
+fused_p.def_impl(_impl)
+
+
+@fused_p.def_abstract_eval
+def _abstract_eval(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+    return list(jaxpr.out_avals)
+
+
+def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+    """Where there is no GPU, XLA runs the program, unless the kernels were asked for."""
+    if backend == "triton":
+        raise BackendError(
+            'backend="triton" runs on CUDA and ROCm devices only, and this program is to run elsewhere',
+            hint='backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s '
+            "interpreter",
+        )
+    if backend in ("interpret", KERNELS):
+        return _run_kernels("interpret", jaxpr, name, strict, args)
+    if strict and backend != "xla":
+        refuse_leftovers(compiled_program(jaxpr, name).leftovers)
+    return run(jaxpr, *args)
+
+
+def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+    if backend == "xla":
+        return run(jaxpr, *args)
+    return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, args)
+
+
+def _run_kernels(mode: str, jaxpr: Any, name: str, strict: bool, args: Sequence[Any]) -> list[Any]:
+    compiled = compiled_program(jaxpr, name)
+    if strict:
+        refuse_leftovers(compiled.leftovers)
+    return compiled.run(mode, strict, *args)
+
+
+mlir.register_lowering(fused_p, mlir.lower_fun(_on_host, multiple_results=True))
+for _platform in ("cuda", "rocm"):
+    mlir.register_lowering(fused_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=_platform)
+
+
+def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
+    """Under `strict=True`, the first equation that would stay with XLA is an error."""
+    if not leftovers:
+        return
+    first, others = leftovers[0], len(leftovers) - 1
+    more = f" (and {others} more)" if others else ""
+    raise NotFusible(
+        f"cannot compile `{first.equation}`: {first.why}{more}",
+        where=first.where or None,
+        hint="leave it to XLA (drop strict=True), or see `jaxpr2triton explain` for what it costs",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- transformations
+def recomputable(eqn: Any) -> bool:
+    """Elementwise and index work costs nothing to do twice; a call does if all of its body does."""
+    bodies = list(jex.jaxprs_in_params(eqn.params))
+    if bodies:
+        return eqn.primitive.name.startswith("custom_") and all(recomputable(e) for body in bodies for e in body.eqns)
+    return isinstance(TABLE.get(eqn.primitive.name), Pointwise | Indexing)
+
+
+def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
+    """The forward and the linear program of a derivative along the marked inputs."""
+    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable))
+
+
+def transposed_program(
+    jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]
+) -> tuple[Any, tuple[bool, ...]]:
+    """The backward program, and which of its linear inputs have a cotangent that is not just zero."""
+    return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
+
+
+def backward_name(name: str) -> str:
+    return f"{name[:-4]}_bwd" if name.endswith("_lin") else f"{name}_transposed"
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
+    nonzero = tuple(type(t) is not ad.Zero and is_differentiable(a) for t, a in zip(tangents, avals(jaxpr)))
+    zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
+    if not any(nonzero):
+        return bind(jaxpr, primals, name=name, **settings), zeros
+    halves = split_program(jaxpr, nonzero)
+    results = bind(halves.forward, primals, name=f"{name}_fwd", **settings)
+    outputs, new = results[: len(zeros)], results[len(zeros) :]
+    if not any(halves.nonzero_outputs):
+        return outputs, zeros
+    moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
+    operands = [*halves.residuals(primals, outputs, new), *moving]
+    directions = iter(bind(halves.linear, operands, name=f"{name}_lin", **settings))
+    return outputs, [next(directions) if moves else zero for moves, zero in zip(halves.nonzero_outputs, zeros)]
+
+
+def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **settings: Any) -> list[Any]:
+    linear = tuple(ad.is_undefined_primal(arg) for arg in args)
+    nonzero = tuple(type(ct) is not ad.Zero for ct in cotangents)
+    program, reaching = transposed_program(jaxpr, linear, nonzero)
+    operands = [arg for arg, is_linear in zip(args, linear) if not is_linear]
+    operands += [ct for ct, is_nonzero in zip(cotangents, nonzero) if is_nonzero]
+    results = iter(bind(program, operands, name=backward_name(name), **settings) if any(reaching) else ())
+    reaches = iter(reaching)
+    return [
+        None if not is_linear else next(results) if next(reaches) else ad.Zero(arg.aval)
+        for arg, is_linear in zip(args, linear)
+    ]
+
+
+def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
+    key = ("batch", tuple(dims), axis.size, axis.name, axis.spmd_name, tuple(jax.typeof(arg) for arg in args))
+    program, out_dims = _derived(
+        jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name)
+    )
+    return bind(program, args, name=f"{name}_vmap", **settings), list(out_dims)
+
+
+def _dce(used_outputs: list[bool], eqn: Any) -> tuple[list[bool], Any]:
+    if not any(used_outputs):
+        return [False] * len(eqn.invars), None
+    jaxpr = eqn.params["jaxpr"]
+    program, used_inputs = _derived(jaxpr, ("prune", tuple(used_outputs)), lambda: prune(jaxpr, used_outputs))
+    if all(used_outputs) and all(used_inputs):
+        return used_inputs, eqn
+    return used_inputs, eqn.replace(
+        invars=[atom for atom, used in zip(eqn.invars, used_inputs) if used],
+        outvars=[var for var, used in zip(eqn.outvars, used_outputs) if used],
+        params={**eqn.params, "jaxpr": program},
+    )
+
+
+ad.primitive_jvps[fused_p] = _jvp
+ad.primitive_transposes[fused_p] = _transpose
+batching.fancy_primitive_batchers[fused_p] = _batch
+pe.dce_rules[fused_p] = _dce

@@ -1,0 +1,41 @@
+"""Limits of the machines that kernels are compiled for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxpr2triton.errors import UserError
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of device, as Triton names it."""
+
+    name: str  # sm_90, gfx942
+    backend: str  # cuda or hip
+    arch: int | str  # 90, or "gfx942"
+    warp_size: int
+    shared_bytes: int  # the most shared memory that one program may use
+    processors: int  # streaming multiprocessors of a typical device
+
+
+_TARGETS = (
+    Target("sm_80", "cuda", 80, 32, 166_912, 108),
+    Target("sm_86", "cuda", 86, 32, 101_376, 84),
+    Target("sm_89", "cuda", 89, 32, 101_376, 128),
+    Target("sm_90", "cuda", 90, 32, 232_448, 132),
+    Target("sm_100", "cuda", 100, 32, 232_448, 148),
+    Target("sm_120", "cuda", 120, 32, 101_376, 170),
+    Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104),
+    Target("gfx942", "hip", "gfx942", 64, 65_536, 304),
+)
+
+TARGETS = {target.name: target for target in _TARGETS}
+DEFAULT_TARGET = TARGETS["sm_90"]
+
+
+def target_named(name: str) -> Target:
+    """The target of that name, or an error that lists the known ones."""
+    if name not in TARGETS:
+        raise UserError(f"unknown target {name!r}", hint="one of " + ", ".join(TARGETS))
+    return TARGETS[name]

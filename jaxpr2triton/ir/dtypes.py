@@ -1,0 +1,64 @@
+"""JAX dtypes, the way kernels hold them.
+
+f16 and bf16 values are held as f32 inside a kernel and rounded when they are stored or explicitly converted; every
+other dtype is held as itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton.errors import WhyNot
+
+_TRITON = {
+    "bool": "int1",
+    "bfloat16": "bfloat16",
+    **{name: name for name in ("float16", "float32", "float64")},
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+
+def unsupported(dtype: Any) -> WhyNot | None:
+    """Why values of this dtype cannot live in a kernel; None if they can."""
+    if str(dtype) in _TRITON:
+        return None
+    return WhyNot(f"the dtype {dtype} has no place in a kernel")
+
+
+def triton_name(dtype: Any) -> str:
+    """float32 → tl.float32, bool → tl.int1."""
+    return f"tl.{_TRITON[str(dtype)]}"
+
+
+def held(dtype: Any) -> np.dtype:
+    """The dtype in which a kernel computes with values of `dtype`."""
+    dtype = np.dtype(dtype)
+    return np.dtype(np.float32) if dtype.itemsize == 2 and is_float(dtype) else dtype
+
+
+def is_float(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.floating))
+
+
+def is_bool(dtype: Any) -> bool:
+    return np.dtype(dtype) == np.bool_
+
+
+def is_signed(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.signedinteger))
+
+
+def is_unsigned(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.unsignedinteger))
+
+
+def kind(dtype: Any) -> str:
+    """float, int, uint or bool."""
+    if is_float(dtype):
+        return "float"
+    if is_bool(dtype):
+        return "bool"
+    return "uint" if is_unsigned(dtype) else "int"

@@ -1,0 +1,36 @@
+"""Running the equations of a jaxpr, or tracing them again, with the user's lines kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton._compat import bind_equation
+
+Rewrite = Callable[[Any, list[Any]], list[Any] | None]  # equation, operands → results, or None: bind it as it is
+
+
+def read(env: dict[Any, Any], atom: Any) -> Any:
+    return atom.val if isinstance(atom, jex.Literal) else env[atom]
+
+
+def run(eqns: Iterable[Any], env: dict[Any, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
+    """Evaluate the equations in order, adding their results to `env`."""
+    for eqn in eqns:
+        values = [read(env, atom) for atom in eqn.invars]
+        results = rewrite(eqn, values)
+        env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
+
+
+def needed(eqns: Sequence[Any], targets: Iterable[Any], given: Iterable[Any]) -> list[Any]:
+    """The equations that the targets need when `given` is already there, in order."""
+    there = set(given)
+    wanted = {v for v in targets if not isinstance(v, jex.Literal)} - there
+    kept = []
+    for eqn in reversed(eqns):
+        if any(v in wanted for v in eqn.outvars):
+            kept.append(eqn)
+            wanted.update(v for v in eqn.invars if not isinstance(v, jex.Literal) and v not in there)
+    return kept[::-1]

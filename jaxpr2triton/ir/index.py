@@ -1,0 +1,307 @@
+"""Index expressions: where a value is read, as a function of the kernel's axes.
+
+An `Index` is an integer `const + Σ coef · atom`; an atom is an axis, a quotient or a remainder. The constructors keep one
+canonical form, so that equal places are equal values: `f // 4 * 4 + f % 4` is `f`, and `(4 * i + j) // 4` is `i` when
+`0 <= j < 4`. Quotients round down; an index is meant to be non-negative wherever its guard holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range 0 … size-1 that a kernel iterates over."""
+
+    name: str
+    size: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Quotient:
+    of: Index
+    by: int
+
+    def __str__(self) -> str:
+        return f"({self.of})//{self.by}"
+
+
+@dataclass(frozen=True)
+class Remainder:
+    of: Index
+    by: int
+
+    def __str__(self) -> str:
+        return f"({self.of})%{self.by}"
+
+
+Atom = Axis | Quotient | Remainder
+
+
+@dataclass(frozen=True)
+class Index:
+    const: int
+    terms: tuple[tuple[Atom, int], ...]  # coefficients are never zero
+
+    @cached_property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the largest value, both included."""
+        low = high = self.const
+        for atom, coef in self.terms:
+            first, last = _atom_bounds(atom)
+            low += min(coef * first, coef * last)
+            high += max(coef * first, coef * last)
+        return low, high
+
+    @cached_property
+    def axes(self) -> frozenset[Axis]:
+        found: set[Axis] = set()
+        for atom, _ in self.terms:
+            found |= {atom} if isinstance(atom, Axis) else atom.of.axes
+        return frozenset(found)
+
+    def coefficient(self, axis: Axis) -> int | None:
+        """How far the value moves when `axis` advances by one; None where that is not one number."""
+        for atom, _ in self.terms:
+            if not isinstance(atom, Axis) and axis in atom.of.axes:
+                return None
+        return dict(self.terms).get(axis, 0)
+
+    def __str__(self) -> str:
+        return index_text(self, str)
+
+
+def _atom_bounds(atom: Atom) -> tuple[int, int]:
+    if isinstance(atom, Axis):
+        return 0, max(atom.size - 1, 0)
+    low, high = atom.of.bounds
+    if isinstance(atom, Quotient):
+        return low // atom.by, high // atom.by
+    return 0, atom.by - 1
+
+
+def constant(value: int) -> Index:
+    return Index(value, ())
+
+
+ZERO = constant(0)
+
+
+def of_axis(axis: Axis) -> Index:
+    return ZERO if axis.size == 1 else Index(0, ((axis, 1),))
+
+
+def _order(term: tuple[Atom, int]) -> tuple[int, str]:
+    return (-abs(term[1]), str(term[0]))
+
+
+def add(*parts: Index) -> Index:
+    """The sum, with `d * (x // d) + x % d` put together again."""
+    coefs: dict[Atom, int] = {}
+    const = 0
+    for part in parts:
+        const += part.const
+        for atom, coef in part.terms:
+            coefs[atom] = coefs.get(atom, 0) + coef
+    coefs = {atom: coef for atom, coef in coefs.items() if coef}
+    for atom, coef in coefs.items():
+        if not isinstance(atom, Remainder):
+            continue
+        quotient = divide(atom.of, atom.by)
+        if len(quotient.terms) != 1 or quotient.const or quotient.terms[0][1] != 1:
+            continue
+        partner = quotient.terms[0][0]
+        if coefs.get(partner) == coef * atom.by:
+            rest = {a: c for a, c in coefs.items() if a not in (atom, partner)}
+            return add(Index(const, tuple(rest.items())), scale(atom.of, coef))
+    return Index(const, tuple(sorted(coefs.items(), key=_order)))
+
+
+def scale(index: Index, factor: int) -> Index:
+    if factor == 0:
+        return ZERO
+    return Index(index.const * factor, tuple((atom, coef * factor) for atom, coef in index.terms))
+
+
+def shift(index: Index, by: int) -> Index:
+    return Index(index.const + by, index.terms)
+
+
+def _split(index: Index, by: int) -> tuple[Index, Index]:
+    """index = by * whole + rest, with as much in `whole` as can be."""
+    whole = [(atom, coef // by) for atom, coef in index.terms if coef % by == 0]
+    rest = [(atom, coef) for atom, coef in index.terms if coef % by]
+    return Index(index.const // by, tuple(whole)), Index(index.const % by, tuple(rest))
+
+
+def _common_factor(index: Index, by: int) -> int:
+    return math.gcd(by, *(coef for _, coef in index.terms))
+
+
+def divide(index: Index, by: int) -> Index:
+    """index // by, rounded down."""
+    low, high = index.bounds
+    if by == 1:
+        return index
+    if low // by == high // by:
+        return constant(low // by)
+    whole, rest = _split(index, by)
+    low, high = rest.bounds
+    if 0 <= low and high < by:
+        return add(whole)
+    factor = _common_factor(rest, by)
+    reduced = Index(rest.const // factor, tuple((atom, coef // factor) for atom, coef in rest.terms))
+    return add(whole, _quotient(reduced, by // factor))
+
+
+def _quotient(index: Index, by: int) -> Index:
+    if by == 1:
+        return index
+    if len(index.terms) == 1 and not index.const and index.terms[0][1] == 1:
+        atom = index.terms[0][0]
+        if isinstance(atom, Quotient):
+            return divide(atom.of, atom.by * by)
+        if isinstance(atom, Remainder) and atom.by % by == 0:
+            return modulo(divide(atom.of, by), atom.by // by)
+    return Index(0, ((Quotient(add(index), by), 1),))
+
+
+def modulo(index: Index, by: int) -> Index:
+    """index % by, never negative."""
+    if by == 1:
+        return ZERO
+    _, rest = _split(index, by)
+    low, high = rest.bounds
+    if 0 <= low and high < by:
+        return add(rest)
+    factor = _common_factor(rest, by)
+    if factor > 1 and rest.const % factor == 0:
+        reduced = Index(rest.const // factor, tuple((atom, coef // factor) for atom, coef in rest.terms))
+        return scale(modulo(reduced, by // factor), factor)
+    if len(rest.terms) == 1 and not rest.const and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Remainder) and atom.by % by == 0:
+            return modulo(atom.of, by)
+    return Index(0, ((Remainder(add(rest), by), 1),))
+
+
+def substitute(index: Index, mapping: Mapping[Axis, Index]) -> Index:
+    """The same place, with axes replaced by expressions of other axes."""
+    if not any(axis in mapping for axis in index.axes):
+        return index
+    parts = [constant(index.const)]
+    for atom, coef in index.terms:
+        if isinstance(atom, Axis):
+            part = mapping.get(atom, of_axis(atom))
+        elif isinstance(atom, Quotient):
+            part = divide(substitute(atom.of, mapping), atom.by)
+        else:
+            part = modulo(substitute(atom.of, mapping), atom.by)
+        parts.append(scale(part, coef))
+    return add(*parts)
+
+
+def flatten(indices: Sequence[Index], shape: Sequence[int]) -> Index:
+    """The row-major position of an element of an array of that shape."""
+    flat = ZERO
+    for index, size in zip(indices, shape, strict=True):
+        flat = add(scale(flat, size), index)
+    return flat
+
+
+def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
+    """The inverse of `flatten`."""
+    indices = []
+    stride = math.prod(shape)
+    for position, size in enumerate(shape):
+        stride //= max(size, 1)
+        quotient = divide(flat, max(stride, 1))
+        indices.append(quotient if position == 0 else modulo(quotient, max(size, 1)))
+    if shape and shape[0] == 1:
+        indices[0] = ZERO
+    return tuple(indices)
+
+
+def index_text(index: Index, axis_text: Callable[[Axis], str]) -> str:
+    """The expression as source text; the caller says how each axis is written."""
+    pieces: list[str] = []
+    for atom, coef in index.terms:
+        text = _atom_text(atom, axis_text)
+        magnitude = abs(coef)
+        if magnitude != 1:
+            text = f"{text} * {magnitude}"
+        if not pieces:
+            pieces.append(text if coef > 0 else f"-{text}")
+        else:
+            pieces.append(f"+ {text}" if coef > 0 else f"- {text}")
+    if index.const or not pieces:
+        if not pieces:
+            pieces.append(str(index.const))
+        else:
+            pieces.append(f"+ {index.const}" if index.const > 0 else f"- {-index.const}")
+    return " ".join(pieces)
+
+
+def _atom_text(atom: Atom, axis_text: Callable[[Axis], str]) -> str:
+    if isinstance(atom, Axis):
+        return axis_text(atom)
+    inner = index_text(atom.of, axis_text)
+    if len(atom.of.terms) + bool(atom.of.const) > 1:
+        inner = f"({inner})"
+    elif atom.of.terms and atom.of.terms[0][1] != 1:
+        inner = f"({inner})"
+    symbol = "//" if isinstance(atom, Quotient) else "%"
+    return f"({inner} {symbol} {atom.by})"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """low <= index < high."""
+
+    index: Index
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.index} < {self.high}"
+
+
+Guard = tuple[Condition, ...]  # all of them hold
+
+
+def decide(condition: Condition) -> bool | None:
+    """Whether the condition always (True) or never (False) holds, by the sizes of the axes alone."""
+    low, high = condition.index.bounds
+    if condition.low <= low and high < condition.high:
+        return True
+    if high < condition.low or condition.high <= low:
+        return False
+    return None
+
+
+def conjoin(guard: Guard, more: Sequence[Condition]) -> Guard | None:
+    """The conditions together, without those that always hold; None if they can never all hold."""
+    merged: dict[Index, tuple[int, int]] = {c.index: (c.low, c.high) for c in guard}
+    for condition in more:
+        match decide(condition):
+            case False:
+                return None
+            case True:
+                continue
+        low, high = merged.get(condition.index, (condition.low, condition.high))
+        low, high = max(low, condition.low), min(high, condition.high)
+        if low >= high:
+            return None
+        merged[condition.index] = (low, high)
+    return tuple(Condition(index, *limits) for index, limits in merged.items())
+
+
+def substitute_guard(guard: Guard, mapping: Mapping[Axis, Index]) -> Guard | None:
+    return conjoin((), [Condition(substitute(c.index, mapping), c.low, c.high) for c in guard])

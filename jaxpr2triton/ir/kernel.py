@@ -1,0 +1,85 @@
+"""What the stages after scheduling hand on: buffers, axes with roles, and the finished kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+
+class Role(Enum):
+    """What an iteration axis becomes in Triton."""
+
+    GRID = "grid"  # tl.program_id times a block: nothing in the kernel mixes elements along it
+    LANE = "lane"  # a whole dimension of the tile, padded to a power of two and masked
+    LOOP = "loop"  # a `for` inside the kernel, a block of elements at a time
+    UNROLL = "unroll"  # nothing: one variable for each index
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class KernelAxis:
+    """An axis of a finished kernel; `block` elements are held at once (padded to a power of two)."""
+
+    name: str
+    size: int
+    role: Role
+    block: int
+
+    def __str__(self) -> str:
+        match self.role:
+            case Role.GRID:
+                return f"{self.name}: grid {self.size}" + (f" by {self.block}" if self.block > 1 else "")
+            case Role.LANE:
+                return f"{self.name}: lane {self.size} of {self.block}"
+            case Role.LOOP:
+                return f"{self.name}: loop {self.size} by {self.block}"
+            case Role.UNROLL:
+                return f"{self.name}: unroll {self.size}"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One pointer parameter of a kernel: a dense row-major array."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A finished kernel.
+
+    `source` is an importable Python module with one `@triton.jit` function called `name`, whose parameters are
+    `<buffer>_ptr` for each input and then each output; there are no other parameters.
+    """
+
+    name: str
+    source: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    axes: tuple[KernelAxis, ...]
+    grid: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    bytes_read: int
+    bytes_written: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """An equation that stays with XLA, and why."""
+
+    primitive: str
+    equation: str
+    where: str
+    why: str

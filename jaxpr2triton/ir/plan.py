@@ -1,0 +1,61 @@
+"""A schedule: the role and the block of every axis of one kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.kernel import KernelAxis, Role
+
+
+@dataclass(frozen=True)
+class PlannedAxis:
+    axis: Axis
+    role: Role
+    block: int  # elements held at once; a power of two, except for unrolled axes
+
+    @property
+    def is_tile(self) -> bool:
+        """Whether values have a tile dimension for this axis."""
+        return self.role is not Role.UNROLL and self.block > 1
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the last block reaches beyond the axis."""
+        return self.axis.size % self.block != 0
+
+    @property
+    def steps(self) -> int:
+        return -(-self.axis.size // self.block)
+
+
+@dataclass(frozen=True)
+class Plan:
+    name: str
+    jaxpr: Any  # the region, closed
+    axes: tuple[PlannedAxis, ...]  # in the order of tile dimensions
+    places: tuple[tuple[Index, ...], ...]  # where each output is stored
+    reduced: Mapping[int, tuple[Index, ...]]  # equation number of a reduction → index of each reduced dimension
+    num_warps: int
+    num_stages: int
+
+    def kernel_axes(self) -> tuple[KernelAxis, ...]:
+        return tuple(KernelAxis(p.axis.name, p.axis.size, p.role, p.block) for p in self.axes)
+
+    @property
+    def unrolled(self) -> frozenset[Axis]:
+        return frozenset(p.axis for p in self.axes if p.role is Role.UNROLL)
+
+    @property
+    def programs(self) -> int:
+        return math.prod(p.steps for p in self.axes if p.role is Role.GRID)
+
+    def __str__(self) -> str:
+        axes = " | ".join(str(axis) for axis in self.kernel_axes()) or "one element"
+        outputs = [
+            f"  out{n}[{', '.join(map(str, place))}]" for n, place in enumerate(self.places)
+        ]
+        return "\n".join([f"kernel {self.name}   {axes}   warps {self.num_warps}", *outputs])

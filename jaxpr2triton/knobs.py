@@ -1,0 +1,64 @@
+"""Every environment variable of the package, typed, in one place."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from jaxpr2triton.errors import UserError
+
+PREFIX = "J2T_"
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """J2T_CACHE_DIR, J2T_CACHE, J2T_TARGET, J2T_BACKEND, J2T_DEBUG."""
+
+    cache_dir: Path = Path("~/.cache/jaxpr2triton")  # where compiled kernels are kept
+    cache: bool = True  # keep compiled kernels on disk
+    target: str = ""  # compile for this target when no device says otherwise: sm_90, gfx942, ...
+    backend: str = ""  # what backend="auto" means: auto, triton, interpret or xla
+    debug: bool = False  # check every stage's result while compiling
+
+
+def _flag(text: str) -> bool:
+    match text.strip().lower():
+        case "1" | "true" | "yes" | "on":
+            return True
+        case "0" | "false" | "no" | "off" | "":
+            return False
+        case _:
+            raise ValueError("expected 0 or 1")
+
+
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "cache_dir": lambda text: Path(text).expanduser(),
+    "cache": _flag,
+    "target": str,
+    "backend": str,
+    "debug": _flag,
+}
+
+
+def read_knobs(environ: Mapping[str, str] | None = None) -> Knobs:
+    """The knobs as the environment sets them now; a misspelt variable is an error that lists the known ones."""
+    environ = os.environ if environ is None else environ
+    known = {PREFIX + field.name.upper(): field.name for field in fields(Knobs)}
+    values: dict[str, object] = {"cache_dir": Knobs.cache_dir.expanduser()}
+    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+        if variable not in known:
+            names = [name.removeprefix(PREFIX) for name in known]
+            close = difflib.get_close_matches(variable.removeprefix(PREFIX), names, 1)
+            raise UserError(
+                f"unknown environment variable {variable}; known are {', '.join(sorted(known))}",
+                hint=PREFIX + close[0] if close else None,
+            )
+        name = known[variable]
+        try:
+            values[name] = _PARSERS[name](environ[variable])
+        except ValueError as problem:
+            raise UserError(f"{variable}={environ[variable]!r}: {problem}") from None
+    return Knobs(**values)  # type: ignore[arg-type]  # the parsers above give each field its type

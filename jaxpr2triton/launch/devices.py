@@ -1,0 +1,52 @@
+"""Which target a kernel is compiled for: the knob's, else the local device's, else a default."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from jaxpr2triton.errors import KernelRefused
+from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target, target_named
+from jaxpr2triton.knobs import read_knobs
+
+_DEFAULTS = {"cuda": DEFAULT_TARGET, "rocm": TARGETS["gfx942"]}
+_BACKENDS = {"cuda": "cuda", "rocm": "hip"}
+
+
+def target_for(platform: str) -> Target:
+    """The target for code that is lowered for `platform`, cuda or rocm; no device is needed."""
+    wanted = read_knobs().target
+    if wanted and target_named(wanted).backend == _BACKENDS[platform]:
+        return target_named(wanted)
+    capability = _local_capability(platform)
+    if capability is None:
+        return _DEFAULTS[platform]
+    return target_of_capability(capability)
+
+
+def _local_capability(platform: str) -> str | None:
+    """What the first local device of that platform says it is: 9.0, or gfx942:sramecc+:xnack-."""
+    try:
+        devices = jax.local_devices(backend=platform)
+    except RuntimeError:  # there is no such backend on this machine
+        return None
+    return str(devices[0].compute_capability) if devices else None
+
+
+def target_of_capability(capability: str) -> Target:
+    """9.0 → sm_90. A device that is not listed takes the limits of the nearest listed one before it."""
+    if capability.startswith("gfx"):
+        name = capability.partition(":")[0]
+        if name not in TARGETS:
+            raise KernelRefused(f"kernels are not compiled for {name}, only for " + ", ".join(TARGETS))
+        return TARGETS[name]
+    arch = int(capability.replace(".", ""))
+    name = f"sm_{arch}"
+    if name in TARGETS:
+        return TARGETS[name]
+    older = [target for target in TARGETS.values() if isinstance(target.arch, int) and target.arch < arch]
+    if not older:
+        raise KernelRefused(f"devices of compute capability {capability} are too old for Triton's kernels")
+    nearest = max(older, key=lambda target: target.arch)
+    return dataclasses.replace(nearest, name=name, arch=arch)

@@ -1,0 +1,45 @@
+"""Run a kernel's source in Triton's interpreter on NumPy arrays: no GPU, no torch, any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.launch.arithmetic import poison
+from jaxpr2triton.launch.elements import element_name
+from jaxpr2triton.launch.memory import make_memory
+from jaxpr2triton.launch.triton_door import TRITON_LOCK, triton_side
+
+
+def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of `kernel` for these inputs.
+
+    Outputs start poisoned: NaN, or bytes of 0xA5. The inputs are never changed. Wild accesses, races between programs
+    and forgotten elements are `CompilerBug`s that name the kernel and its line.
+    """
+    inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
+    outputs = [_poisoned(buffer) for buffer in kernel.outputs]
+    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), list(zip(kernel.outputs, outputs)))
+    elements = tuple(element_name(buffer.dtype) for buffer in (*kernel.inputs, *kernel.outputs))
+    with TRITON_LOCK:
+        triton_side("interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
+    memory.check_all_written()
+    return outputs
+
+
+def _checked(kernel: Kernel, buffer: Buffer, array: np.ndarray) -> np.ndarray:
+    if array.shape != buffer.shape or array.dtype != buffer.dtype:
+        raise CompilerBug(
+            f"kernel {kernel.name} expects {buffer.dtype}{list(buffer.shape)} for {buffer.name}, "
+            f"but found {array.dtype}{list(array.shape)}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _poisoned(buffer: Buffer) -> np.ndarray:
+    if buffer.dtype.kind in "biu":
+        return np.full(buffer.shape, poison(buffer.dtype))
+    return np.full(buffer.shape, np.nan, buffer.dtype)

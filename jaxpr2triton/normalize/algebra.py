@@ -1,0 +1,215 @@
+"""Arithmetic that changes nothing → its operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import primitives
+
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat
+
+
+def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Rewrites that keep every bit, those of NaN, infinities and -0.0 too.
+
+        b = mul a 1.0;  c = neg b;  d = neg c           →   d = a
+        b:f32 = convert a:bf16;  c:bf16 = convert b     →   c = a
+        b = max -inf a                                  →   b = a
+        c = select_n True a b                           →   c = b
+        d = sub a (neg b)                               →   d = add a b
+
+    Left alone, because they change some value: x + 0.0 (-0.0), x - x and 0 * x (NaN, inf), x / x, exp(log x).
+    """
+    if not primitive_names(closed) & ALGEBRA.keys():
+        return closed
+    return rewrite(closed, _simplify)
+
+
+def _simplify(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in ALGEBRA:
+        return None
+    result = ALGEBRA[node.name](node, rewriter)
+    return [result] if result is not None and has_type_of(result, node.out_avals[0]) else None
+
+
+def _equals(value: Value, number: float, rewriter: Rewriter) -> bool:
+    """True if every element is exactly this number; 0.0 and -0.0 differ."""
+    known = splat(value, rewriter)
+    if known is None or jnp.issubdtype(known.dtype, jnp.complexfloating):
+        return False
+    return float(known) == number and math.copysign(1.0, float(known)) == math.copysign(1.0, number)
+
+
+def _operand_of(value: Value, name: str, rewriter: Rewriter) -> Value | None:
+    """x, if the value is `name x`."""
+    maker = rewriter.maker(value)
+    return maker.args[0] if maker is not None and maker.name == name else None
+
+
+def _is_float(value: Value) -> bool:
+    return bool(jnp.issubdtype(jax.typeof(value).dtype, jnp.floating))
+
+
+def _second(number: float) -> Callable[[Node, Rewriter], Value | None]:
+    """The first operand, if the second is this number."""
+    return lambda node, rewriter: node.args[0] if _equals(node.args[1], number, rewriter) else None
+
+
+def _add(node: Node, rewriter: Rewriter) -> Value | None:
+    x, y = node.args
+    if _is_float(x) and (_equals(x, -0.0, rewriter) or _equals(y, -0.0, rewriter)):
+        return y if _equals(x, -0.0, rewriter) else x
+    if not _is_float(x) and (_equals(x, 0, rewriter) or _equals(y, 0, rewriter)):
+        return y if _equals(x, 0, rewriter) else x
+    for kept, other in ((x, y), (y, x)):
+        negated = _operand_of(other, "neg", rewriter)
+        if negated is not None:
+            return rewriter.bind(primitives.sub_p, kept, negated)
+    return None
+
+
+def _sub(node: Node, rewriter: Rewriter) -> Value | None:
+    x, y = node.args
+    if _equals(y, 0, rewriter):
+        return x
+    negated = _operand_of(y, "neg", rewriter)
+    return None if negated is None else rewriter.bind(primitives.add_p, x, negated)
+
+
+def _mul(node: Node, rewriter: Rewriter) -> Value | None:
+    if node.params.get("out_dtype") is not None:
+        return None
+    for kept, other in (node.args, node.args[::-1]):
+        if _equals(other, 1, rewriter):
+            return kept
+        if _equals(other, -1, rewriter) and has_type_of(kept, node.out_avals[0]):
+            return rewriter.bind(primitives.neg_p, kept)
+    return None
+
+
+def _extreme(largest: bool) -> Callable[[Node, Rewriter], Value | None]:
+    """max with the smallest value of the dtype, or min with the largest; NaN passes through both."""
+
+    def simplify(node: Node, rewriter: Rewriter) -> Value | None:
+        for kept, other in (node.args, node.args[::-1]):
+            known = splat(other, rewriter)
+            if known is not None and _is_bound(known, largest):
+                return kept
+        return None
+
+    return simplify
+
+
+def _is_bound(known: np.ndarray, largest: bool) -> bool:
+    if jnp.issubdtype(known.dtype, jnp.floating):
+        return float(known) == (math.inf if largest else -math.inf)
+    if jnp.issubdtype(known.dtype, jnp.integer):
+        info = jnp.iinfo(known.dtype)
+        return int(known) == (info.max if largest else info.min)
+    return is_bool(known.dtype) and bool(known) == largest
+
+
+def _undo(node: Node, rewriter: Rewriter) -> Value | None:
+    return _operand_of(node.args[0], node.name, rewriter)
+
+
+def _abs(node: Node, rewriter: Rewriter) -> Value | None:
+    inner = rewriter.maker(node.args[0])
+    if inner is None or jnp.issubdtype(jax.typeof(node.args[0]).dtype, jnp.complexfloating):
+        return None
+    match inner.name:
+        case "abs" if has_type_of(inner.args[0], node.out_avals[0]):
+            return node.args[0]
+        case "neg":
+            return rewriter.bind(primitives.abs_p, inner.args[0])
+        case _:
+            return None
+
+
+def _bits(everything: bool) -> Callable[[Node, Rewriter], Value | None]:
+    def simplify(node: Node, rewriter: Rewriter) -> Value | None:
+        for kept, other in (node.args, node.args[::-1]):
+            known = splat(other, rewriter)
+            if known is not None and known == (~np.zeros((), known.dtype) if everything else np.zeros((), known.dtype)):
+                return kept
+        return None
+
+    return simplify
+
+
+def _select(node: Node, rewriter: Rewriter) -> Value | None:
+    which, *cases = node.args
+    known = splat(which, rewriter)
+    if known is not None:
+        return cases[min(max(int(known), 0), len(cases) - 1)]
+    if all(case is cases[0] for case in cases):
+        return cases[0]
+    negated = _operand_of(which, "not", rewriter) if is_bool(jax.typeof(which).dtype) else None
+    return None if negated is None else rewriter.write(node, negated, *reversed(cases))
+
+
+def _integer_pow(node: Node, rewriter: Rewriter) -> Value | None:
+    return node.args[0] if node.params["y"] == 1 else None
+
+
+def _convert(node: Node, rewriter: Rewriter) -> Value | None:
+    inner = rewriter.maker(node.args[0])
+    if inner is None or inner.name != "convert_element_type" or node.params["sharding"] or inner.params["sharding"]:
+        return None
+    start, middle, end = (jax.typeof(inner.args[0]).dtype, inner.params["new_dtype"], node.params["new_dtype"])
+    if not holds(middle, start):
+        return None
+    if start == end:
+        return inner.args[0]
+    through_float = jnp.issubdtype(middle, jnp.floating) and not jnp.issubdtype(start, jnp.floating)
+    if through_float and not jnp.issubdtype(end, jnp.floating) and not holds(end, start):
+        return None  # floats saturate where integers wrap around
+    return rewriter.write(node, inner.args[0])
+
+
+def holds(wide: Any, narrow: Any) -> bool:
+    """True if every value of dtype `narrow` is exactly a value of dtype `wide`."""
+    if wide == narrow or is_bool(narrow):
+        return True
+    if is_bool(wide) or not all(
+        jnp.issubdtype(dtype, jnp.integer) or jnp.issubdtype(dtype, jnp.floating) for dtype in (wide, narrow)
+    ):
+        return False
+    if jnp.issubdtype(narrow, jnp.floating):
+        if str(wide) not in ("float16", "bfloat16", "float32", "float64"):
+            return False
+        big, small = jnp.finfo(wide), jnp.finfo(narrow)
+        return bool(big.nmant >= small.nmant and big.minexp <= small.minexp and big.maxexp >= small.maxexp)
+    span = jnp.iinfo(narrow)
+    if jnp.issubdtype(wide, jnp.floating):
+        limit = 2 ** (int(jnp.finfo(wide).nmant) + 1)
+        return int(span.max) <= limit and int(span.min) >= -limit and float(jnp.finfo(wide).max) >= float(span.max)
+    return bool(jnp.iinfo(wide).min <= span.min and jnp.iinfo(wide).max >= span.max)
+
+
+ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
+    "add": _add,
+    "add_any": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _second(1),
+    "max": _extreme(largest=False),
+    "min": _extreme(largest=True),
+    "neg": _undo,
+    "not": _undo,
+    "abs": _abs,
+    "and": _bits(everything=True),
+    "or": _bits(everything=False),
+    "xor": _bits(everything=False),
+    **dict.fromkeys(("shift_left", "shift_right_logical", "shift_right_arithmetic"), _second(0)),
+    "select_n": _select,
+    "integer_pow": _integer_pow,
+    "convert_element_type": _convert,
+}

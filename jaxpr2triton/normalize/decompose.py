@@ -1,0 +1,34 @@
+"""Primitives that Triton has no word for → those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.extend.core as jex
+from jax import lax
+
+from jaxpr2triton.normalize.inline import inline_call
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.rules.decompose import DECOMPOSITIONS
+
+
+def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Put the functions of `rules/decompose.py` in the place of their primitives, until none is left.
+
+        b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
+
+    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes that live in no kernel
+    only reach the function if its primitive takes them too.
+    """
+    if not primitive_names(closed) & DECOMPOSITIONS.keys():
+        return closed
+    return rewrite(closed, _decompose)
+
+
+def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in DECOMPOSITIONS:
+        return inline_call(node, rewriter)
+    shape = node.out_avals[0].shape
+    args = [lax.broadcast(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
+    return rewriter.expand(DECOMPOSITIONS[node.name], args, **node.params)

@@ -1,0 +1,137 @@
+"""Arithmetic on constants → constants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton._compat import varies_over_mesh
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, is_plain, rewrite
+
+
+def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Compute scalars that are known now, in their own dtype.
+
+        c = mul 2.0 3.0;  d = exp c;  e = add a d   →   e = add a 403.4288
+
+    Arrays are never folded: `broadcast_in_dim 1.0` stays an equation. Left alone: integer divisions by zero,
+    conversions of floats that do not fit, and primitives that are in neither table below.
+    """
+    if not any(eqn.invars and all(isinstance(atom, jex.Literal) for atom in eqn.invars) for eqn in closed.jaxpr.eqns):
+        return closed
+    return rewrite(closed, _fold)
+
+
+def _fold(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in EXACT and node.name not in ROUNDED:
+        return None
+    aval = node.out_avals[0]
+    known = [constant(arg) for arg in node.args]
+    args = [value for value in known if value is not None and not jnp.issubdtype(value.dtype, jnp.complexfloating)]
+    if len(args) < len(known) or aval.shape or not is_plain(aval.dtype) or varies_over_mesh(aval):
+        return None
+    if node.name in ROUNDED:
+        return [_by_jax(node)]
+    with np.errstate(all="ignore"):
+        result = EXACT[node.name](args, node.params)
+    return None if result is None else [np.asarray(result, aval.dtype)[()]]
+
+
+def _by_jax(node: Node) -> Value:
+    with jax.ensure_compile_time_eval():
+        return np.asarray(node.primitive.bind(*node.args, **node.params))[()]
+
+
+def _numpy(function: Callable[..., Any]) -> Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]:
+    return lambda args, params: function(*args)
+
+
+def _is_integer(array: np.ndarray) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jnp.integer))
+
+
+def _divide(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    x, y = args
+    if not _is_integer(x):
+        return x / y
+    if y == 0:
+        return None
+    quotient = abs(int(x)) // abs(int(y))
+    return quotient if (x < 0) == (y < 0) else -quotient
+
+
+def _multiply(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    return None if params.get("out_dtype") is not None else args[0] * args[1]
+
+
+def _convert(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    (x,), dtype = args, params["new_dtype"]
+    if params["sharding"] is not None:
+        return None
+    if is_bool(dtype):
+        return x != 0
+    if jnp.issubdtype(dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.inexact):
+        info = jnp.iinfo(dtype)
+        fits = np.isfinite(x) and info.min <= int(x) <= info.max
+        return np.asarray(int(x), dtype) if fits else None
+    return x.astype(dtype)
+
+
+def _select(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    return args[1 + int(args[0])]
+
+
+def _clamp(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    return np.minimum(np.maximum(args[1], args[0]), args[2])
+
+
+EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = {
+    **dict.fromkeys(("add", "add_any"), _numpy(lambda x, y: x + y)),
+    **dict.fromkeys(("squeeze", "reshape", "broadcast_in_dim", "transpose", "rev", "copy"), _numpy(lambda x: x)),
+    "sub": _numpy(lambda x, y: x - y),
+    "mul": _multiply,
+    "div": _divide,
+    "neg": _numpy(lambda x: -x),
+    "abs": _numpy(abs),
+    "max": _numpy(np.maximum),
+    "min": _numpy(np.minimum),
+    "eq": _numpy(lambda x, y: x == y),
+    "ne": _numpy(lambda x, y: x != y),
+    "lt": _numpy(lambda x, y: x < y),
+    "le": _numpy(lambda x, y: x <= y),
+    "gt": _numpy(lambda x, y: x > y),
+    "ge": _numpy(lambda x, y: x >= y),
+    "and": _numpy(lambda x, y: x & y),
+    "or": _numpy(lambda x, y: x | y),
+    "xor": _numpy(lambda x, y: x ^ y),
+    "not": _numpy(np.invert),
+    "select_n": _select,
+    "clamp": _clamp,
+    "convert_element_type": _convert,
+}
+ROUNDED = frozenset(
+    {
+        *("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "sqrt", "rsqrt", "cbrt", "pow", "integer_pow"),
+        *(
+            "sin",
+            "cos",
+            "tan",
+            "tanh",
+            "erf",
+            "erfc",
+            "floor",
+            "ceil",
+            "round",
+            "sign",
+            "is_finite",
+            "bitcast_convert_type",
+        ),
+        *("shift_left", "shift_right_logical", "shift_right_arithmetic", "rem"),
+    }
+)

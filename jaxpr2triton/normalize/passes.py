@@ -1,0 +1,48 @@
+"""The passes, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.extend.core as jex
+
+from jaxpr2triton.normalize.algebra import simplify_algebra
+from jaxpr2triton.normalize.dead import remove_dead
+from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.folding import fold_constants
+from jaxpr2triton.normalize.identities import drop_identities
+from jaxpr2triton.normalize.indices import compose_indices
+from jaxpr2triton.normalize.inline import inline_calls
+from jaxpr2triton.normalize.sharing import share_equal
+from jaxpr2triton.normalize.sizes import settle_sizes
+from jaxpr2triton.normalize.structural import expand_structure
+
+Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
+
+PASSES: tuple[Pass, ...] = (
+    inline_calls,
+    remove_dead,  # before work is spent on it
+    drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
+    decompose,
+    expand_structure,
+    settle_sizes,
+    fold_constants,
+    simplify_algebra,
+    compose_indices,
+    drop_identities,
+    share_equal,
+    remove_dead,
+)
+
+
+def normalize(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
+
+        b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
+
+    Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
+    differentiation. Loops, and primitives without a rule, stay as they are.
+    """
+    for each in PASSES:
+        closed = each(closed)
+    return closed

@@ -1,0 +1,127 @@
+"""Axes of size 0 and 1: nothing to compute → constants and reshapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpr2triton._compat import varies_over_mesh
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite
+
+
+def settle_sizes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """No kernel needs to know that arrays can be empty.
+
+        b:f32[0,4] = sin a                       →   b = broadcast_in_dim 0.0
+        b:f32[4] = reduce_max[axes=(0,)] a       →   b = broadcast_in_dim -inf          (a:f32[0,4])
+        b:f32[4] = reduce_sum[axes=(0, 2)] a     →   c = squeeze a;  b = reduce_sum c   (a:f32[8,4,1])
+        b:i32[4] = argmax[axes=(1,)] a           →   b = broadcast_in_dim 0             (a:f32[4,1])
+        c:f32[4] = concatenate a b               →   c = b                              (a:f32[0])
+        c:f32[4] = pad[padding_config=...] a b   →   c = broadcast_in_dim b             (a:f32[0])
+
+    Left alone: equations with effects, keys, and other primitives that make something of an empty array (`dot_general`,
+    `scatter`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
+    """
+    if not any(_odd_sizes([*eqn.invars, *eqn.outvars]) for eqn in closed.jaxpr.eqns):
+        return closed
+    return rewrite(closed, _settle)
+
+
+def _odd_sizes(atoms: Sequence[Any]) -> bool:
+    return any(size <= 1 for atom in atoms for size in getattr(atom.aval, "shape", ()))
+
+
+def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.effects or not all(is_plain(aval.dtype) and not varies_over_mesh(aval) for aval in node.out_avals):
+        return None
+    if node.out_avals and all(aval.size == 0 for aval in node.out_avals):
+        return [_full(aval, np.zeros((), aval.dtype)) for aval in node.out_avals]
+    return SETTLED[node.name](node) if node.name in SETTLED else None
+
+
+def _full(aval: Any, value: np.ndarray) -> Value:
+    return lax.broadcast(np.asarray(value, aval.dtype)[()], aval.shape)
+
+
+def _smallest(dtype: Any) -> np.ndarray:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.asarray(-np.inf, dtype)
+    return np.asarray(False if is_bool(dtype) else jnp.iinfo(dtype).min, dtype)
+
+
+def _largest(dtype: Any) -> np.ndarray:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.asarray(np.inf, dtype)
+    return np.asarray(True if is_bool(dtype) else jnp.iinfo(dtype).max, dtype)
+
+
+def _every_bit(dtype: Any) -> np.ndarray:
+    return np.asarray(True, dtype) if is_bool(dtype) else ~np.zeros((), dtype)
+
+
+def _zero(dtype: Any) -> np.ndarray:
+    return np.zeros((), dtype)
+
+
+def _one(dtype: Any) -> np.ndarray:
+    return np.ones((), dtype)
+
+
+def _reduction(identity: Callable[[Any], np.ndarray]) -> Callable[[Node], list[Value] | None]:
+    def settle(node: Node) -> list[Value] | None:
+        operand, axes = node.args[0], tuple(node.params["axes"])
+        shape = jnp.shape(operand)
+        if any(shape[axis] == 0 for axis in axes):
+            return [_full(node.out_avals[0], identity(node.out_avals[0].dtype))]
+        single = tuple(axis for axis in axes if shape[axis] == 1)
+        if not single:
+            return None
+        squeezed = lax.squeeze(operand, single)
+        rest = tuple(axis - sum(gone < axis for gone in single) for axis in axes if axis not in single)
+        if not rest:
+            return [squeezed]
+        return [node.primitive.bind(squeezed, **{**node.params, "axes": rest})]
+
+    return settle
+
+
+def _only_index(node: Node) -> list[Value] | None:
+    (axis,) = node.params["axes"]
+    return (
+        [_full(node.out_avals[0], np.zeros((), node.out_avals[0].dtype))]
+        if jnp.shape(node.args[0])[axis] == 1
+        else None
+    )
+
+
+def _concatenate(node: Node) -> list[Value] | None:
+    axis = node.params["dimension"]
+    parts = [arg for arg in node.args if jnp.shape(arg)[axis]]
+    return None if len(parts) == len(node.args) > 1 else [lax.concatenate(parts, axis)]
+
+
+def _pad(node: Node) -> list[Value] | None:
+    operand, padding = node.args
+    return [lax.broadcast(padding, node.out_avals[0].shape)] if jax.typeof(operand).size == 0 else None
+
+
+SETTLED: Mapping[str, Callable[[Node], list[Value] | None]] = {
+    "reduce_sum": _reduction(_zero),
+    "reduce_prod": _reduction(_one),
+    "reduce_max": _reduction(_smallest),
+    "reduce_min": _reduction(_largest),
+    "reduce_and": _reduction(_every_bit),
+    "reduce_or": _reduction(_zero),
+    "reduce_xor": _reduction(_zero),
+    "argmax": _only_index,
+    "argmin": _only_index,
+    "concatenate": _concatenate,
+    "pad": _pad,
+}

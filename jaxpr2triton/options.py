@@ -1,0 +1,143 @@
+"""The words of the command line: which commands there are, and which options each takes."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.hardware import TARGETS
+
+STAGES = ("trace", "normalize", "partition", "schedule")
+ASSEMBLIES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
+
+COMMANDS = {
+    "dump": "print the Triton source, or what a target's compiler makes of it",
+    "show": "print the program after one stage of the compiler",
+    "explain": "print the kernels, the bytes they move, and what stays with XLA and why",
+    "check": "compare the kernels, in Triton's interpreter, with JAX: values and gradients",
+}
+_EXAMPLES = {
+    "dump": (
+        "dump model.py:layer_norm 'f32[128,64]' 'f32[64]' 'f32[64]'",
+        "dump model.py:layer_norm 'f32[128,64]' 'f32[64]' 'f32[64]' --grad=0,1 -o kernels.py",
+        "dump model.py:softmax 'bf16[1000]' --vmap 4096 --target sm_90 --asm ptx",
+    ),
+    "show": (
+        "show model.py:softmax 'f32[4096,1000]' --stage normalize",
+        "show model.py:loss '{w: f32[3,4], b: f32[4]}' 'f32[8,3]' --grad --stage partition",
+    ),
+    "explain": (
+        "explain model.py:softmax 'f32[4096,1000]'",
+        "explain model.py:loss --args model.py:example --grad --json",
+    ),
+    "check": (
+        "check model.py:softmax 'f32[64,1000]'",
+        "check model.py:top 'f32[64,10]' --static axis=1 --seeds 10",
+    ),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with errors as `UserError`."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message, hint=f"{self.prog} --help")
+
+
+def parse_options(words: Sequence[str], version: str) -> argparse.Namespace:
+    """The options of one command line; `--help` and `--version` print and exit."""
+    command = next((word for word in words if not word.startswith("-")), None)
+    if command not in COMMANDS:
+        _top_parser(version).parse_args(words)
+        raise UserError("expected a command: " + ", ".join(COMMANDS), hint="jaxpr2triton --help")
+    rest = ["--grad=all" if word == "--grad" else word for word in words]
+    rest.remove(command)
+    options = _command_parser(command).parse_intermixed_args(rest)
+    options.command = command
+    return options
+
+
+def _top_parser(version: str) -> argparse.ArgumentParser:
+    lines = ["commands:", *(f"  {name:9}{text}" for name, text in COMMANDS.items()), "", "examples:"]
+    lines += [f"  jaxpr2triton {examples[0]}" for examples in _EXAMPLES.values()]
+    parser = _Parser(
+        prog="jaxpr2triton",
+        usage="jaxpr2triton COMMAND FILE.py:FUNCTION [SPEC ...] [options]",
+        description="Compiles JAX functions, gradients included, into single Triton kernels.",
+        epilog="\n".join([*lines, "", "jaxpr2triton COMMAND --help tells more."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", nargs="?", choices=tuple(COMMANDS), help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"jaxpr2triton {version}")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def _command_parser(command: str) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"jaxpr2triton {command}",
+        description=f"{command}: {COMMANDS[command]}.",
+        epilog="\n".join(["examples:", *(f"  jaxpr2triton {example}" for example in _EXAMPLES[command])]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("function", metavar="FILE.py:FUNCTION", help="the function; Class.method and functions already fused work too")
+    add(
+        "spec",
+        metavar="SPEC",
+        nargs="*",
+        help="an argument: f32[128,64], bf16[8], i32[], key[], {w: f32[3,4], b: f32[4]}, (f32[2], f32[3])",
+    )
+    add(
+        "--args",
+        metavar="FILE.py:NAME",
+        help="instead of SPECs: a function that returns the arguments as a tuple; it may take a `seed`",
+    )
+    add("--grad", metavar="0,1", type=_grad, default=False, help="the gradient too; --grad=0,1: of some arguments")
+    add("--vmap", metavar="N", type=_positive, help="map over a new leading axis, of N, of every argument")
+    add(
+        "--static", metavar="K=V", action="append", default=[], type=_static, help="a keyword argument that is no array"
+    )
+    add("--debug", action="store_true", help="show the traceback of an error")
+    match command:
+        case "dump":
+            kinds = sorted({kind for kinds in ASSEMBLIES.values() for kind in kinds})
+            add("--target", metavar="NAME", help=f"the device to compile for, none is needed: {', '.join(TARGETS)}")
+            add("--asm", choices=kinds, help="print this instead of Triton")
+            add("-o", metavar="FILE", dest="output", help="write to FILE instead of standard output")
+        case "show":
+            add("--stage", choices=STAGES, required=True, help="the stage to look at")
+        case "explain":
+            add("--json", action="store_true", help="the same facts for programs to read")
+        case "check":
+            add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
+    return parser
+
+
+def _grad(text: str) -> bool | tuple[int, ...]:
+    if text == "all":
+        return True
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected positions such as 0,1, found {text!r}") from None
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
+    return int(text)
+
+
+def _static(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, found {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value

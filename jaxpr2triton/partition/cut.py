@@ -1,0 +1,105 @@
+"""Where kernels end: which values must be in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.rules.classes import Classes
+from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.space import Space, space_of
+
+HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
+SMALL = 1 << 14  # so little work that one program may do it all
+ENOUGH_PROGRAMS = 64
+
+
+@dataclass
+class Cuts:
+    """What is known about a jaxpr while it is being cut."""
+
+    jaxpr: Any
+    classes: Classes
+    inside: list[Any]  # equations that kernels compute
+    outside: list[Any]  # equations that stay with XLA
+    loaded: dict[Any, int]  # variables that are in memory
+    roots: list[Any]  # variables that some kernel has to write
+    spaces: dict[Any, Space] = field(default_factory=dict)
+
+
+def find_cuts(jaxpr: Any) -> Cuts:
+    """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program."""
+    inside, outside = [], []
+    for eqn in jaxpr.eqns:
+        kernel_can = eqn.primitive is not boundary_p and why_not(eqn) is None
+        (inside if kernel_can else outside).append(eqn)
+    outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
+    computed = {var for eqn in inside for var in eqn.outvars}
+    boundaries = [eqn for eqn in jaxpr.eqns if eqn.primitive is boundary_p]
+    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in boundaries}
+    wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
+    roots = list(dict.fromkeys(v for v in wanted if not isinstance(v, jex.Literal) and v in computed))
+    in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
+    loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
+    cuts = Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, roots)
+    _settle(cuts)
+    return cuts
+
+
+def _settle(cuts: Cuts) -> None:
+    """Cut reductions out of the kernels that want them for too much, until every root's kernel is acceptable."""
+    pending = list(cuts.roots)
+    while pending:
+        root = pending.pop()
+        space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]))
+        assert space is not None  # one output always fits itself
+        cuts.spaces[root] = space
+        if acceptable(space):
+            continue
+        culprit = max(
+            (node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node)), key=lambda node: node.number
+        )
+        value = culprit.eqn.outvars[0]
+        cuts.loaded[value] = len(cuts.loaded)
+        if value not in cuts.roots:
+            cuts.roots.append(value)
+        readers = [r for r in cuts.spaces if _reads(cuts.spaces[r], culprit.eqn)]
+        pending.extend(dict.fromkeys([root, value, *readers]))
+
+
+def _reads(space: Space, eqn: Any) -> bool:
+    return any(node.eqn is eqn for node in space.graph.of_kind(Reduce))
+
+
+def acceptable(space: Space) -> bool:
+    """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
+    if not space.inner:
+        return True
+    if space.held > HELD_AT_MOST:
+        return False
+    if space.held * space.parallel <= SMALL or space.parallel >= ENOUGH_PROGRAMS:
+        return True
+    reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
+    return len(space.inner) == 1 and space.inner <= reduced
+
+
+def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:
+    left = set(variables)
+    return {var: number for var, number in loaded.items() if var not in left}
+
+
+def loads_of(cuts: Cuts, space: Space) -> list[Any]:
+    """The variables in memory that a space reads, each once."""
+    by_number = {number: var for var, number in cuts.loaded.items()}
+    numbers = dict.fromkeys(node.buffer for node in space.graph.of_kind(Load))
+    return [by_number[number] for number in numbers]
+
+
+def elements(variable: Any) -> int:
+    return math.prod(variable.aval.shape)

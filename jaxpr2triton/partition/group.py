@@ -1,0 +1,81 @@
+"""Which roots share a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.partition.cut import Cuts, acceptable, loads_of, without
+from jaxpr2triton.rules.space import Space, space_of
+
+OUTPUTS_AT_MOST = 32
+BUFFERS_AT_MOST = 96
+
+
+@dataclass
+class Group:
+    level: int
+    roots: list[Any]
+    space: Space
+
+
+def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
+    """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
+
+    A root counts for those that read it from memory; a kernel that computes it again does not wait for it.
+    """
+    computed: dict[Any, int] = {var: 0 for var in cuts.jaxpr.invars}  # what comes before a value can be computed
+    written: dict[Any, int] = {}  # … and before it is in memory
+    root_level: dict[Any, int] = {}
+    outside_level: dict[Any, int] = {}
+    outside, roots = set(cuts.outside), set(cuts.roots)
+    for eqn in cuts.jaxpr.eqns:
+        atoms = [atom for atom in eqn.invars if not isinstance(atom, jex.Literal)]
+        if eqn in outside or eqn.primitive is boundary_p:
+            before = max((written.get(atom, computed[atom]) for atom in atoms), default=0)
+        else:
+            before = max((written[a] if a in cuts.loaded and a in written else computed[a] for a in atoms), default=0)
+        if eqn in outside:
+            outside_level[eqn] = before
+            before += 1
+        for var in eqn.outvars:
+            computed[var] = before
+            if var in roots:
+                root_level[var] = before
+                written[var] = before + 1
+    return root_level, outside_level
+
+
+def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
+    """Roots of one level with one iteration space and a common operand share a kernel."""
+    groups: list[Group] = []
+    order = {var: number for number, var in enumerate(v for eqn in cuts.jaxpr.eqns for v in eqn.outvars)}
+    roots = sorted(cuts.roots, key=lambda v: (levels[v], -len(v.aval.shape), order[v]))
+    for root in roots:
+        home = next((g for g in groups if g.level == levels[root] and _joins(cuts, g, root)), None)
+        if home is None:
+            groups.append(Group(levels[root], [root], cuts.spaces[root]))
+            continue
+        home.roots = sorted([*home.roots, root], key=lambda v: order[v])
+        joined = space_of(cuts.jaxpr, home.roots, cuts.classes, without(cuts.loaded, home.roots))
+        assert joined is not None  # _joins has seen it
+        home.space = joined
+    return groups
+
+
+def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
+    if len(group.roots) >= OUTPUTS_AT_MOST:
+        return False
+    mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
+    if not mine & theirs or len(mine | theirs) > BUFFERS_AT_MOST:
+        return False
+    roots = [*group.roots, root]
+    joined = space_of(cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots))
+    if joined is None or not acceptable(joined):
+        return False
+    alone = [group.space, cuts.spaces[root]]
+    # Sharing must not make a program hold more than the largest member held anyway.
+    return joined.held <= max(space.held for space in alone)

@@ -1,0 +1,85 @@
+"""Stage: core jaxpr → the same program as `region` equations, one for each kernel, and the equations that XLA keeps.
+
+    m = reduce_max[axes=(1,)] x                    y, z = region[softmax_0] x
+    e = exp (sub x (broadcast_in_dim m))     →     s = sort y
+    s = sort e ...
+
+The result is an ordinary jaxpr that JAX itself can run; it computes the same values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.ir.evaluate import needed, read, run
+from jaxpr2triton.ir.region import boundary_p, region_p
+from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.partition.cut import Cuts, find_cuts, without
+from jaxpr2triton.partition.group import Group, group_roots, levels_of
+from jaxpr2triton.partition.split import split_reductions, to_split
+
+ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
+
+
+def partition(jaxpr: Any, name: str) -> Any:
+    """The program in regions; `name` becomes part of the kernels' names."""
+    for _ in range(ROUNDS_AT_MOST):
+        cuts = find_cuts(jaxpr.jaxpr)
+        chunks = to_split(cuts)
+        if not chunks:
+            break
+        jaxpr = split_reductions(jaxpr, chunks)
+    root_levels, outside_levels = levels_of(cuts)
+    groups = group_roots(cuts, root_levels)
+    steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
+    steps += [(group.level, 1, group) for group in groups]
+    steps.sort(key=lambda step: step[:2])
+    return _assemble(jaxpr, cuts, [step for _, _, step in steps], identifiers([name])[0])
+
+
+def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
+    inner = jaxpr.jaxpr
+    labels = dict(zip(inner.invars, argument_names(jaxpr)))
+    boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
+    aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
+    count = sum(isinstance(step, Group) for step in steps)
+    regions = []
+    for step in steps:
+        if isinstance(step, Group):
+            label = name if count == 1 else f"{name}_{len(regions)}"
+            regions.append((step, *_region(cuts, step, labels), label))
+    by_group = {id(group): (region, operands, label) for group, region, operands, label in regions}
+
+    def program(*args: Any) -> list[Any]:
+        env = dict(zip(inner.invars, args))
+        for step in steps:
+            if not isinstance(step, Group):
+                run([step], env)
+                continue
+            region, operands, label = by_group[id(step)]
+            results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label)
+            for root, value in zip(step.roots, results):
+                env[root] = value
+                if root in aliases:
+                    env[aliases[root]] = value
+        return [read(env, atom) for atom in inner.outvars]
+
+    return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _region(cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:
+    """The jaxpr of one kernel, and the variables that are its operands."""
+    loaded = without(cuts.loaded, group.roots)
+    eqns = needed(cuts.inside, group.roots, loaded)
+    used = dict.fromkeys(a for eqn in eqns for a in eqn.invars if not isinstance(a, jex.Literal) and a in loaded)
+    operands = list(used)
+
+    def region(*args: Any) -> list[Any]:
+        env = dict(zip(operands, args))
+        run(eqns, env)
+        return [env[root] for root in group.roots]
+
+    names = identifiers([labels.get(v, f"part{n}") for n, v in enumerate(operands)])
+    return retrace(region, *(v.aval for v in operands), names=names), operands

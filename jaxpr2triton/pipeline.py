@@ -1,0 +1,151 @@
+"""From a jaxpr to kernels: the stages in their order, and the one loop that runs, checks and records them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.emit.emit import emit
+from jaxpr2triton.ir.check import check_plan, check_program
+from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.launch.primitive import Mode, launch_kernel
+from jaxpr2triton.normalize.passes import normalize
+from jaxpr2triton.partition.partition import partition
+from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.schedule.schedule import schedule
+
+SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The result of scheduling: one plan for each region, in order."""
+
+    program: Any  # the partitioned jaxpr
+    plans: tuple[Plan, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(plan) for plan in self.plans) or "no kernels"
+
+
+@dataclass(frozen=True)
+class Kernels:
+    plans: Plans
+    kernels: tuple[Kernel, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
+
+
+def _schedule_all(program: Any, name: str) -> Plans:
+    regions = [eqn for eqn in program.jaxpr.eqns if eqn.primitive is region_p]
+    return Plans(program, tuple(schedule(eqn.params["jaxpr"], eqn.params["name"]) for eqn in regions))
+
+
+def _emit_all(plans: Plans, name: str) -> Kernels:
+    return Kernels(plans, tuple(emit(plan) for plan in plans.plans))
+
+
+Stage = tuple[str, Callable[[Any, str], Any]]
+
+STAGES: tuple[Stage, ...] = (
+    ("trace", lambda program, name: program),
+    ("normalize", lambda program, name: normalize(program)),
+    ("partition", partition),
+    ("schedule", _schedule_all),
+    ("emit", _emit_all),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A program as kernels and leftovers, ready to be run inside of a trace."""
+
+    name: str
+    stages: Mapping[str, Any]  # what each stage made, printable
+
+    @property
+    def program(self) -> Any:
+        return self.stages["partition"]
+
+    @property
+    def in_avals(self) -> Sequence[Any]:
+        return self.program.in_avals
+
+    @property
+    def out_avals(self) -> Sequence[Any]:
+        return self.program.out_avals
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.stages["emit"].kernels
+
+    @cached_property
+    def leftovers(self) -> tuple[Leftover, ...]:
+        return tuple(_leftover(eqn) for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
+
+    @cached_property
+    def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
+        """For each kernel the same one in smaller schedules."""
+        plans = self.stages["schedule"].plans
+        return tuple(tuple(emit(schedule(p.jaxpr, p.name, shrink)) for shrink in SHRINKS) for p in plans)
+
+    def run(self, mode: Mode, strict: bool, *args: Any) -> list[Any]:
+        """The outputs, from kernels and from what XLA keeps; traceable."""
+        inner = self.program.jaxpr
+        env = dict(zip(inner.invars, args, strict=True))
+        smaller = iter(self._alternatives if mode == "device" else [()] * len(self.kernels))
+        kernels = iter(self.kernels)
+
+        def launch(eqn: Any, values: list[Any]) -> list[Any] | None:
+            if eqn.primitive is not region_p:
+                return None
+            return launch_kernel(next(kernels), eqn.params["jaxpr"], values, mode, strict, next(smaller))
+
+        run(inner.eqns, env, launch)
+        return [read(env, atom) for atom in inner.outvars]
+
+
+def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
+    """Run all stages, check what each of them made, and keep it."""
+    stages: dict[str, Any] = {}
+    current = jaxpr
+    for stage, step in STAGES:
+        current = step(current, name)
+        match current:
+            case Plans():
+                for plan in current.plans:
+                    check_plan(plan)
+            case Kernels():
+                pass
+            case _:
+                check_program(current, jaxpr)
+        stages[stage] = current
+    return Compiled(name, stages)
+
+
+def _leftover(eqn: Any) -> Leftover:
+    reason = why_not(eqn)
+    text = " ".join(_printed(eqn).split())
+    why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
+    return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
+
+
+def _printed(eqn: Any) -> str:
+    """`b:f32[8] = sort[num_keys=1] a`."""
+    names: dict[Any, str] = {}
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if not isinstance(atom, jex.Literal):
+            names.setdefault(atom, "abcdefghijklmnopqrstuvwxyz"[len(names) % 26])
+    outputs = " ".join(f"{names[v]}:{v.aval.str_short(short_dtypes=True)}" for v in eqn.outvars)
+    params = " ".join(f"{key}={value}" for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple))
+    operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
+    return f"{outputs} = {eqn.primitive.name}{f'[{params}]' if params else ''} {operands}"

@@ -1,0 +1,191 @@
+"""What a program became: its kernels, what they move and compute, and what stays with XLA and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.report.table import count, table
+from jaxpr2triton.specs import dtype_name
+
+
+class Compiled(Protocol):
+    """What a report reads."""
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]: ...
+    @property
+    def leftovers(self) -> tuple[Leftover, ...]: ...
+    @property
+    def in_avals(self) -> Sequence[Any]: ...
+    @property
+    def out_avals(self) -> Sequence[Any]: ...
+
+
+class Residual(Protocol):
+    """A value that the forward program keeps for the backward one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...  # input, output or new
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+    @property
+    def where(self) -> str: ...
+
+
+def explain(compiled: Compiled, name: str = "program") -> str:
+    """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons."""
+    facts = explain_json(compiled, name)
+    lines = [
+        f"{name}: ({', '.join(facts['inputs'])}) → ({', '.join(facts['outputs'])})",
+        f"  {_launches(facts)}",
+        f"  {_traffic(facts)}",
+    ]
+    if facts["kernels"]:
+        rows = [
+            [
+                kernel["name"],
+                " | ".join(axis["text"] for axis in kernel["axes"]) or "-",
+                "×".join(map(str, _trimmed(kernel["grid"]))),
+                kernel["num_warps"],
+                kernel["bytes_read"],
+                kernel["bytes_written"],
+                kernel["flops"],
+            ]
+            for kernel in facts["kernels"]
+        ]
+        lines += ["", table(["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"], rows)]
+    if facts["leftovers"]:
+        lines += ["", "  left to XLA"]
+        for leftover in facts["leftovers"]:
+            lines += [
+                f"    {leftover['primitive']} at {leftover['where']}: {leftover['why']}",
+                f"      {_shortened(leftover['equation'])}",
+            ]
+    return "\n".join(lines)
+
+
+def explain_grad(forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program") -> str:
+    """The same for a program and its gradient, and what the first saves for the second."""
+    facts = _residual_facts(residuals)
+    new = sum(fact["bytes"] for fact in facts if fact["source"] == "new")
+    old = sum(fact["bytes"] for fact in facts) - new
+    kept = f"{name} keeps {count(len(facts), 'value')} for its gradient"
+    if facts:
+        rows = [[fact["name"], fact["source"], fact["type"], fact["bytes"], fact["where"]] for fact in facts]
+        kept += f": {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs\n"
+        kept += table(["value", "is", "type", "bytes", "at"], rows)
+    return "\n\n".join([explain(forward, f"{name}, forward"), kept, explain(backward, f"{name}, backward")])
+
+
+def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
+    """The facts behind `explain`, for programs to read."""
+    read = sum(kernel.bytes_read for kernel in compiled.kernels)
+    written = sum(kernel.bytes_written for kernel in compiled.kernels)
+    return {
+        "name": name,
+        "inputs": [short_type(aval) for aval in compiled.in_avals],
+        "outputs": [short_type(aval) for aval in compiled.out_avals],
+        "bytes_read": read,
+        "bytes_written": written,
+        "bytes_least": least_bytes(compiled),
+        "flops": sum(kernel.flops for kernel in compiled.kernels),
+        "kernels": [_kernel_facts(kernel) for kernel in compiled.kernels],
+        "leftovers": [
+            {"primitive": left.primitive, "equation": left.equation, "where": left.where, "why": left.why}
+            for left in compiled.leftovers
+        ],
+    }
+
+
+def explain_grad_json(
+    forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program"
+) -> dict[str, Any]:
+    """The facts behind `explain_grad`."""
+    return {
+        "forward": explain_json(forward, f"{name}, forward"),
+        "backward": explain_json(backward, f"{name}, backward"),
+        "residuals": _residual_facts(residuals),
+    }
+
+
+def least_bytes(compiled: Compiled) -> int:
+    """Every input read once and every output written once."""
+    return sum(_nbytes(aval) for aval in (*compiled.in_avals, *compiled.out_avals))
+
+
+def short_type(aval: Any) -> str:
+    """f32[128,64], as JAX prints it."""
+    return f"{dtype_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
+
+
+def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "axes": [
+            {"name": axis.name, "size": axis.size, "role": str(axis.role), "block": axis.block, "text": str(axis)}
+            for axis in kernel.axes
+        ],
+        "grid": list(kernel.grid),
+        "num_warps": kernel.num_warps,
+        "num_stages": kernel.num_stages,
+        "inputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.inputs],
+        "outputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.outputs],
+        "bytes_read": kernel.bytes_read,
+        "bytes_written": kernel.bytes_written,
+        "flops": kernel.flops,
+    }
+
+
+def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": value.name,
+            "source": value.source,
+            "type": short_type(value),
+            "bytes": _nbytes(value),
+            "where": value.where,
+        }
+        for value in residuals
+    ]
+
+
+def _launches(facts: dict[str, Any]) -> str:
+    left = len(facts["leftovers"])
+    text = f"launches  {count(len(facts['kernels']), 'kernel')}"
+    return text + (f", and XLA for {count(left, 'equation')}" if left else ", nothing left to XLA")
+
+
+def _traffic(facts: dict[str, Any]) -> str:
+    moved, least = facts["bytes_read"] + facts["bytes_written"], facts["bytes_least"]
+    ratio = f", {moved / least:.2f} times that" if least and not facts["leftovers"] else ""
+    return f"bytes     {moved:,} moved by the kernels; inputs and outputs are {least:,}{ratio}"
+
+
+def _nbytes(aval: Any) -> int:
+    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+        return _nbytes(data)
+    return math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
+
+
+def _trimmed(grid: Sequence[int]) -> list[int]:
+    sizes = list(grid)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return sizes
+
+
+def _shortened(text: str, limit: int = 110) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

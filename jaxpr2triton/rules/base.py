@@ -1,0 +1,100 @@
+"""What a rule is: where a primitive reads, what it computes, what it costs.
+
+A row of a table describes one primitive. There are three sorts of row, by where the primitive reads:
+
+- `Pointwise`: each output element reads the elements of the operands at the same index;
+- `Indexing`: an output element IS an operand element, found at another index (`rules/indexing.py`);
+- `Reduction`: an output element sums (or multiplies, or takes the largest …) over new axes (`rules/reductions.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug, WhyNot
+from jaxpr2triton.ir.dtypes import kind
+
+
+@dataclass(frozen=True)
+class Call:
+    """One equation as a pointwise rule sees it: dtypes and parameters, no shapes."""
+
+    in_dtypes: tuple[np.dtype, ...]
+    out_dtype: np.dtype
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """`write(call, operand texts) -> one Triton expression`; operands arrive parenthesised where that is needed.
+
+    Values of f16 and bf16 are held as f32 inside a kernel (see ir/dtypes.py), so `write` sees f32 arithmetic for them.
+    """
+
+    write: Callable[[Call, Sequence[str]], str]
+    flops: int = 1
+    refuse: Callable[[Call], WhyNot | None] = lambda call: None
+
+
+def pointwise(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
+    """A row from templates such as "{0} + {1}"; `float=`, `int=`, `uint=`, `bool=` differ by the first operand's kind."""
+
+    def template_for(call: Call) -> str | None:
+        return by_kind.get(kind(call.in_dtypes[0]), template)
+
+    def write(call: Call, args: Sequence[str]) -> str:
+        chosen = template_for(call)
+        if chosen is None:
+            raise CompilerBug(f"no template for {call}")
+        return chosen.format(*args)
+
+    def refuse(call: Call) -> WhyNot | None:
+        if template_for(call) is None:
+            return WhyNot(f"there is no rule for operands of dtype {call.in_dtypes[0]}")
+        return None
+
+    return Pointwise(write, flops, refuse)
+
+
+_ATOM = re.compile(r"[\w.]+")
+
+
+def is_atom(text: str) -> bool:
+    """True for names, numbers, calls and subscripts: `x`, `2.0`, `tl.exp(x + 1)`, `x[:, None]`; False for `a + b`."""
+    match = _ATOM.match(text)
+    if not match:
+        return False
+    rest = text[match.end() :]
+    while rest:
+        if rest[0] not in "([":
+            return False
+        depth = 0
+        for position, letter in enumerate(rest):
+            depth += (letter in "([") - (letter in ")]")
+            if depth == 0:
+                break
+        rest = rest[position + 1 :]
+        method = re.match(r"\.\w+", rest)  # x.to(tl.float32)
+        rest = rest[method.end() :] if method else rest
+    return True
+
+
+def in_parentheses(text: str) -> str:
+    """The text, safe as an operand of any operator."""
+    return text if is_atom(text) else f"({text})"
+
+
+def merge_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """One table from several; a primitive with two rows is a bug."""
+    merged: dict[str, Any] = {}
+    for table in tables:
+        for name, row in table.items():
+            if name in merged:
+                raise CompilerBug(f"two rows for the primitive `{name}`")
+            merged[name] = row
+    return merged

@@ -1,0 +1,18 @@
+"""Rows whose expression is a call: constants among the operands are given their dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxpr2triton.rules.base import Call, Pointwise, pointwise
+from jaxpr2triton.rules.literals import with_dtype
+
+
+def function(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
+    """Like `pointwise`, for templates such as "libdevice.atan2({0}, {1})", where a bare number keeps its own dtype."""
+    row = pointwise(template, flops=flops, **by_kind)
+
+    def write(call: Call, args: Sequence[str]) -> str:
+        return row.write(call, [with_dtype(arg, dtype) for arg, dtype in zip(args, call.in_dtypes)])
+
+    return Pointwise(write, flops, row.refuse)

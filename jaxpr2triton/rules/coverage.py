@@ -1,0 +1,36 @@
+"""Whether an equation can be part of a kernel at all, and if not, why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.rules.base import Call, Pointwise
+from jaxpr2triton.rules.rows import TABLE
+
+
+def call_of(eqn: Any) -> Call:
+    """The equation as its pointwise row sees it."""
+    dtypes = tuple(np.dtype(atom.aval.dtype) for atom in eqn.invars)
+    return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
+
+
+def why_not(eqn: Any) -> WhyNot | None:
+    """Why no kernel can hold this equation; None if one can."""
+    name = eqn.primitive.name
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if not hasattr(atom.aval, "shape"):
+            return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
+        if refusal := unsupported(atom.aval.dtype):
+            return refusal
+    if name == "iota":
+        return None
+    row = TABLE.get(name)
+    if row is None:
+        return WhyNot(f"there is no rule for the primitive `{name}`")
+    if eqn.effects:
+        return WhyNot(f"`{name}` has side effects")
+    return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)

@@ -1,0 +1,131 @@
+"""Primitives that combine elements along new axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.ir.dtypes import held, is_bool, is_float
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """`combine` joins two partial results elementwise; `collapse` joins the lanes of one tile along a tile axis.
+
+    `collapse` may name a helper function, whose text stands in HELPERS and is put before the kernel.
+    """
+
+    combine: Callable[[np.dtype], str]  # dtype → template over {0} and {1}
+    collapse: Callable[[np.dtype], str]  # dtype → template over {0}, the tile, and {axis}
+    identity: Callable[[np.dtype], Any]
+    helper: Callable[[np.dtype], str | None] = lambda dtype: None
+    refuse: Callable[[Any], WhyNot | None] = lambda eqn: None
+    associative: bool = True  # may be computed in parts, for the same dtype of results
+    indexed: bool = False  # the result is the place of the chosen element, not its value
+
+
+HELPERS = {
+    "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_multiply": "def _multiply(a, b):\n    return a * b\n",
+    "_both": "def _both(a, b):\n    return a & b\n",
+    "_either": "def _either(a, b):\n    return a | b\n",
+    "_differ": "def _differ(a, b):\n    return a ^ b\n",
+    "_first_max": (
+        "def _first_max(a, i, b, j):\n"
+        "    later = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"
+        "    return tl.where(later, b, a), tl.where(later, j, i)\n"
+    ),
+    "_first_min": (
+        "def _first_min(a, i, b, j):\n"
+        "    later = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"
+        "    return tl.where(later, b, a), tl.where(later, j, i)\n"
+    ),
+}
+
+
+def _through(helper: str) -> Callable[[np.dtype], str]:
+    return lambda dtype: f"tl.reduce({{0}}, {{axis}}, {helper})"
+
+
+def _always(helper: str) -> Callable[[np.dtype], str | None]:
+    return lambda dtype: helper
+
+
+def _extreme(direction: str, helper: str) -> Reduction:
+    """max and min: a NaN anywhere is the result, as in JAX."""
+
+    def combine(dtype: np.dtype) -> str:
+        nan = ", propagate_nan=tl.PropagateNan.ALL" if is_float(dtype) else ""
+        return f"tl.{direction}imum({{0}}, {{1}}{nan})"
+
+    def identity(dtype: np.dtype) -> Any:
+        if is_bool(dtype):
+            return direction == "min"
+        if is_float(dtype):
+            return -np.inf if direction == "max" else np.inf
+        limits = jnp.iinfo(dtype)
+        return int(limits.min if direction == "max" else limits.max)
+
+    def lanes(dtype: np.dtype) -> str:
+        return f"tl.reduce({{0}}, {{axis}}, {helper})"
+
+    return Reduction(combine, lanes, identity, _always(helper))
+
+
+def _sum(dtype: np.dtype) -> str:
+    # Triton widens small integers while it sums; the sum wraps as JAX's does when it is cut back.
+    small = not is_float(dtype) and np.dtype(dtype).itemsize < 4
+    return f"tl.sum({{0}}, axis={{axis}}).to(tl.{np.dtype(dtype).name})" if small else "tl.sum({0}, axis={axis})"
+
+
+def _one_axis(eqn: Any) -> WhyNot | None:
+    if len(eqn.params["axes"]) != 1:
+        return WhyNot("it looks for a place along several axes at once")
+    return None
+
+
+def _all_ones(dtype: np.dtype) -> Any:
+    if is_bool(dtype):
+        return True
+    return -1 if jnp.issubdtype(dtype, jnp.signedinteger) else int(jnp.iinfo(dtype).max)
+
+
+def _nothing(dtype: np.dtype) -> Any:
+    return False if is_bool(dtype) else 0
+
+
+def _place(helper: str) -> Reduction:
+    extreme = _extreme("max" if helper == "_first_max" else "min", helper)
+    return Reduction(
+        combine=lambda dtype: f"{helper}({{0}}, {{1}}, {{2}}, {{3}})",
+        collapse=lambda dtype: f"tl.reduce(({{0}}, {{1}}), {{axis}}, {helper})",
+        identity=extreme.identity,
+        helper=_always(helper),
+        refuse=_one_axis,
+        associative=False,
+        indexed=True,
+    )
+
+
+TABLE: dict[str, Reduction] = {
+    "reduce_sum": Reduction(lambda d: "{0} + {1}", _sum, lambda d: 0),
+    "reduce_max": _extreme("max", "_maximum"),
+    "reduce_min": _extreme("min", "_minimum"),
+    "reduce_prod": Reduction(lambda d: "{0} * {1}", _through("_multiply"), lambda d: 1, _always("_multiply")),
+    "reduce_and": Reduction(lambda d: "{0} & {1}", _through("_both"), _all_ones, _always("_both")),
+    "reduce_or": Reduction(lambda d: "{0} | {1}", _through("_either"), _nothing, _always("_either")),
+    "reduce_xor": Reduction(lambda d: "{0} ^ {1}", _through("_differ"), _nothing, _always("_differ")),
+    "argmax": _place("_first_max"),
+    "argmin": _place("_first_min"),
+}
+
+
+def identity_of(row: Reduction, dtype: Any) -> Any:
+    """The neutral element, of the dtype that the kernel holds."""
+    return row.identity(held(dtype))

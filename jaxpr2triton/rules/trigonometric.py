@@ -1,0 +1,22 @@
+"""Circular and hyperbolic functions and their inverses."""
+
+from __future__ import annotations
+
+from jaxpr2triton.rules.base import pointwise
+from jaxpr2triton.rules.calls import function
+
+TABLE = {
+    "sin": pointwise("tl.sin({0})", flops=16),
+    "cos": pointwise("tl.cos({0})", flops=16),
+    "tan": pointwise("libdevice.tan({0})", flops=20),
+    "asin": pointwise("libdevice.asin({0})", flops=16),
+    "acos": pointwise("libdevice.acos({0})", flops=16),
+    "atan": pointwise("libdevice.atan({0})", flops=16),
+    "atan2": function("libdevice.atan2({0}, {1})", flops=24),
+    "sinh": pointwise("libdevice.sinh({0})", flops=16),
+    "cosh": pointwise("libdevice.cosh({0})", flops=16),
+    "tanh": pointwise("libdevice.tanh({0})", flops=16),
+    "asinh": pointwise("libdevice.asinh({0})", flops=24),
+    "acosh": pointwise("libdevice.acosh({0})", flops=24),
+    "atanh": pointwise("libdevice.atanh({0})", flops=24),
+}

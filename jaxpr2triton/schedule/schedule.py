@@ -1,0 +1,244 @@
+"""Stage: a region → a role and a block for each of its axes.
+
+    region softmax: f32[4096,1000] → f32[4096,1000]
+        →
+    kernel softmax   row: grid 4096 by 1 | col: lane 1000 of 1024   warps 4
+
+`shrink` asks for a smaller schedule of the same region, for when Triton or the device refuses the first one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.plan import Plan, PlannedAxis
+from jaxpr2triton.rules.classes import Classes
+from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.space import Space, space_of
+from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
+
+RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
+STREAMED = 4096  # elements of a tile in a loop
+POINTWISE_BLOCK = 1024
+PROGRAMS_WANTED = 264  # two for each processor of a large device
+UNROLLED_REDUCTION = 4
+WARPS_AT_MOST = 16
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+@dataclass
+class _Draft:
+    """Axes that have been decided on so far, and what the original ones are in terms of them."""
+
+    mapping: dict[Axis, Index] = field(default_factory=dict)
+    grid: list[Axis] = field(default_factory=list)
+    inner: list[Axis] = field(default_factory=list)
+    unrolled: list[Axis] = field(default_factory=list)
+
+    def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
+        whole, mapping = as_one(axes, name)
+        self.mapping.update(mapping)
+        kind.append(whole)
+        return whole
+
+
+def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
+    """The plan of one region."""
+    jaxpr = region.jaxpr
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    assert space is not None  # partition groups only outputs that fit
+    shapes = [var.aval.shape for var in jaxpr.invars]
+    stored = [var.aval.shape for var in jaxpr.outvars]
+    draft, cuts = _draft(space, shapes, stored)
+    places = tuple(tuple(_map(i, cuts, draft) for i in place) for place in space.places)
+    reduced = {n: tuple(_map(of_axis(a), cuts, draft) for a in axes) for n, axes in space.chosen.items()}
+    offsets = [_map(i, cuts, draft) for i in offsets_of(space, shapes, stored)]
+    tiles = _tiles(space, cuts, draft)
+    widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
+    planned, warps = _blocks(draft, offsets, tiles, 2 if widest == 8 else 1, shrink)
+    return Plan(name, region, planned, places, reduced, warps, 2)
+
+
+def _map(index: Index, cuts: Sequence[Cut], draft: _Draft) -> Index:
+    return substitute(substitute(index, {cut.axis: cut.index for cut in cuts}), draft.mapping)
+
+
+def _draft(
+    space: Space, shapes: Sequence[tuple[int, ...]], stored: Sequence[tuple[int, ...]]
+) -> tuple[_Draft, list[Cut]]:
+    reduction_axes = dict.fromkeys(a for axes in space.chosen.values() for a in axes if a not in space.axes)
+    axes = [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
+    cuts = find_cuts(space, axes)
+    rest = {cut.axis: cut.rest for cut in cuts}
+    offsets = [substitute(i, {c.axis: c.index for c in cuts}) for i in offsets_of(space, shapes, stored)]
+    others = [substitute(i, {c.axis: c.index for c in cuts}) for i in other_indices(space)]
+    draft = _Draft()
+    for cut in cuts:
+        draft.unrolled.append(cut.unrolled)
+    grids, inners = [], []
+    for group in alike(space, axes):
+        on_grid = group[0] in space.axes and group[0] not in space.inner
+        current = [rest.get(axis, axis) for axis in group]
+        (grids if on_grid else inners).append([axis for axis in current if axis.size > 1])
+    grid_axes = [axis for group in grids for axis in group]
+    pointwise = not any(inners)
+    _place_grid(draft, grid_axes, offsets, others, pointwise)
+    for position, group in enumerate(group for group in inners if group):
+        root = group[0] in space.axes or group[0] in [c.rest for c in cuts if c.axis in space.axes]
+        stem = "col" if root else "k"
+        axis = draft.place(group, stem if position == 0 else f"{stem}{position}", draft.inner)
+        if axis.size <= UNROLLED_REDUCTION and not root and grid_axes:
+            draft.inner.remove(axis)
+            draft.unrolled.append(axis)
+    return draft, cuts
+
+
+def _place_grid(
+    draft: _Draft, axes: list[Axis], offsets: Sequence[Index], others: Sequence[Index], pointwise: bool
+) -> None:
+    if not axes:
+        return
+    if pointwise:
+        turned = _turned_axis(axes, offsets)
+        if turned is None:
+            draft.place(axes, "i", draft.grid)
+            return
+        batch = [axis for axis in axes[:-1] if axis is not turned]
+        if batch:
+            draft.place(batch, "n", draft.grid)
+        draft.place([turned], "i", draft.grid)
+        draft.place(axes[-1:], "j", draft.grid)
+        return
+    runs = merged(axes, offsets, others)
+    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < 32:
+        runs = [axes]
+    names = ["row"] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
+    for run, name in zip(runs, names):
+        draft.place(run, name, draft.grid)
+
+
+def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index]) -> Axis | None:
+    """An axis along which some operand is contiguous while the result is not: a transpose."""
+    last = axes[-1]
+    for index in offsets:
+        if abs(index.coefficient(last) or 0) <= 1:
+            continue
+        for axis in axes[:-1]:
+            if abs(index.coefficient(axis) or 0) == 1 and axis.size >= 8 and last.size >= 8:
+                return axis
+    return None
+
+
+def _tiles(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[Axis]]:
+    """The sets of inner axes that some value has all at once."""
+    tiles = set()
+    for node in space.graph.nodes:
+        axes = node.axes | frozenset(node.over if isinstance(node, Reduce) else ())
+        mapped = frozenset(a for axis in axes for a in _map(of_axis(axis), cuts, draft).axes)
+        tiles.add(mapped & frozenset(draft.inner))
+    return sorted(tiles, key=lambda tile: sorted(axis.name for axis in tile))
+
+
+def _blocks(
+    draft: _Draft, offsets: Sequence[Index], tiles: Sequence[frozenset[Axis]], width: int, shrink: int
+) -> tuple[tuple[PlannedAxis, ...], int]:
+    """Block sizes and warps. `width` is 2 where values take two registers each."""
+    budget = max(RESIDENT // width >> 2 * shrink, 64)
+    streamed = max(STREAMED // width >> shrink, 64)
+    fast = _fastest(draft, offsets)
+    across = min(power_of_two(fast.size), 64) if fast in draft.grid and draft.inner else 1
+    blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
+    looped: set[Axis] = set()
+    while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
+        candidates = sorted(largest - looped, key=lambda a: (blocks[a], a.name))
+        if not candidates:
+            break
+        axis = candidates[-1]
+        looped.add(axis)
+        others = math.prod(blocks[a] for a in largest if a is not axis)
+        blocks[axis] = max(min(blocks[axis], streamed // (others * across)), 1)
+    held = max((math.prod(blocks[a] for a in tile) for tile in tiles), default=1)
+    unrolled = math.prod(axis.size for axis in draft.unrolled)
+    _grid_blocks(draft, blocks, fast, across, held, unrolled, width, shrink)
+    tile = held * math.prod(blocks[axis] for axis in draft.grid)
+    planned = [PlannedAxis(axis, Role.GRID, blocks[axis]) for axis in draft.grid]
+    for axis in draft.inner:
+        planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
+    planned += [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
+    per_thread = 8 if not draft.inner else 16
+    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(tile * width // (32 * per_thread))))
+
+
+def _largest(tiles: Sequence[frozenset[Axis]], blocks: dict[Axis, int]) -> frozenset[Axis] | None:
+    return max(tiles, key=lambda tile: math.prod(blocks[a] for a in tile), default=None)
+
+
+def _fastest(draft: _Draft, offsets: Sequence[Index]) -> Axis | None:
+    """The axis along which most of the touched elements lie next to each other."""
+    votes: dict[Axis, int] = {}
+    for index in offsets:
+        low, high = index.bounds
+        for axis in [*draft.inner, *draft.grid]:
+            if index.coefficient(axis) in (1, -1):
+                votes[axis] = votes.get(axis, 0) + high - low + 1
+    return max(votes, key=lambda axis: votes[axis], default=None)
+
+
+def _grid_blocks(
+    draft: _Draft,
+    blocks: dict[Axis, int],
+    fast: Axis | None,
+    across: int,
+    held: int,
+    unrolled: int,
+    width: int,
+    shrink: int,
+) -> None:
+    if not draft.inner:
+        _pointwise_blocks(draft, blocks, unrolled, width, shrink)
+        return
+    programs = 1
+    for axis in draft.grid:
+        blocks[axis] = 1
+        programs *= axis.size
+    if not draft.grid:
+        return
+    target = fast if fast in draft.grid else draft.grid[-1]
+    assert target is not None
+    room = max(2048 // (width * max(unrolled, 1) * held) >> shrink, 1)
+    wanted = max(across, 1)
+    if target is not fast:
+        wanted = max(1, min(room, programs // PROGRAMS_WANTED))
+    elif held * across < 1024:
+        wanted = max(across, min(room, programs // PROGRAMS_WANTED))
+    while wanted > 16 and wanted * held * width > RESIDENT >> shrink:
+        wanted //= 2
+    wanted = 1 << (wanted.bit_length() - 1)
+    blocks[target] = min(wanted, power_of_two(target.size))
+
+
+def _pointwise_blocks(draft: _Draft, blocks: dict[Axis, int], unrolled: int, width: int, shrink: int) -> None:
+    if len(draft.grid) > 1:
+        for axis in draft.grid:
+            blocks[axis] = 1
+        for axis in draft.grid[-2:]:
+            blocks[axis] = min(power_of_two(axis.size), 32 >> min(shrink, 3))
+        return
+    for axis in draft.grid:
+        most = max(POINTWISE_BLOCK // width // power_of_two(unrolled) >> shrink, 64)
+        share = power_of_two(-(-axis.size // PROGRAMS_WANTED))
+        blocks[axis] = min(max(share, 128), most, power_of_two(axis.size))
+
+
+def loads_in(space: Space) -> int:
+    """How many different places a region reads."""
+    return sum(1 for _ in space.graph.of_kind(Load))

@@ -1,0 +1,132 @@
+"""Every pointwise row against JAX: every dtype, every special value, a constant in every place."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from pointwise_cases import (
+    BOOL,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    Case,
+    agree,
+    answer,
+    arrays_for,
+    exists,
+    kernel_of,
+    special,
+    wider_answer,
+)
+
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.launch.interpret import run_interpreted
+from jaxpr2triton.rules.table import POINTWISE
+
+Signature = tuple[np.dtype, ...]
+
+SIGNED = tuple(dtype for dtype in INTEGERS if dtype.kind == "i")
+NUMBERS = FLOATS + INTEGERS
+
+
+def unary(*dtypes: np.dtype) -> list[Signature]:
+    return [(dtype,) for dtype in dtypes]
+
+
+def binary(*dtypes: np.dtype) -> list[Signature]:
+    return [(dtype, dtype) for dtype in dtypes]
+
+
+SIGNATURES: dict[str, list[Signature]] = {
+    **dict.fromkeys(("add", "add_any", "sub", "mul", "div", "rem"), binary(*NUMBERS)),
+    **dict.fromkeys(("max", "min", "eq", "ne", "lt", "le", "gt", "ge"), binary(*DTYPES)),
+    **dict.fromkeys(("and", "or", "xor"), binary(*INTEGERS, BOOL)),
+    **dict.fromkeys(("mulhi", "shift_left", "shift_right_logical", "shift_right_arithmetic"), binary(*INTEGERS)),
+    **dict.fromkeys(("neg", "sign", "square", "one_minus_square"), unary(*NUMBERS)),
+    **dict.fromkeys(("convert_element_type", "bitcast_convert_type", "copy", "stop_gradient"), unary(*DTYPES)),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log1p", "logistic", "sqrt", "rsqrt"), unary(*FLOATS)),
+    **dict.fromkeys(("erf", "erfc", "erf_inv", "lgamma", "is_finite", "floor", "ceil", "round"), unary(*FLOATS)),
+    **dict.fromkeys(("sin", "cos", "tan", "sinh", "cosh", "tanh"), unary(*FLOATS)),
+    **dict.fromkeys(("asin", "acos", "atan", "asinh", "acosh", "atanh"), unary(*FLOATS)),
+    "abs": unary(*FLOATS, *SIGNED),
+    "not": unary(*INTEGERS, BOOL),
+    "atan2": binary(*FLOATS),
+    "pow": binary(*FLOATS) + list(itertools.product(FLOATS, INTEGERS)),
+    "clamp": [(dtype,) * 3 for dtype in DTYPES],
+    "select_n": [(BOOL, dtype, dtype) for dtype in DTYPES] + [(np.dtype(np.int32), *(dtype,) * 3) for dtype in DTYPES],
+}
+ACCURACY: dict[str, Any] = {"accuracy": None}
+PARAMS: dict[str, list[dict[str, Any]]] = {
+    "round": [{"rounding_method": method} for method in lax.RoundingMethod],
+    "convert_element_type": [{"new_dtype": dtype, "weak_type": False, "sharding": None} for dtype in DTYPES],
+    "bitcast_convert_type": [{"new_dtype": dtype} for dtype in DTYPES],
+    **{name: [ACCURACY] for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "sqrt", "rsqrt")},
+    **{name: [ACCURACY] for name in ("sin", "cos", "tan", "tanh")},
+}
+
+
+FEW, SOME, MANY = 4, 16, 128
+INEXACT = {  # XLA computes these to some units in the last place of float64; below that it is measured with more digits
+    **dict.fromkeys(("exp", "log", "log2", "tanh", "logistic", "rsqrt", "sin", "cos", "tan", "pow", "erf"), FEW),
+    **dict.fromkeys(("asin", "acos", "atan", "atan2", "acosh", "expm1"), FEW),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "erfc", "erf_inv", "lgamma"), SOME),
+    **dict.fromkeys(("exp2", "log1p", "atanh"), MANY),
+}
+NEAR_ZERO = {"lgamma": 1.0}  # accurate as if the result were at least this large
+NO_ZERO_SIGN = ("max", "min", "clamp")  # of 0.0 and -0.0, XLA takes either
+
+
+def constants(name: str, dtypes: Signature) -> Iterator[tuple[Any, ...]]:
+    """No constant, then special values in each place."""
+    yield (None,) * len(dtypes)
+    if len(dtypes) == 1:
+        return
+    for place, dtype in enumerate(dtypes):
+        if name == "select_n" and place == 0:
+            continue
+        for value in special(dtype)[:: 1 if is_bool(dtype) else 4]:
+            yield tuple(value if n == place else None for n in range(len(dtypes)))
+    if name == "select_n":
+        yield (None, *[special(dtype)[-1 - n % 2] for n, dtype in enumerate(dtypes[1:])])
+    if name == "clamp":
+        yield (special(dtypes[0])[0], None, special(dtypes[0])[1])
+
+
+def cases_of(name: str) -> Iterator[Case]:
+    """Every call of a primitive that JAX accepts and that the row does not refuse."""
+    if not exists(name):
+        return
+    for params, dtypes in itertools.product(PARAMS.get(name, [{}]), SIGNATURES[name]):
+        if name == "bitcast_convert_type" and is_bool(dtypes[0]) != is_bool(params["new_dtype"]):
+            continue
+        if name != "bitcast_convert_type" or dtypes[0].itemsize == params["new_dtype"].itemsize:
+            plain = Case(name, dtypes, (None,) * len(dtypes), tuple(params.items()))
+            assert plain.row.refuse(plain.call) is None, str(plain)
+            yield from (Case(name, dtypes, chosen, plain.params) for chosen in constants(name, dtypes))
+
+
+def by_operands() -> dict[Signature, list[Case]]:
+    """Cases that can share a kernel."""
+    with jax.enable_x64(True):
+        groups: dict[Signature, list[Case]] = defaultdict(list)
+        for name in POINTWISE:
+            for case in cases_of(name):
+                groups[case.dtypes].append(case)
+    return groups
+
+
+def wrong_elements(case: Case, operands: list[np.ndarray], got: np.ndarray) -> np.ndarray:
+    """Where the result is neither JAX's nor, for functions that XLA approximates, the one JAX has with more digits."""
+    signed_zeros, floor = case.name not in NO_ZERO_SIGN, NEAR_ZERO.get(case.name, 0.0)
+    digits = INEXACT.get(case.name, 0)
+    right = agree(got, answer(case, operands), digits, signed_zeros=signed_zeros, floor=floor)
+    if digits and not right.all():
+        right |= agree(got, wider_answer(case, operands), FEW, signed_zeros=signed_zeros, floor=floor)
+    return np.flatnonzero(~right)

@@ -1,0 +1,341 @@
+"""The command line: results on standard output, every complaint in one line, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from jaxpr2triton import cli
+from jaxpr2triton.options import COMMANDS
+
+CHECKOUT = Path(__file__).parents[1]
+MODEL = """
+import jax
+import jax.numpy as jnp
+import jaxpr2triton as j2t
+
+def softmax(x):
+    return jax.nn.softmax(x, axis=-1)
+
+def scaled(x, scale, *, power=1):
+    return (x * scale) ** power
+
+def tree(params, x):
+    return {"y": params["w"] * x + params["b"], "n": params["n"] + 1}
+
+def rows(x):
+    return jnp.sort(x) * 2
+
+def broken(x):
+    y = x + 1
+    return y.no_such_method()
+
+class Net:
+    @staticmethod
+    def apply(x):
+        return jnp.tanh(x)
+
+fused = j2t.fuse(scaled, static_argnames="power")
+
+def example():
+    return jnp.arange(4.0), jnp.float32(2.0)
+
+def seeded(seed):
+    return jax.random.normal(jax.random.key(seed), (4,)), jnp.float32(seed)
+
+def failing_example():
+    return 1 / 0
+
+def one():
+    return jnp.ones(4)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    return tmp_path
+
+
+class Run:
+    """What one command line gave."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], *words: str) -> None:
+        self.code = cli.main(words)
+        captured = capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+
+
+# ------------------------------------------------------------------------------------------------- dump
+def test_dump_prints_a_module_and_nothing_else(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "dump", "model.py:softmax", "f32[8,100]")
+    assert (run.code, run.err) == (0, "")
+    assert run.out.count("@triton.jit") == 1
+    assert "\x1b" not in run.out
+    compile(run.out, "kernels.py", "exec")
+
+
+def test_dump_writes_a_file(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = Run(capsys, "dump", "model.py:softmax", "f32[8,100]").out
+    run = Run(capsys, "dump", "model.py:softmax", "-o", "kernels.py", "f32[8,100]")
+    assert (run.code, run.out, run.err) == (0, "", "")
+    assert (model / "kernels.py").read_text() == printed
+
+
+def test_dump_notes_what_is_left_to_xla(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "dump", "model.py:rows", "f32[8]")
+    assert run.code == 0
+    assert run.err == "jaxpr2triton: left to XLA: 1 equation; `jaxpr2triton explain` tells which and why\n"
+
+
+def test_dump_with_a_gradient_prints_both_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "dump", "model.py:softmax", "f32[8,100]", "--grad")
+    assert run.code == 0
+    assert "def softmax_fwd" in run.out
+    assert "def softmax_bwd" in run.out
+
+
+def test_vmap_adds_an_axis(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    batched = Run(capsys, "explain", "model.py:softmax", "f32[100]", "--vmap", "8")
+    assert batched.code == 0
+    assert batched.out.splitlines()[0] == "softmax: (f32[8,100]) → (f32[8,100])"
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(("target", "kind", "sign"), [("sm_80", "ptx", ".target sm_80"), ("gfx942", "llir", "amdgpu")])
+def test_assembly_needs_no_device(
+    model: Path, capsys: pytest.CaptureFixture[str], target: str, kind: str, sign: str
+) -> None:
+    run = Run(capsys, "dump", "model.py:softmax", "f32[8,100]", "--target", target, "--asm", kind)
+    assert (run.code, run.err) == (0, "")
+    assert run.out.splitlines()[0].endswith(f" for {target}")
+    assert sign in run.out
+
+
+# ---------------------------------------------------------------------------------------- show, explain
+@pytest.mark.parametrize("stage", ["trace", "normalize", "partition", "schedule"])
+def test_show_prints_every_stage(model: Path, capsys: pytest.CaptureFixture[str], stage: str) -> None:
+    run = Run(capsys, "show", "model.py:softmax", "f32[8,100]", "--stage", stage)
+    assert (run.code, run.err) == (0, "")
+    assert "100" in run.out
+    both = Run(capsys, "show", "model.py:softmax", "f32[8,100]", "--stage", stage, "--grad")
+    assert both.out.startswith("# forward\n")
+    assert "\n# backward\n" in both.out
+
+
+def test_explain_in_words_and_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = Run(capsys, "explain", "model.py:softmax", "f32[8,100]")
+    assert (words.code, words.err) == (0, "")
+    assert words.out.splitlines()[:3] == [
+        "softmax: (f32[8,100]) → (f32[8,100])",
+        "  launches  1 kernel, nothing left to XLA",
+        "  bytes     6,400 moved by the kernels; inputs and outputs are 6,400, 1.00 times that",
+    ]
+    facts = json.loads(Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--json").out)
+    assert (facts["name"], len(facts["kernels"]), facts["leftovers"]) == ("softmax", 1, [])
+    grad = json.loads(Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--json", "--grad=0").out)
+    assert list(grad) == ["forward", "backward", "residuals"]
+
+
+def test_explain_says_why_something_is_left(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "explain", "model.py:rows", "f32[8]")
+    assert "    sort at model.py:16 (rows): there is no rule for the primitive `sort`\n" in run.out
+
+
+# ------------------------------------------------------------------------------------------------ check
+def check_rows(text: str) -> list[tuple[str, str, str]]:
+    """(array, type, verdict) of every line of the table."""
+    lines = [line.split("  ") for line in text.splitlines()[2:-1]]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    return [(row[0], row[1], row[-1]) for row in cells]
+
+
+def test_check_compares_values_and_gradients(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:tree", "{w: f32[4], b: f32[4], n: i32[]}", "f32[4]", "--seeds", "2")
+    assert (run.code, run.err) == (0, "")
+    assert run.out.splitlines()[0] == (
+        "tree({b: f32[4], n: i32[], w: f32[4]}, f32[4]) in Triton's interpreter, 2 seeds"
+    )
+    assert check_rows(run.out) == [
+        ("value.n", "i32[]", "ok"),
+        ("value.y", "f32[4]", "ok"),
+        ("gradient of params.b", "f32[4]", "ok"),
+        ("gradient of params.w", "f32[4]", "ok"),
+        ("gradient of x", "f32[4]", "ok"),
+    ]
+    assert run.out.splitlines()[-1] == "all agree"
+
+
+def test_check_takes_static_arguments_classes_and_fused_functions(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["model.py:scaled", "f32[4]", "f32[4]", "--static", "power=3"], ["model.py:Net.apply", "f64[3]"]):
+        assert Run(capsys, "check", *words, "--seeds", "1").code == 0
+    assert Run(capsys, "check", "model.py:fused", "f32[4]", "f32[4]", "--static", "power=2", "--seeds", "1").code == 0
+    assert not jax.config.jax_enable_x64, "a SPEC of 64 bits changes nothing outside its command"
+
+
+def test_check_of_some_gradients_only(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:scaled", "f32[4]", "f32[4]", "--grad=1", "--seeds", "1")
+    assert [row[0] for row in check_rows(run.out)] == ["value", "gradient of scale"]
+
+
+def test_check_with_example_arguments(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = Run(capsys, "check", "model.py:scaled", "--args", "model.py:example")
+    assert fixed.code == 0
+    assert fixed.err == "jaxpr2triton: model.py:example takes no `seed`, so its arguments are tried once\n"
+    assert fixed.out.startswith("scaled(f32[4], f32[]) in Triton's interpreter, 1 seed\n")
+    seeded = Run(capsys, "check", "model.py:scaled", "--args", "model.py:seeded", "--seeds", "2")
+    assert (seeded.code, seeded.err) == (0, "")
+    single = Run(capsys, "check", "model.py:softmax", "--args", "model.py:one", "--vmap", "3", "--seeds", "1")
+    assert single.out.startswith("softmax(f32[3,4]) in")
+
+
+def test_check_says_when_there_is_no_gradient(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:rows", "i32[8]", "--seeds", "1")
+    assert (run.code, run.err) == (0, "jaxpr2triton: no gradients to check: no argument is a float\n")
+
+
+def test_check_exits_1_on_a_mismatch(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.api, "fuse", lambda function, backend: lambda x: function(x) * 1.001)
+    run = Run(capsys, "check", "model.py:softmax", "f32[8,10]")
+    assert run.code == 1
+    assert [row[2] for row in check_rows(run.out)] == ["WRONG", "WRONG"]
+    assert run.out.splitlines()[-1] == "MISMATCH in 2 of 2 arrays"
+
+
+# ----------------------------------------------------------------------------------------------- errors
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("", "expected a command: dump, show, explain, check; try jaxpr2triton --help"),
+        (
+            "dmp model.py:softmax",
+            "argument command: invalid choice: 'dmp' (choose from 'dump', 'show', 'explain', 'check'); "
+            "try jaxpr2triton --help",
+        ),
+        ("dump", "the following arguments are required: FILE.py:FUNCTION; try jaxpr2triton dump --help"),
+        ("dump model.py", "expected FILE.py:FUNCTION, found 'model.py'"),
+        ("dump modle.py:softmax f32[8]", "no such file: modle.py"),
+        ("dump model.py:softmx f32[8]", "there is no softmx in model.py; is it softmax?"),
+        ("dump model.py:softmax f32[8", "bad SPEC 'f32[8': expected ',' or ']', found the end at column 6"),
+        (
+            "dump model.py:scaled f32[8]",
+            "scaled(x, scale, *, power=1) in model.py does not fit 1 argument: missing a required argument: 'scale'",
+        ),
+        ("dump model.py:softmax f32[8] f32[8]", "softmax(x) in model.py does not fit 2 arguments: too many positional arguments"),
+        (
+            "dump model.py:scaled f32[8] f32[8] --static poer=2",
+            "scaled(x, scale, *, power=1) in model.py does not fit 2 arguments: got an unexpected keyword argument 'poer'",
+        ),
+        (
+            "dump model.py:broken f32[8]",
+            "broken cannot be traced: AttributeError: 'ShapedArray' object has no attribute 'no_such_method' (model.py:20)",
+        ),
+        ("dump model.py:softmax f32[8] --target sm_91", "unknown target 'sm_91'; try one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942"),
+        ("dump model.py:softmax f32[8] --target gfx942 --asm ptx", "there is no ptx for gfx942; try one of ttir, ttgir, llir, amdgcn"),
+        (
+            "dump model.py:softmax f32[8] --asm pdf",
+            "argument --asm: invalid choice: 'pdf' (choose from 'amdgcn', 'llir', 'ptx', 'sass', 'ttgir', 'ttir'); "
+            "try jaxpr2triton dump --help",
+        ),
+        ("dump model.py:softmax f32[8] -o no/such/file", "cannot write no/such/file: No such file or directory"),
+        ("dump model.py:softmax f32[8] --grad=x", "argument --grad: expected positions such as 0,1, found 'x'; try jaxpr2triton dump --help"),
+        ("dump model.py:softmax f32[8] --grad=1", "--grad=1: softmax is given 1 arguments, numbered from 0"),
+        ("dump model.py:softmax i32[8] --grad", "--grad: no argument of softmax is made of floats"),
+        ("dump model.py:softmax f32[8] --vmap 0", "argument --vmap: expected a positive number, found '0'; try jaxpr2triton dump --help"),
+        ("dump model.py:softmax f32[8] --static 3", "argument --static: expected NAME=VALUE, found '3'; try jaxpr2triton dump --help"),
+        ("dump model.py:softmax f32[8] --args model.py:one", "give SPECs or --args, not both"),
+        ("dump model.py:softmax --args model.py:none", "there is no none in model.py; is it one?"),
+        ("dump model.py:softmax --args model.py:failing_example", "failing_example failed: ZeroDivisionError: division by zero (model.py:36)"),
+        ("show model.py:softmax f32[8]", "the following arguments are required: --stage; try jaxpr2triton show --help"),
+        ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
+        ("explain bad.py:f f32[8]", "cannot load bad.py: ModuleNotFoundError: No module named 'no_such_module' (bad.py:1)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said_in_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str], line: str, complaint: str
+) -> None:
+    (model / "bad.py").write_text("import no_such_module\n")
+    run = Run(capsys, *line.split())
+    # argparse of Python 3.12 writes choices without quotes
+    assert run.err.replace("'", "") == f"jaxpr2triton: {complaint}\n".replace("'", "")
+    assert (run.code, run.out) == (2, "")
+
+
+def test_debug_shows_the_traceback(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "dump", "model.py:broken", "f32[8]", "--debug")
+    assert run.code == 2
+    assert run.err.startswith("Traceback (most recent call last):\n")
+    assert "y.no_such_method()" in run.err
+    assert run.err.splitlines()[-1].startswith("jaxpr2triton: broken cannot be traced: ")
+
+
+def test_a_failure_of_ours_says_so(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise KeyError("row")
+
+    monkeypatch.setattr(cli.api, "transpile", fail)
+    run = Run(capsys, "dump", "model.py:softmax", "f32[8]")
+    assert (run.code, run.out) == (3, "")
+    assert run.err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"
+
+
+# ------------------------------------------------------------------------------------------------- help
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli.main([command, "--help"])
+    assert left.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: jaxpr2triton {command} ")
+    assert f"  jaxpr2triton {command} model.py:" in text
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    text = capsys.readouterr().out
+    assert text.startswith("usage: jaxpr2triton COMMAND FILE.py:FUNCTION [SPEC ...] [options]\n")
+    assert all(f"  {command:9}{what}\n" in text for command, what in COMMANDS.items())
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"jaxpr2triton {cli.api.__version__}\n"
+
+
+# ----------------------------------------------------------------------------------------- as a process
+def process(*words: str, cwd: Path, tail: str = "") -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    command = ["bash", "-c", f'set -o pipefail; "$0" -m jaxpr2triton "$@" {tail}', sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environ, check=False)
+
+
+def test_check_as_a_process(model: Path) -> None:
+    done = process("check", "model.py:softmax", "f32[4,10]", "--seeds", "1", cwd=model)
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "all agree"
+
+
+def test_an_error_as_a_process(model: Path) -> None:
+    done = process("dump", "model.py:softmx", "f32[8]", cwd=model)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jaxpr2triton: there is no softmx in model.py; is it softmax?\n"
+
+
+def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
+    done = process("dump", "model.py:softmax", "f32[8,100]", cwd=model, tail="| true")
+    assert done.stderr == ""
+    assert done.returncode in (0, 141)

@@ -1,0 +1,65 @@
+"""Environment variables, typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.knobs import Knobs, read_knobs
+
+KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_DEBUG, J2T_TARGET"
+
+
+def test_nothing_set_means_the_defaults() -> None:
+    assert read_knobs({"HOME": "/x", "PATH": "J2T_TARGET"}) == Knobs(
+        cache_dir=Path("~/.cache/jaxpr2triton").expanduser()
+    )
+
+
+def test_every_knob_is_read() -> None:
+    environ = {
+        "J2T_CACHE_DIR": "~/kernels",
+        "J2T_CACHE": "0",
+        "J2T_TARGET": "sm_80",
+        "J2T_BACKEND": "xla",
+        "J2T_DEBUG": "1",
+    }
+    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", True),
+        ("TRUE", True),
+        ("yes", True),
+        (" on ", True),
+        ("0", False),
+        ("False", False),
+        ("no", False),
+        ("", False),
+    ],
+)
+def test_flags_have_several_spellings(text: str, value: bool) -> None:
+    assert read_knobs({"J2T_CACHE": text}).cache is value
+
+
+def test_the_environment_is_read_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_TARGET", "gfx942")
+    assert read_knobs().target == "gfx942"
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"J2T_DEBUG": "maybe"}, "J2T_DEBUG='maybe': expected 0 or 1"),
+        ({"J2T_TARGE": "x"}, f"unknown environment variable J2T_TARGE; known are {KNOWN}\n  try  J2T_TARGET"),
+        ({"J2T_": "x"}, f"unknown environment variable J2T_; known are {KNOWN}"),
+    ],
+)
+def test_what_is_misspelt_is_an_error(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read_knobs(environ)
+    assert str(caught.value) == message

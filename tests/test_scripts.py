@@ -1,0 +1,54 @@
+"""The scripts can be run, and name no machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parent.parent
+COMMANDS = ("scripts/test", "scripts/demo", ".ci/run")
+SHELL = (*COMMANDS, "scripts/environment.sh")
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_bash_can_read_it(name: str) -> None:
+    done = subprocess.run(["bash", "-n", CHECKOUT / name], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_it_can_be_run(name: str) -> None:
+    assert os.access(CHECKOUT / name, os.X_OK)
+    assert (CHECKOUT / name).read_text().startswith("#!/usr/bin/env bash\n")
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_it_names_no_place_of_one_machine(name: str) -> None:
+    text = (CHECKOUT / name).read_text().replace("#!/usr/bin/env bash", "").replace("/dev/null", "")
+    assert not any(word.startswith(("/", '"/', "'/")) for word in text.split())
+    assert "http" not in text
+
+
+def test_requirements_are_those_of_setup_cfg() -> None:
+    command = [sys.executable, CHECKOUT / "scripts/requirements.py"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.split()
+    assert [name.split(">=")[0] for name in names] == [
+        "jax", "triton", "numpy", "networkx", "pytest", "pytest-xdist", "hypothesis", "ruff", "mypy",
+    ]  # fmt: skip
+
+
+def test_a_python_is_found_from_any_folder(tmp_path: Path) -> None:
+    command = f'. "{CHECKOUT}/scripts/environment.sh"; version_of "$(any_python)"'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path)
+    major, minor = map(int, done.stdout.split("."))
+    assert (major, minor) >= (3, 11)
+
+
+def test_a_python_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    command = f'. "{CHECKOUT}/scripts/environment.sh"; python_of_version 3.99; echo found nothing'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "found nothing\n"
