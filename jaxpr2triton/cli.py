@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 import jax
 
 from jaxpr2triton import api
-from jaxpr2triton.errors import Jaxpr2TritonError, UserError
+from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import DEFAULT_TARGET, target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile import asm
@@ -53,8 +54,10 @@ def _one_line(problem: Exception) -> str:
         where = f" at {problem.where}" if problem.where else ""
         hint = f"; try {problem.hint}" if problem.hint else ""
         return f"{problem.what}{where}{hint}"
-    says = problem.what if isinstance(problem, Jaxpr2TritonError) else str(problem)
-    return f"internal error: {type(problem).__name__}: {' '.join(says.split())} (--debug shows the traceback)"
+    text = f"{type(problem).__name__}: {problem}"
+    # An exception from inside of a running program arrives with its whole traceback as text.
+    inner = [match.start() for match in re.finditer(r"^\w+(Error|Bug|Refused): ", text, re.MULTILINE)]
+    return f"internal error: {' '.join(text[inner[-1] if inner else 0 :].split())} (--debug shows the traceback)"
 
 
 def _run(words: Sequence[str]) -> int:

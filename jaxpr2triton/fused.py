@@ -28,6 +28,7 @@ from jaxpr2triton.errors import BackendError, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.decompose import DECOMPOSITIONS
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 
@@ -152,7 +153,8 @@ def recomputable(eqn: Any) -> bool:
     bodies = list(jex.jaxprs_in_params(eqn.params))
     if bodies:
         return eqn.primitive.name.startswith("custom_") and all(recomputable(e) for body in bodies for e in body.eqns)
-    return isinstance(TABLE.get(eqn.primitive.name), Pointwise | Indexing)
+    name = eqn.primitive.name
+    return name in DECOMPOSITIONS or isinstance(TABLE.get(name), Pointwise | Indexing)
 
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:

@@ -56,6 +56,8 @@ def parse_options(words: Sequence[str], version: str) -> argparse.Namespace:
     rest = ["--grad=all" if word == "--grad" else word for word in words]
     rest.remove(command)
     options = _command_parser(command).parse_intermixed_args(rest)
+    if options.function is None:
+        raise UserError("expected FILE.py:FUNCTION", hint=f"jaxpr2triton {command} --help")
     options.command = command
     return options
 
@@ -85,7 +87,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("function", metavar="FILE.py:FUNCTION", help="the function; Class.method and functions already fused work too")
+    add("function", metavar="FILE.py:FUNCTION", nargs="?", help="the function; Class.method and functions already fused work too")
     add(
         "spec",
         metavar="SPEC",

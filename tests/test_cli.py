@@ -34,7 +34,7 @@ def rows(x):
 
 def broken(x):
     y = x + 1
-    return y.no_such_method()
+    raise ValueError(f"no {y.ndim} dimensions, please")
 
 class Net:
     @staticmethod
@@ -78,7 +78,7 @@ class Run:
 def test_dump_prints_a_module_and_nothing_else(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "dump", "model.py:softmax", "f32[8,100]")
     assert (run.code, run.err) == (0, "")
-    assert run.out.count("@triton.jit") == 1
+    assert run.out.count("def softmax(x_ptr, out_ptr):") == 1
     assert "\x1b" not in run.out
     compile(run.out, "kernels.py", "exec")
 
@@ -224,7 +224,7 @@ def test_check_exits_1_on_a_mismatch(
             "argument command: invalid choice: 'dmp' (choose from 'dump', 'show', 'explain', 'check'); "
             "try jaxpr2triton --help",
         ),
-        ("dump", "the following arguments are required: FILE.py:FUNCTION; try jaxpr2triton dump --help"),
+        ("dump", "expected FILE.py:FUNCTION; try jaxpr2triton dump --help"),
         ("dump model.py", "expected FILE.py:FUNCTION, found 'model.py'"),
         ("dump modle.py:softmax f32[8]", "no such file: modle.py"),
         ("dump model.py:softmx f32[8]", "there is no softmx in model.py; is it softmax?"),
@@ -240,7 +240,7 @@ def test_check_exits_1_on_a_mismatch(
         ),
         (
             "dump model.py:broken f32[8]",
-            "broken cannot be traced: AttributeError: 'ShapedArray' object has no attribute 'no_such_method' (model.py:20)",
+            "broken cannot be traced: ValueError: no 1 dimensions, please (model.py:20)",
         ),
         ("dump model.py:softmax f32[8] --target sm_91", "unknown target 'sm_91'; try one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942"),
         ("dump model.py:softmax f32[8] --target gfx942 --asm ptx", "there is no ptx for gfx942; try one of ttir, ttgir, llir, amdgcn"),
@@ -277,7 +277,7 @@ def test_debug_shows_the_traceback(model: Path, capsys: pytest.CaptureFixture[st
     run = Run(capsys, "dump", "model.py:broken", "f32[8]", "--debug")
     assert run.code == 2
     assert run.err.startswith("Traceback (most recent call last):\n")
-    assert "y.no_such_method()" in run.err
+    assert "y.ndim" in run.err
     assert run.err.splitlines()[-1].startswith("jaxpr2triton: broken cannot be traced: ")
 
 

@@ -15,11 +15,12 @@ LEVELS = {
     1: ("ir", "specs", "loading", "terminal", "options", "request"),
     2: ("rules",),
     3: ("trace", "autodiff", "normalize", "partition", "schedule", "emit", "launch", "report"),
-    4: ("pipeline", "arguments", "modules", "coverage"),
-    5: ("fused", "program"),
-    6: ("api",),
-    7: ("cli",),
-    8: ("__init__", "__main__"),
+    4: ("pipeline", "arguments", "coverage"),
+    5: ("fused", "modules"),
+    6: ("program",),
+    7: ("api",),
+    8: ("cli",),
+    9: ("__init__", "__main__"),
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 

@@ -54,6 +54,10 @@ class Scope:
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
     said: str | None = None  # the last comment
 
+    @property
+    def depth(self) -> int:
+        return sum(1 for _ in self.chain()) - 1
+
     def chain(self) -> Iterator[Scope]:
         scope: Scope | None = self
         while scope is not None:
@@ -176,7 +180,7 @@ class Emitter:
         scope.lines.append(line)
 
     def _assign(self, node: Node, scope: Scope, text: str, wish: str, eqn: Any = None) -> None:
-        name = self.names.new(wish)
+        name = self.names.new(wish, scope.depth)
         self._say(scope, f"{name} = {text}", eqn)
         scope.known[node] = Written(name, self.spell.tile(node.axes))
 
@@ -322,7 +326,7 @@ class Emitter:
         if isinstance(operand, Load) and zero and ragged <= operand.axes:
             ragged = frozenset()  # lanes outside were loaded as zeros
         if not ragged and not constant_along:
-            return text
+            return f"{text} + 0.0" if _looks_like_a_dot(node, operand, tile) else text
         mask = self._mask(ragged, (), tile, scope)
         neutral = constant(identity, self._element(node))
         filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
@@ -358,6 +362,7 @@ class Emitter:
         body = scope
         for axis in opened:
             body = Scope(body, axis)
+            self.names.enter()
             self._define_loop_axis(axis, body)
             bodies.append(body)
         running: dict[Node, tuple[list[str], Tile]] = {}
@@ -372,6 +377,7 @@ class Emitter:
             outer = inner.parent
             assert outer is not None  # every loop lies in the kernel's own scope
             outer.lines.append((self._loop_header(axis), inner.lines))
+            self.names.leave()
             outer.said = None
         for node, (names, tile) in running.items():
             self._assign(node, scope, self._collapsed(node, names, tile), self.wish[id(node.eqn)], node.eqn)
@@ -383,7 +389,7 @@ class Emitter:
         row, dtype = self._row(node), self._element(node)
         parts, tile = self._parts(node, body)
         shape = self.spell.shape(tile)
-        stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc")
+        stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc", scope.depth)
         identity = constant(row.identity(held(dtype)), dtype)
         start = f"tl.full({shape}, {identity}, {triton_name(held(dtype))})"
         scope.lines.append(f"{stem} = {start}")
@@ -391,7 +397,7 @@ class Emitter:
             combined = row.combine(held(dtype)).format(stem, in_parentheses(parts[0]))
             self._say(body, f"{stem} = {combined}", node.eqn)
             return [stem], tile
-        place = self.names.new(f"{stem}_place")
+        place = self.names.new(f"{stem}_place", scope.depth)
         scope.lines.append(f"{place} = tl.full({shape}, {LAST_PLACE}, {triton_name(node.dtype)})")
         combined = row.combine(held(dtype)).format(stem, place, *parts)
         self._say(body, f"{stem}, {place} = {combined}", node.eqn)
@@ -462,6 +468,12 @@ def _users(graph: Graph) -> dict[Node, list[Any]]:
     for store in graph.stores:
         users[store.value].append(store)
     return users
+
+
+def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
+    """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
+    product = isinstance(operand, Compute) and operand.eqn.primitive.name == "mul"
+    return node.eqn.primitive.name == "reduce_sum" and product and len(tile) > 2
 
 
 def _work(node: Node) -> int:

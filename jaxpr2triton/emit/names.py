@@ -52,18 +52,25 @@ RESERVED = {"tl", "triton", "libdevice", *keyword.kwlist, *dir(builtins)}
 
 
 class Names:
-    """Hands out each name once."""
+    """Hands out each name once; the names of a loop's body are free again after the loop."""
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken) | RESERVED
+        self._taken = [set(taken) | RESERVED]
 
-    def new(self, wish: str) -> str:
+    def new(self, wish: str, depth: int) -> str:
+        """A name for the scope at that depth; it differs from all names of the scopes that are open."""
         name, copy = wish, 1
-        while name in self._taken:
+        while any(name in taken for taken in self._taken):
             copy += 1
             name = f"{wish}_{copy}"
-        self._taken.add(name)
+        self._taken[depth].add(name)
         return name
+
+    def enter(self) -> None:
+        self._taken.append(set())
+
+    def leave(self) -> None:
+        self._taken.pop()
 
 
 def wishes(eqns: Iterable[Any]) -> dict[int, str]:

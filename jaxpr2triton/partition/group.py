@@ -8,11 +8,14 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.partition.cut import Cuts, acceptable, loads_of, without
+from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
+from jaxpr2triton.rules.demand import Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
 OUTPUTS_AT_MOST = 32
 BUFFERS_AT_MOST = 96
+CHEAP_TO_JOIN = 1 << 18  # elements read, below which saving a launch is all that counts
+RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
 
 
 @dataclass
@@ -70,12 +73,17 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
     if len(group.roots) >= OUTPUTS_AT_MOST:
         return False
     mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
-    if not mine & theirs or len(mine | theirs) > BUFFERS_AT_MOST:
+    if len(mine | theirs) > BUFFERS_AT_MOST:
+        return False
+    if not mine & theirs and sum(map(elements, mine | theirs)) > CHEAP_TO_JOIN:
         return False
     roots = [*group.roots, root]
     joined = space_of(cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots))
     if joined is None or not acceptable(joined):
         return False
-    alone = [group.space, cuts.spaces[root]]
-    # Sharing must not make a program hold more than the largest member held anyway.
-    return joined.held <= max(space.held for space in alone)
+    if joined.held <= max(group.space.held, cuts.spaces[root].held):
+        return True
+    # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
+    reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
+    programs = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
+    return joined.inner <= reduced and joined.held <= RESIDENT and programs

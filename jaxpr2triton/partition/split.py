@@ -30,12 +30,13 @@ from jaxpr2triton.rules.space import feeds_a_reduction
 FEW_PROGRAMS = 128
 PROGRAMS_WANTED = 512
 LITTLE_WORK = 1 << 15
-CHUNK_AT_LEAST = 1024  # elements, so that a chunk is worth a program
+CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
 
 
 def to_split(cuts: Cuts) -> dict[Any, int]:
     """The reductions that are better done in two steps, and in how many chunks."""
-    after_boundary = {eqn.outvars[0] for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p}
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
+    halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
     found: dict[Any, int] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
@@ -44,7 +45,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
-            simple = TABLE[eqn.primitive.name].associative and eqn.invars[0] not in after_boundary
+            simple = TABLE[eqn.primitive.name].associative and not halves & {eqn.invars[0], eqn.outvars[0]}
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
             if any(other in inner for other in space.graph.of_kind(Reduce)):

@@ -69,7 +69,7 @@ def explain(compiled: Compiled, name: str = "program") -> str:
         lines += ["", "  left to XLA"]
         for leftover in facts["leftovers"]:
             lines += [
-                f"    {leftover['primitive']} at {leftover['where']}: {leftover['why']}",
+                f"    {leftover['primitive']} at {leftover['where'] or 'an unknown line'}: {leftover['why']}",
                 f"      {_shortened(leftover['equation'])}",
             ]
     return "\n".join(lines)

@@ -140,7 +140,7 @@ class _Walk:
             return
         for place, guard in demands:
             if isinstance(row, Pointwise):
-                operands = [self.want(v, place if v.aval.shape else (), guard) for v in eqn.invars]
+                operands = [self.want(v, _aligned(place, v.aval.shape), guard) for v in eqn.invars]
             elif isinstance(row, Indexing):
                 operands = self._ask_pieces(eqn, row, place, guard)
             elif eqn.primitive.name == "iota":
@@ -231,6 +231,8 @@ class _Walk:
 
     def load(self, buffer: int, var: Any, demand: Demand) -> None:
         place, guard = demand
+        if not guard and not _inside(place, var.aval.shape):
+            raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
         axes = frozenset(_axes_in(place, guard))
         self.nodes[var, demand] = self.make(
             ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard)
@@ -261,12 +263,12 @@ def walk(
             if out in state.wanted and out not in buffers:
                 state.ask(number, eqn, tuple(state.wanted[out]))
     for var, buffer in buffers.items():
-        for demand in state.wanted.get(var, ()):
+        for demand in reversed(state.wanted.get(var, {})):
             state.load(buffer, var, demand)
     for eqn in jaxpr.eqns:
         for out in eqn.outvars:
             if out not in buffers:
-                for demand in state.wanted.get(out, ()):
+                for demand in reversed(state.wanted.get(out, {})):
                     state.build(eqn, demand)
     stores = tuple(Store(output, place, state.node(*read)) for output, place, read in targets)
     return Graph(tuple(state.order), stores)
@@ -282,9 +284,18 @@ def place_of(axes: Sequence[Axis]) -> Place:
 
 def _needed_guard(atom: Any, place: Place, guard: Guard) -> Guard:
     """An element that exists for all values of the axes needs no guard."""
-    shape = atom.aval.shape
-    inside = all(0 <= index.bounds[0] and index.bounds[1] < size for index, size in zip(place, shape))
-    return () if inside else guard
+    return () if _inside(place, atom.aval.shape) else guard
+
+
+def _inside(place: Place, shape: Sequence[int]) -> bool:
+    return all(0 <= index.bounds[0] and index.bounds[1] < size for index, size in zip(place, shape, strict=True))
+
+
+def _aligned(place: Place, shape: Sequence[int]) -> Place:
+    """Where a pointwise equation reads an operand: scalars and dimensions of size 1 are stretched."""
+    if not shape:
+        return ()
+    return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
 
 
 def _axes_in(place: Place, guard: Guard) -> Iterator[Axis]:

@@ -29,7 +29,8 @@ def constant(value: Any, dtype: Any) -> str:
         return str(bool(value))
     if not is_float(dtype):
         return str(int(value))
-    number = float(np.asarray(value, dtype))
+    with np.errstate(over="ignore"):
+        number = float(np.asarray(float(value), dtype))
     if math.isnan(number) or math.isinf(number):
         return f'float("{number}")'
     holder = held(dtype)

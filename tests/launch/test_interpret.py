@@ -107,7 +107,7 @@ def test_booleans() -> None:
     equal(run(elementwise("a == 0", ["bool"] * 2, "bool"), a, b), ~a)
     equal(run(elementwise("a and not b", ["bool"] * 2, "bool"), a, b), a & ~b)
     equal(run(elementwise("a or b", ["bool"] * 2, "bool"), a, b), a | b)
-    equal(run(elementwise("a.to(tl.float32) + b.to(tl.float32)", ["bool"] * 2, "float32"), a, b), a * 1.0 + b.astype("f4"))
+    equal(run(elementwise("a.to(tl.float32) + b.to(tl.float32)", ["bool"] * 2, "float32"), a, b), a.astype("f4") + b)
     equal(run(elementwise("tl.where(a, 3, 5)", ["bool"], "int32"), a), np.where(a, 3, 5).astype("i4"))
 
 

@@ -28,9 +28,11 @@ from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.table import POINTWISE
 
 SIZE = 512
+_LETTERS = "abcd"
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
 BOOL = np.dtype(np.bool_)
+Params = tuple[tuple[str, Any], ...]
 DTYPES = (*FLOATS, *INTEGERS, BOOL)
 
 
@@ -41,7 +43,7 @@ class Case:
     name: str
     dtypes: tuple[np.dtype, ...]
     constants: tuple[Any, ...]
-    params: tuple[tuple[str, Any], ...] = ()
+    params: Params = ()
 
     def __str__(self) -> str:
         operands = ["_" if value is None else str(value) for value in self.constants]
@@ -64,16 +66,16 @@ class Case:
 
 
 @functools.cache
-def out_dtype(name: str, dtypes: tuple[np.dtype, ...], params: tuple[tuple[str, Any], ...]) -> np.dtype:
+def out_dtype(name: str, dtypes: tuple[np.dtype, ...], params: Params) -> np.dtype:
     """The dtype of the primitive's result."""
     specs = [jax.ShapeDtypeStruct((SIZE,), dtype) for dtype in dtypes]
     return np.dtype(jax.eval_shape(lambda *xs: primitive(name).bind(*xs, **dict(params)), *specs).dtype)
 
 
 @functools.cache
-def compiled(name: str, params: tuple[tuple[str, Any], ...]) -> Callable[..., jax.Array]:
-    """The primitive alone, under `jax.jit`."""
-    return jax.jit(lambda *arrays: primitive(name).bind(*arrays, **dict(params)))
+def compiled(calls: tuple[tuple[str, Params], ...]) -> Callable[..., list[jax.Array]]:
+    """The primitives, each bound to the same operands, under one `jax.jit`."""
+    return jax.jit(lambda *arrays: [primitive(name).bind(*arrays, **dict(params)) for name, params in calls])
 
 
 @functools.cache
@@ -147,7 +149,7 @@ def arrays_for(dtypes: Sequence[np.dtype], random: np.random.Generator) -> list[
 
 def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
     """One kernel for cases that have operands of the same dtypes."""
-    inputs = tuple(Buffer(letter, (SIZE,), dtype) for letter, dtype in zip("abc", cases[0].dtypes))
+    inputs = tuple(Buffer(letter, (SIZE,), dtype) for letter, dtype in zip(_LETTERS, cases[0].dtypes))
     outputs = tuple(Buffer(f"out{n}", (SIZE,), case.call.out_dtype) for n, case in enumerate(cases))
     lines = [
         "import triton",
@@ -171,7 +173,7 @@ def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
 
 def expression(case: Case) -> str:
     """What the row writes, rounded to the dtype of the result."""
-    operands = zip("abc", case.dtypes, case.constants)
+    operands = zip(_LETTERS, case.dtypes, case.constants)
     texts = [name if value is None else constant(value, dtype) for name, dtype, value in operands]
     text, dtype = case.row.write(case.call, texts), case.call.out_dtype
     return text if held(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
@@ -180,16 +182,31 @@ def expression(case: Case) -> str:
 # -------------------------------------------------------------------------------------------------------- comparisons
 
 
-def answer(case: Case, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """What JAX computes."""
-    return np.asarray(compiled(case.name, case.params)(*operands))
+def answers(cases: Sequence[Case], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What JAX computes. The primitives are compiled together, and run once for each choice of constants."""
+    calls = tuple(dict.fromkeys((case.name, case.params) for case in cases))
+    found: dict[str, dict[tuple[str, Params], np.ndarray]] = {}
+    results = []
+    for case in cases:
+        chosen = repr(case.constants)  # tells 0.0 from -0.0
+        if chosen not in found:
+            found[chosen] = dict(zip(calls, map(np.asarray, compiled(calls)(*case.operands(arrays)))))
+        results.append(found[chosen][case.name, case.params])
+    return results
 
 
-def wider_answer(case: Case, operands: Sequence[np.ndarray]) -> np.ndarray:
+def wider_answer(case: Case, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """What JAX computes with more digits, rounded to the dtype; XLA's own functions lose some digits on a CPU."""
-    wide = [x.astype(np.float32 if x.dtype.itemsize == 2 else np.float64) if is_float(x.dtype) else x for x in operands]
+    wide = [widened(operand) for operand in case.operands(arrays)]
+    (result,) = compiled(((case.name, case.params),))(*wide)
     with np.errstate(over="ignore"):
-        return answer(case, wide).astype(case.call.out_dtype)
+        return np.asarray(result).astype(case.call.out_dtype)
+
+
+def widened(x: np.ndarray) -> np.ndarray:
+    if not is_float(x.dtype):
+        return x
+    return x.astype(np.float32 if x.dtype.itemsize == 2 else np.float64)
 
 
 def agree(
