@@ -7,6 +7,7 @@ Standard output carries the result and nothing else; notes and errors go to stan
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -64,7 +65,7 @@ def _run(words: Sequence[str]) -> int:
     options = parse_options(words, api.__version__)
     commands = {"dump": _dump, "show": _show, "explain": _explain, "check": _check}
     specs = specs_of(options)
-    with jax.enable_x64(jax.config.jax_enable_x64 or needs_x64(specs)):
+    with jax.enable_x64(True) if needs_x64(specs) else contextlib.nullcontext():
         return commands[options.command](make_request(options, specs), options)
 
 

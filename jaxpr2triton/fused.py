@@ -19,7 +19,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton.autodiff import split
@@ -82,18 +82,7 @@ def compiled_program(jaxpr: Any, name: str) -> Compiled:
 
 
 # ---------------------------------------------------------------------------------------------- running
-def _impl(*args: Any, **params: Any) -> list[Any]:
-    """Evaluated outside of any jit: compile it, as every primitive is."""
-    with jax.disable_jit(False):
-        return _jitted(*args, **params)
-
-
-@functools.partial(jax.jit, static_argnames=("jaxpr", "name", "backend", "strict"))
-def _jitted(*args: Any, **params: Any) -> list[Any]:
-    return fused_p.bind(*args, **params)
-
-
-fused_p.def_impl(_impl)
+fused_p.def_impl(functools.partial(xla.apply_primitive, fused_p))
 
 
 @fused_p.def_abstract_eval

@@ -87,7 +87,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("function", metavar="FILE.py:FUNCTION", nargs="?", help="the function; Class.method and functions already fused work too")
+    add("function", metavar="FILE.py:FUNCTION", nargs="?", help="the function; Class.method works too")
     add(
         "spec",
         metavar="SPEC",

@@ -90,7 +90,8 @@ class Compiled:
 
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
-        return tuple(_leftover(eqn) for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
+        outside = (eqn for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
+        return tuple(_leftover(eqn) for eqn in outside if not _is_view(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
@@ -130,6 +131,11 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
                 check_program(current, jaxpr)
         stages[stage] = current
     return Compiled(name, stages)
+
+
+def _is_view(eqn: Any) -> bool:
+    """A reshape of what is in memory already: XLA launches nothing for it."""
+    return eqn.primitive.name == "reshape" and why_not(eqn) is None
 
 
 def _leftover(eqn: Any) -> Leftover:

@@ -107,7 +107,7 @@ def _argnums(grad: bool | tuple[int, ...], name: str, shapes: tuple[Any, ...]) -
     if isinstance(grad, tuple):
         for position in grad:
             if not 0 <= position < len(shapes):
-                raise UserError(f"--grad={position}: {name} is given {len(shapes)} arguments, numbered from 0")
+                raise UserError(f"--grad={position}: the arguments of {name} are numbered from 0 to {len(shapes) - 1}")
         return grad
     found = tuple(place for place, tree in enumerate(shapes) if jax.tree.leaves(tree) and _is_float(tree))
     if not found:

@@ -178,7 +178,7 @@ def random_arguments(specs: Any, seed: int) -> Any:
     """Random arrays for a tree of ShapeDtypeStructs: normals, small integers, fair coins, keys; never zeros only."""
     leaves, treedef = jax.tree.flatten(specs)
     generator = np.random.default_rng(seed)
-    return treedef.unflatten([_random_array(leaf, generator) for leaf in leaves])
+    return jax.tree.unflatten(treedef, [_random_array(leaf, generator) for leaf in leaves])
 
 
 def _random_array(leaf: Any, generator: np.random.Generator) -> jax.Array:

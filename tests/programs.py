@@ -313,21 +313,75 @@ IMAGES = floats((28, 28, 1, 128))
 ACTIVATIONS = floats((8192, 4096))
 
 PROGRAMS: tuple[Program, ...] = (
-    Program("layer_norm", layer_norm, floats((6, 40), (40,), (40,)), (0, 1, 2), ONE, floats((8192, 4096), (4096,), (4096,))),
+    Program(
+        "layer_norm", layer_norm, floats((6, 40), (40,), (40,)), (0, 1, 2), ONE, floats((8192, 4096), (4096,), (4096,))
+    ),
     Program("rms_norm", rms_norm, floats((5, 33), (33,)), (0, 1), ONE, floats((8192, 4096), (4096,))),
     *_softmax_programs(),
-    Program("logsumexp_of_difference", logsumexp_of_difference, floats((7, 50), (7, 50)), (0, 1), ONE, floats((8192, 2048), (8192, 2048))),
-    Program("cross_entropy", cross_entropy, join(floats((9, 20)), integers((9,), low=0, high=20)), bench_args=join(floats((8192, 8192)), integers((8192,), low=0, high=8192))),
+    Program(
+        "logsumexp_of_difference",
+        logsumexp_of_difference,
+        floats((7, 50), (7, 50)),
+        (0, 1),
+        ONE,
+        floats((8192, 2048), (8192, 2048)),
+    ),
+    Program(
+        "cross_entropy",
+        cross_entropy,
+        join(floats((9, 20)), integers((9,), low=0, high=20)),
+        bench_args=join(floats((8192, 8192)), integers((8192,), low=0, high=8192)),
+    ),
     Program("batch_norm_statistics", batch_norm_statistics, floats((64, 12)), bench_args=floats((65536, 256))),
     Program("gelu_tanh", gelu_tanh, floats((130,)), tags=ONE, bench_args=ACTIVATIONS),
     Program("gelu_erf", gelu_erf, floats((130,)), tags=ONE, bench_args=ACTIVATIONS),
     Program("swiglu", swiglu, floats((5, 31), (5, 31)), (0, 1), ONE, floats((8192, 4096), (8192, 4096))),
-    Program("rotary_halves", rotary_halves, floats((2, 3, 5, 8), (5, 8), (5, 8)), (0,), ONE, floats((8, 16, 2048, 128), (2048, 128), (2048, 128))),
-    Program("rotary_interleaved", rotary_interleaved, floats((2, 3, 5, 8), (5, 4), (5, 4)), (0,), ONE, floats((8, 16, 2048, 128), (2048, 64), (2048, 64))),
-    Program("bias_relu_residual", bias_relu_residual, floats((6, 20), (20,), (6, 20)), (0, 1, 2), bench_args=floats((8192, 4096), (4096,), (8192, 4096))),
+    Program(
+        "rotary_halves",
+        rotary_halves,
+        floats((2, 3, 5, 8), (5, 8), (5, 8)),
+        (0,),
+        ONE,
+        floats((8, 16, 2048, 128), (2048, 128), (2048, 128)),
+    ),
+    Program(
+        "rotary_interleaved",
+        rotary_interleaved,
+        floats((2, 3, 5, 8), (5, 4), (5, 4)),
+        (0,),
+        ONE,
+        floats((8, 16, 2048, 128), (2048, 64), (2048, 64)),
+    ),
+    Program(
+        "bias_relu_residual",
+        bias_relu_residual,
+        floats((6, 20), (20,), (6, 20)),
+        (0, 1, 2),
+        bench_args=floats((8192, 4096), (4096,), (8192, 4096)),
+    ),
     Program("activations", activations, floats((4, 18)), bench_args=floats((4096, 1024))),
-    Program("adam", adam, join(floats((77,), (77,)), positive((77,)), floats((77,)), lambda rng: (np.float32(3),)), None, ONE, join(floats((4_000_000,), (4_000_000,)), positive((4_000_000,)), floats((4_000_000,)), lambda rng: (np.float32(3),))),
-    Program("adam_tree", adam_tree, lambda rng: tuple({"w": rng.standard_normal((3, 5)).astype(np.float32), "b": [rng.standard_normal(4).astype(np.float32)]} for _ in range(2)), (0, 1)),
+    Program(
+        "adam",
+        adam,
+        join(floats((77,), (77,)), positive((77,)), floats((77,)), lambda rng: (np.float32(3),)),
+        None,
+        ONE,
+        join(
+            floats((4_000_000,), (4_000_000,)),
+            positive((4_000_000,)),
+            floats((4_000_000,)),
+            lambda rng: (np.float32(3),),
+        ),
+    ),
+    Program(
+        "adam_tree",
+        adam_tree,
+        lambda rng: tuple(
+            {"w": rng.standard_normal((3, 5)).astype(np.float32), "b": [rng.standard_normal(4).astype(np.float32)]}
+            for _ in range(2)
+        ),
+        (0, 1),
+    ),
     Program("huber", huber, floats((11, 23), (11, 23)), (0, 1), bench_args=floats((4096, 4096), (4096, 4096))),
     Program("sum_of_squares", sum_of_squares, floats((4, 4, 1, 24)), bench_args=IMAGES),
     Program("sum_of_atan2", sum_of_atan2, floats((4, 4, 1, 24)), bench_args=IMAGES),
@@ -347,7 +401,9 @@ PROGRAMS: tuple[Program, ...] = (
     Program("bool_logic", bool_logic, bools((30,), (30,)), None, INT),
     Program("shape_corners", shape_corners, floats((0, 4), (3, 1), ()), (0, 1, 2)),
     Program("scalars", lambda x, y: (jnp.sin(x) * y, x > y), floats((), ()), (0, 1)),
-    Program("python_scalars", lambda x, n: (x * 2, n + 1, x**n), lambda rng: (float(rng.random()), int(rng.integers(1, 5)))),
+    Program(
+        "python_scalars", lambda x, n: (x * 2, n + 1, x**n), lambda rng: (float(rng.random()), int(rng.integers(1, 5)))
+    ),
     Program("several_shapes", several_shapes, floats((4, 6), (6,)), (0, 1)),
     Program("constants_only", constants_only, floats((3,)), None),
     Program("clipped_log", clipped_log, floats((25,))),
@@ -355,16 +411,43 @@ PROGRAMS: tuple[Program, ...] = (
     Program("nested_calls", nested_calls, floats((25,))),
     Program("special_functions", special_functions, floats((40,))),
     Program("rounding", rounding, floats((40,)), None),
-    Program("dense_relu", dense_relu, lambda rng: (floats((4, 6))(rng)[0], dict(zip("wb", floats((6, 3), (3,))(rng)))), (0, 1), LEFT),
+    Program(
+        "dense_relu",
+        dense_relu,
+        lambda rng: (floats((4, 6))(rng)[0], dict(zip("wb", floats((6, 3), (3,))(rng)))),
+        (0, 1),
+        LEFT,
+    ),
     Program("sort_inside", sort_inside, floats((4, 9)), (0,), LEFT),
     Program("dot_inside", dot_inside, floats((5, 7), (7, 4)), (0, 1), LEFT),
     Program("cumsum_inside", cumsum_inside, floats((4, 9)), (0,), LEFT),
     Program("gather_inside", gather_inside, join(floats((8, 5)), integers((6,), low=0, high=30)), (0,), LEFT),
-    Program("layer_norm_bf16", layer_norm, floats((6, 40), (40,), (40,), dtype=BF16), (0, 1, 2), LOW | ONE, floats((8192, 4096), (4096,), (4096,), dtype=BF16)),
+    Program(
+        "layer_norm_bf16",
+        layer_norm,
+        floats((6, 40), (40,), (40,), dtype=BF16),
+        (0, 1, 2),
+        LOW | ONE,
+        floats((8192, 4096), (4096,), (4096,), dtype=BF16),
+    ),
     Program("softmax_f16", jax.nn.softmax, floats((5, 33), dtype=F16), tags=LOW | ONE),
-    Program("gelu_bf16", gelu_tanh, floats((130,), dtype=BF16), tags=LOW | ONE, bench_args=floats((8192, 4096), dtype=BF16)),
-    Program("mixed_precision", lambda x, w: (x.astype(jnp.float32) * w).astype(x.dtype) + x, lambda rng: (*floats((5, 8), dtype=BF16)(rng), *floats((8,))(rng)), (0, 1), LOW),
+    Program(
+        "gelu_bf16", gelu_tanh, floats((130,), dtype=BF16), tags=LOW | ONE, bench_args=floats((8192, 4096), dtype=BF16)
+    ),
+    Program(
+        "mixed_precision",
+        lambda x, w: (x.astype(jnp.float32) * w).astype(x.dtype) + x,
+        lambda rng: (*floats((5, 8), dtype=BF16)(rng), *floats((8,))(rng)),
+        (0, 1),
+        LOW,
+    ),
     Program("layer_norm_f64", layer_norm, floats((6, 40), (40,), (40,), dtype=F64), (0, 1, 2), X64),
     Program("special_functions_f64", special_functions, floats((40,), dtype=F64), tags=X64),
-    Program("integers_i64", integer_arithmetic, join(integers((40,), dtype=np.int64), integers((40,), dtype=np.int64, low=1)), None, X64 | INT),
-)  # fmt: skip
+    Program(
+        "integers_i64",
+        integer_arithmetic,
+        join(integers((40,), dtype=np.int64), integers((40,), dtype=np.int64, low=1)),
+        None,
+        X64 | INT,
+    ),
+)

@@ -221,8 +221,8 @@ def test_check_exits_1_on_a_mismatch(
         ("", "expected a command: dump, show, explain, check; try jaxpr2triton --help"),
         (
             "dmp model.py:softmax",
-            "argument command: invalid choice: 'dmp' (choose from 'dump', 'show', 'explain', 'check'); "
-            "try jaxpr2triton --help",
+            "argument command: invalid choice: 'dmp' (choose from 'dump', 'show', 'explain', 'check'); try "
+            "jaxpr2triton --help",
         ),
         ("dump", "expected FILE.py:FUNCTION; try jaxpr2triton dump --help"),
         ("dump model.py", "expected FILE.py:FUNCTION, found 'model.py'"),
@@ -233,36 +233,58 @@ def test_check_exits_1_on_a_mismatch(
             "dump model.py:scaled f32[8]",
             "scaled(x, scale, *, power=1) in model.py does not fit 1 argument: missing a required argument: 'scale'",
         ),
-        ("dump model.py:softmax f32[8] f32[8]", "softmax(x) in model.py does not fit 2 arguments: too many positional arguments"),
+        (
+            "dump model.py:softmax f32[8] f32[8]",
+            "softmax(x) in model.py does not fit 2 arguments: too many positional arguments",
+        ),
         (
             "dump model.py:scaled f32[8] f32[8] --static poer=2",
-            "scaled(x, scale, *, power=1) in model.py does not fit 2 arguments: got an unexpected keyword argument 'poer'",
+            "scaled(x, scale, *, power=1) in model.py does not fit 2 arguments: got an unexpected keyword "
+            "argument 'poer'",
+        ),
+        ("dump model.py:broken f32[8]", "broken cannot be traced: ValueError: no 1 dimensions, please (model.py:20)"),
+        (
+            "dump model.py:softmax f32[8] --target sm_91",
+            "unknown target 'sm_91'; try one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942",
         ),
         (
-            "dump model.py:broken f32[8]",
-            "broken cannot be traced: ValueError: no 1 dimensions, please (model.py:20)",
+            "dump model.py:softmax f32[8] --target gfx942 --asm ptx",
+            "there is no ptx for gfx942; try one of ttir, ttgir, llir, amdgcn",
         ),
-        ("dump model.py:softmax f32[8] --target sm_91", "unknown target 'sm_91'; try one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942"),
-        ("dump model.py:softmax f32[8] --target gfx942 --asm ptx", "there is no ptx for gfx942; try one of ttir, ttgir, llir, amdgcn"),
         (
             "dump model.py:softmax f32[8] --asm pdf",
-            "argument --asm: invalid choice: 'pdf' (choose from 'amdgcn', 'llir', 'ptx', 'sass', 'ttgir', 'ttir'); "
-            "try jaxpr2triton dump --help",
+            "argument --asm: invalid choice: 'pdf' (choose from 'amdgcn', 'llir', 'ptx', 'sass', 'ttgir', "
+            "'ttir'); try jaxpr2triton dump --help",
         ),
         ("dump model.py:softmax f32[8] -o no/such/file", "cannot write no/such/file: No such file or directory"),
-        ("dump model.py:softmax f32[8] --grad=x", "argument --grad: expected positions such as 0,1, found 'x'; try jaxpr2triton dump --help"),
-        ("dump model.py:softmax f32[8] --grad=1", "--grad=1: softmax is given 1 arguments, numbered from 0"),
+        (
+            "dump model.py:softmax f32[8] --grad=x",
+            "argument --grad: expected positions such as 0,1, found 'x'; try jaxpr2triton dump --help",
+        ),
+        ("dump model.py:softmax f32[8] --grad=1", "--grad=1: the arguments of softmax are numbered from 0 to 0"),
         ("dump model.py:softmax i32[8] --grad", "--grad: no argument of softmax is made of floats"),
-        ("dump model.py:softmax f32[8] --vmap 0", "argument --vmap: expected a positive number, found '0'; try jaxpr2triton dump --help"),
-        ("dump model.py:softmax f32[8] --static 3", "argument --static: expected NAME=VALUE, found '3'; try jaxpr2triton dump --help"),
+        (
+            "dump model.py:softmax f32[8] --vmap 0",
+            "argument --vmap: expected a positive number, found '0'; try jaxpr2triton dump --help",
+        ),
+        (
+            "dump model.py:softmax f32[8] --static 3",
+            "argument --static: expected NAME=VALUE, found '3'; try jaxpr2triton dump --help",
+        ),
         ("dump model.py:softmax f32[8] --args model.py:one", "give SPECs or --args, not both"),
         ("dump model.py:softmax --args model.py:none", "there is no none in model.py; is it one?"),
-        ("dump model.py:softmax --args model.py:failing_example", "failing_example failed: ZeroDivisionError: division by zero (model.py:36)"),
+        (
+            "dump model.py:softmax --args model.py:failing_example",
+            "failing_example failed: ZeroDivisionError: division by zero (model.py:36)",
+        ),
         ("show model.py:softmax f32[8]", "the following arguments are required: --stage; try jaxpr2triton show --help"),
         ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
-        ("explain bad.py:f f32[8]", "cannot load bad.py: ModuleNotFoundError: No module named 'no_such_module' (bad.py:1)"),
+        (
+            "explain bad.py:f f32[8]",
+            "cannot load bad.py: ModuleNotFoundError: No module named 'no_such_module' (bad.py:1)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_said_in_one_line(
     model: Path, capsys: pytest.CaptureFixture[str], line: str, complaint: str
 ) -> None:

@@ -81,15 +81,30 @@ def resources(binary: Binary) -> Resources:
     return ptxas_resources(binary.code, target_named(binary.target).arch)
 
 
-def _options(kernel: Kernel) -> dict[str, Any]:
-    return {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": True}
+def _options(kernel: Kernel, target: Target) -> dict[str, Any]:
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": True}
+    return options | {"ptx_version": _ptx_version(target.arch)} if isinstance(target.arch, int) else options
+
+
+def _ptx_version(arch: int) -> int:
+    """The oldest version of PTX that knows the device.
+
+    Triton would take the newest that its own assembler knows, but JAX's assembler reads the text, and may be older.
+    """
+    match arch:
+        case 100 | 101:
+            return 86
+        case 120:
+            return 87
+        case _:
+            return 85 if arch < 100 else 88
 
 
 def _key(kernel: Kernel, target: Target) -> str:
     elements = [element_name(buffer.dtype) for buffer in (*kernel.inputs, *kernel.outputs)]
     names = [buffer.name for buffer in (*kernel.inputs, *kernel.outputs)]
     parts = [_FORMAT, triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
-    text = json.dumps([*parts, kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel)])
+    text = json.dumps([*parts, kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -132,7 +147,7 @@ def _fresh(kernel: Kernel, target: Target) -> Binary:
 def _stages(kernel: Kernel, target: Target) -> Any:
     with TRITON_LOCK:
         try:
-            return triton_side("triton_compiler").compile_with_triton(kernel, target, _options(kernel))
+            return triton_side("triton_compiler").compile_with_triton(kernel, target, _options(kernel, target))
         except CompilerBug:
             raise
         except Exception as problem:

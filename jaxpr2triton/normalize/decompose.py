@@ -8,6 +8,7 @@ import jax
 import jax.extend.core as jex
 from jax import lax
 
+from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
@@ -18,8 +19,7 @@ def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
         b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
 
-    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes that live in no kernel
-    only reach the function if its primitive takes them too.
+    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes that live in no kernel.
     """
     if not primitive_names(closed) & DECOMPOSITIONS.keys():
         return closed
@@ -29,6 +29,9 @@ def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in DECOMPOSITIONS:
         return inline_call(node, rewriter)
+    if any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
+        return None
+    params = {key: value for key, value in node.params.items() if key != "accuracy" and value is not None}
     shape = node.out_avals[0].shape
     args = [lax.broadcast(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
-    return rewriter.expand(DECOMPOSITIONS[node.name], args, **node.params)
+    return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)

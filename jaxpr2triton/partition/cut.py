@@ -29,6 +29,7 @@ class Cuts:
     inside: list[Any]  # equations that kernels compute
     outside: list[Any]  # equations that stay with XLA
     loaded: dict[Any, int]  # variables that are in memory
+    views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
     roots: list[Any]  # variables that some kernel has to write
     spaces: dict[Any, Space] = field(default_factory=dict)
 
@@ -44,12 +45,19 @@ def find_cuts(jaxpr: Any) -> Cuts:
     boundaries = [eqn for eqn in jaxpr.eqns if eqn.primitive is boundary_p]
     aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in boundaries}
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
-    roots = list(dict.fromkeys(v for v in wanted if not isinstance(v, jex.Literal) and v in computed))
     in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
     loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
-    cuts = Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, roots)
+    wanted = list(dict.fromkeys(v for v in wanted if not isinstance(v, jex.Literal)))
+    views = [eqn for eqn in inside if _is_view(eqn, loaded) and eqn.outvars[0] in wanted]
+    renamed = {eqn.outvars[0] for eqn in views}
+    roots = [v for v in wanted if v in computed and v not in renamed]
+    cuts = Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots)
     _settle(cuts)
     return cuts
+
+
+def _is_view(eqn: Any, loaded: dict[Any, int]) -> bool:
+    return eqn.primitive.name == "reshape" and eqn.invars[0] in loaded
 
 
 def _settle(cuts: Cuts) -> None:

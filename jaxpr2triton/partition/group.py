@@ -15,6 +15,7 @@ from jaxpr2triton.rules.space import Space, space_of
 OUTPUTS_AT_MOST = 32
 BUFFERS_AT_MOST = 96
 CHEAP_TO_JOIN = 1 << 18  # elements read, below which saving a launch is all that counts
+WALKED = 1 << 18  # elements that one program may walk for the sake of reading them once
 RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
 
 
@@ -34,7 +35,7 @@ def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
     written: dict[Any, int] = {}  # … and before it is in memory
     root_level: dict[Any, int] = {}
     outside_level: dict[Any, int] = {}
-    outside, roots = set(cuts.outside), set(cuts.roots)
+    outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
     for eqn in cuts.jaxpr.eqns:
         atoms = [atom for atom in eqn.invars if not isinstance(atom, jex.Literal)]
         if eqn in outside or eqn.primitive is boundary_p:
@@ -46,6 +47,8 @@ def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
             before += 1
         for var in eqn.outvars:
             computed[var] = before
+            if eqn in views:
+                written[var] = written.get(eqn.invars[0], computed[eqn.invars[0]])
             if var in roots:
                 root_level[var] = before
                 written[var] = before + 1
@@ -85,5 +88,8 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         return True
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
-    programs = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
-    return joined.inner <= reduced and joined.held <= RESIDENT and programs
+    if joined.held <= RESIDENT:
+        enough = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
+    else:
+        enough = joined.parallel >= 2 * ENOUGH_PROGRAMS and joined.held <= WALKED
+    return joined.inner <= reduced and enough

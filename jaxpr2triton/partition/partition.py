@@ -18,7 +18,7 @@ from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.partition.cut import Cuts, find_cuts, without
 from jaxpr2triton.partition.group import Group, group_roots, levels_of
-from jaxpr2triton.partition.split import split_reductions, to_split
+from jaxpr2triton.partition.split import companions, split_reductions, to_split
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
@@ -30,7 +30,7 @@ def partition(jaxpr: Any, name: str) -> Any:
         chunks = to_split(cuts)
         if not chunks:
             break
-        jaxpr = split_reductions(jaxpr, chunks)
+        jaxpr = split_reductions(jaxpr, chunks, companions(cuts, chunks))
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
@@ -55,6 +55,7 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     def program(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
         for step in steps:
+            _rename(cuts, env)
             if not isinstance(step, Group):
                 run([step], env)
                 continue
@@ -64,9 +65,15 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
                 env[root] = value
                 if root in aliases:
                     env[aliases[root]] = value
+        _rename(cuts, env)
         return [read(env, atom) for atom in inner.outvars]
 
     return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _rename(cuts: Cuts, env: dict[Any, Any]) -> None:
+    """Add the views of what has come into memory."""
+    run([eqn for eqn in cuts.views if eqn.outvars[0] not in env and eqn.invars[0] in env], env)
 
 
 def _region(cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:

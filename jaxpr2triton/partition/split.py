@@ -13,16 +13,19 @@ It leaves alone reductions whose result another reduction of the same kernel rea
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
+import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
-from jaxpr2triton.partition.cut import Cuts
+from jaxpr2triton.partition.cut import Cuts, elements, loads_of
 from jaxpr2triton.rules.demand import Reduce
 from jaxpr2triton.rules.reductions import TABLE
 from jaxpr2triton.rules.space import feeds_a_reduction
@@ -30,6 +33,9 @@ from jaxpr2triton.rules.space import feeds_a_reduction
 FEW_PROGRAMS = 128
 PROGRAMS_WANTED = 512
 LITTLE_WORK = 1 << 15
+COMPANION_CHUNKS = 128  # programs that share the rows of an output and of a sum over its rows
+ROWS_AT_LEAST = 16
+WORTH_SHARING = 1 << 18  # elements of an output
 CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
 
 
@@ -37,6 +43,9 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
     """The reductions that are better done in two steps, and in how many chunks."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
+    walked_anyway = {
+        node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)
+    }
     found: dict[Any, int] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
@@ -45,7 +54,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
-            simple = TABLE[eqn.primitive.name].associative and not halves & {eqn.invars[0], eqn.outvars[0]}
+            simple = TABLE[eqn.primitive.name].associative and eqn not in walked_anyway and not halves & {eqn.invars[0], eqn.outvars[0]}
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
             if any(other in inner for other in space.graph.of_kind(Reduce)):
@@ -71,16 +80,80 @@ def _chunks(eqn: Any) -> int:
     return max(1, min(PROGRAMS_WANTED // programs, most))
 
 
-def split_reductions(jaxpr: Any, chunks: dict[Any, int]) -> Any:
-    """The same program with those reductions in two steps."""
+@dataclass(frozen=True)
+class Chunked:
+    """An array whose leading dimensions are seen as `chunks` chunks of `size` rows."""
+
+    leading: int
+    chunks: int
+    size: int
+
+
+def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
+    """Outputs that can be written by the programs that also sum their rows, chunk by chunk; adjusts `chunks` to fit.
+
+    The backward pass of layer norm writes dx row by row and sums two products over all rows. Seen as [chunk, row, column]
+    all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.
+    """
+    read_by_others = {atom for eqn in cuts.jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jex.Literal)}
+    found: dict[Any, Chunked] = {}
+    for eqn in list(chunks):
+        leading = len(eqn.params["axes"])
+        shape = eqn.invars[0].aval.shape
+        if tuple(sorted(eqn.params["axes"])) != tuple(range(leading)) or leading == len(shape):
+            continue
+        rows = math.prod(shape[:leading])
+        count = _even_chunks(rows)
+        if count is None:
+            continue
+        kinds = cuts.classes.of(eqn.invars[0])[:leading]
+        operands = _loads_below(cuts, eqn)
+        for root in cuts.roots:
+            large = elements(root) * 2 >= rows * math.prod(shape[leading:]) and elements(root) >= WORTH_SHARING
+            same = cuts.classes.of(root)[:leading] == kinds and root.aval.shape[:leading] == shape[:leading]
+            if same and large and root not in read_by_others and operands & set(loads_of(cuts, cuts.spaces[root])):
+                found[root] = Chunked(leading, count, rows // count)
+                chunks[eqn] = count
+    return found
+
+
+def _even_chunks(rows: int) -> int | None:
+    """The number of chunks of equal size, nearest above one for each processor; None if there is no such number."""
+    fitting = (count for count in range(COMPANION_CHUNKS, 4 * COMPANION_CHUNKS + 1) if rows % count == 0)
+    count = next(fitting, None)
+    return count if count is not None and rows // count >= ROWS_AT_LEAST else None
+
+
+def _loads_below(cuts: Cuts, eqn: Any) -> set[Any]:
+    root = next(r for r in cuts.roots if any(node.eqn is eqn for node in cuts.spaces[r].graph.of_kind(Reduce)))
+    return set(loads_of(cuts, cuts.spaces[root]))
+
+
+def split_reductions(jaxpr: Any, chunks: dict[Any, int], chunked: dict[Any, Chunked]) -> Any:
+    """The same program with those reductions in two steps, and those outputs seen in chunks."""
     inner = jaxpr.jaxpr
 
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
-        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], chunks[eqn])] if eqn in chunks else None)
+
+        def in_two(eqn: Any, values: list[Any]) -> list[Any] | None:
+            if eqn in chunks:
+                return [_in_two(eqn, values[0], chunks[eqn])]
+            if not any(var in chunked for var in eqn.outvars):
+                return None
+            (value,) = bind_equation(eqn, values)
+            return [_seen_in_chunks(value, chunked[eqn.outvars[0]])]
+
+        run(inner.eqns, env, in_two)
         return [read(env, atom) for atom in inner.outvars]
 
     return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _seen_in_chunks(value: Any, how: Chunked) -> Any:
+    rest = value.shape[how.leading :]
+    rows = value if how.leading == 1 else lax.reshape(value, (how.chunks * how.size, *rest))
+    return lax.reshape(boundary_p.bind(lax.reshape(rows, (how.chunks, how.size, *rest))), value.shape)
 
 
 def _in_two(eqn: Any, operand: Any, chunks: int) -> Any:
@@ -92,7 +165,7 @@ def _in_two(eqn: Any, operand: Any, chunks: int) -> Any:
     size = -(-length // chunks)
     chunks = -(-length // size)
     turned = lax.transpose(operand, (*axes, *kept)) if axes + kept != tuple(range(operand.ndim)) else operand
-    flat = lax.reshape(turned, (length, *turned.shape[len(axes) :]))
+    flat = lax.reshape(turned, (length, *turned.shape[len(axes) :])) if len(axes) > 1 else turned
     if wide != dtype:
         flat = lax.convert_element_type(flat, wide)
     if chunks * size != length:

@@ -67,7 +67,7 @@ def vjp_function(function: Callable[..., Any], argnums: Sequence[int]) -> Callab
             full = list(leaves)
             for position, value in zip(wanted, values, strict=True):
                 full[position] = value
-            return [out for out in jax.tree.leaves(function(*treedef.unflatten(full))) if _is_inexact(out)]
+            return [out for out in jax.tree.leaves(function(*jax.tree.unflatten(treedef, full))) if _is_inexact(out)]
 
         _, pullback = jax.vjp(of_wanted, *(leaves[position] for position in wanted))
         return tuple(pullback(cotangents))

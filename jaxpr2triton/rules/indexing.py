@@ -59,8 +59,8 @@ def _squeeze(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
 
 
 def _slice(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
-    strides = eqn.params["strides"] or (1,) * len(index)
-    starts = eqn.params["start_indices"]
+    strides = map(int, eqn.params["strides"] or (1,) * len(index))
+    starts = map(int, eqn.params["start_indices"])
     return (Piece(0, tuple(shift(scale(i, stride), start) for i, stride, start in zip(index, strides, starts))),)
 
 
@@ -73,7 +73,8 @@ def _rev(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
 def _pad(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     shape = eqn.invars[0].aval.shape
     source, conditions = [], []
-    for i, size, (low, _, interior) in zip(index, shape, eqn.params["padding_config"]):
+    for i, size, (before, _, between) in zip(index, shape, eqn.params["padding_config"]):
+        low, interior = int(before), int(between)  # JAX leaves NumPy integers here
         place = shift(i, -low)
         step = interior + 1
         conditions.append(Condition(place, 0, (size - 1) * step + 1))

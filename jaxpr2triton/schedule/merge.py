@@ -71,14 +71,15 @@ def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
         if isinstance(atom, Axis):
             ends = {condition.low - condition.index.const, condition.high - condition.index.const}
             boundaries.setdefault(atom, set()).update(end for end in ends if 0 < end < atom.size)
-        elif isinstance(atom, Remainder) and len(atom.of.terms) == 1 and isinstance(atom.of.terms[0][0], Axis):
-            if atom.of == of_axis(atom.of.terms[0][0]):
-                strides.setdefault(atom.of.terms[0][0], set()).add(atom.by)
+        elif isinstance(atom, Remainder) and len(atom.of.terms) == 1:
+            inner, coef = atom.of.terms[0]  # axis % by, or (axis + 1) % by
+            if isinstance(inner, Axis) and coef == 1:
+                strides.setdefault(inner, set()).add(atom.by)
     cuts = []
     total = 1
     for axis in axes:
         pieces = None
-        if len(strides.get(axis, ())) == 1 and not boundaries.get(axis):
+        if len(strides.get(axis, ())) == 1:
             (pieces,) = strides[axis]
         elif boundaries.get(axis) and not strides.get(axis):
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])

@@ -18,7 +18,7 @@ from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.demand import Load, Node, Reduce, operands_of
 from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
 
@@ -64,7 +64,8 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     offsets = [_map(i, cuts, draft) for i in offsets_of(space, shapes, stored)]
     tiles = _tiles(space, cuts, draft)
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
-    planned, warps = _blocks(draft, offsets, tiles, 2 if widest == 8 else 1, shrink)
+    passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
+    planned, warps = _blocks(draft, offsets, tiles, passes, 2 if widest == 8 else 1, shrink)
     return Plan(name, region, planned, places, reduced, warps, 2)
 
 
@@ -91,19 +92,30 @@ def _draft(
         (grids if on_grid else inners).append([axis for axis in current if axis.size > 1])
     grid_axes = [axis for group in grids for axis in group]
     pointwise = not any(inners)
-    _place_grid(draft, grid_axes, offsets, others, pointwise)
-    for position, group in enumerate(group for group in inners if group):
-        root = group[0] in space.axes or group[0] in [c.rest for c in cuts if c.axis in space.axes]
-        stem = "col" if root else "k"
-        axis = draft.place(group, stem if position == 0 else f"{stem}{position}", draft.inner)
+    inners = [group for group in inners if group]
+    roots = set(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
+    held = [group for group in inners if group[0] in roots]
+    _place_grid(draft, grid_axes, offsets, others, pointwise, "row" if len(held) < 2 else "part")
+    names = dict(zip(map(id, held), _inner_names(len(held), "row", "col")))
+    names |= dict(zip((id(g) for g in inners if id(g) not in names), _inner_names(len(inners), "k")))
+    for group in inners:
+        root = group[0] in roots
+        axis = draft.place(group, names[id(group)], draft.inner)
         if axis.size <= UNROLLED_REDUCTION and not root and grid_axes:
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     return draft, cuts
 
 
+def _inner_names(count: int, *usual: str) -> list[str]:
+    """`col`; `row`, `col`; `row0`, `row1`, `row2`."""
+    if count <= len(usual):
+        return list(usual[len(usual) - count :])
+    return [usual[0] + (str(n) if n else "") for n in range(count)]
+
+
 def _place_grid(
-    draft: _Draft, axes: list[Axis], offsets: Sequence[Index], others: Sequence[Index], pointwise: bool
+    draft: _Draft, axes: list[Axis], offsets: Sequence[Index], others: Sequence[Index], pointwise: bool, name: str
 ) -> None:
     if not axes:
         return
@@ -121,9 +133,9 @@ def _place_grid(
     runs = merged(axes, offsets, others)
     if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < 32:
         runs = [axes]
-    names = ["row"] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
-    for run, name in zip(runs, names):
-        draft.place(run, name, draft.grid)
+    names = [name] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
+    for run, chosen in zip(runs, names):
+        draft.place(run, chosen, draft.grid)
 
 
 def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index]) -> Axis | None:
@@ -148,8 +160,27 @@ def _tiles(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[A
     return sorted(tiles, key=lambda tile: sorted(axis.name for axis in tile))
 
 
+def _passes(space: Space, cuts: Sequence[Cut], draft: _Draft, axis: Axis) -> int:
+    """How often a loop over the axis would run: once more for each reduction along it that is wanted along it again."""
+    depth: dict[Node, int] = {}
+    most = 1
+    for node in space.graph.nodes:
+        before = max((depth[o] for o in operands_of(node)), default=0)
+        along = {a for root in node.axes for a in _map(of_axis(root), cuts, draft).axes}
+        over = {a for r in getattr(node, "over", ()) for a in _map(of_axis(r), cuts, draft).axes}
+        if axis in along or axis in over:
+            most = max(most, before + 1)
+        depth[node] = before + (axis in over)
+    return most
+
+
 def _blocks(
-    draft: _Draft, offsets: Sequence[Index], tiles: Sequence[frozenset[Axis]], width: int, shrink: int
+    draft: _Draft,
+    offsets: Sequence[Index],
+    tiles: Sequence[frozenset[Axis]],
+    passes: dict[Axis, int],
+    width: int,
+    shrink: int,
 ) -> tuple[tuple[PlannedAxis, ...], int]:
     """Block sizes and warps. `width` is 2 where values take two registers each."""
     budget = max(RESIDENT // width >> 2 * shrink, 64)
@@ -159,7 +190,7 @@ def _blocks(
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
-        candidates = sorted(largest - looped, key=lambda a: (blocks[a], a.name))
+        candidates = sorted(largest - looped, key=lambda a: (-passes[a], blocks[a], a.name))
         if not candidates:
             break
         axis = candidates[-1]

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxpr2triton.launch import cache, compile
-
-
-def forget() -> None:
-    """As in a fresh process: nothing in memory, nothing warned about."""
-    compile._binaries.clear()
-    compile._stages.cache_clear()
-    cache._warned.clear()
+from tests.launch.handmade import forget
 
 
 @pytest.fixture

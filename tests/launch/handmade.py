@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.launch import cache, compile
 
 Spec = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 
@@ -46,7 +47,11 @@ def elementwise(expression: str, dtypes: Sequence[str], result: str, size: int =
     """out = expression of a, b, c."""
     names = "abc"[: len(dtypes)]
     loads = [f"{name} = tl.load({name}_ptr + i, mask=i < {size}, other=0)" for name in names]
-    text = [f"i = tl.program_id(0) * 32 + tl.arange(0, 32)", *loads, f"tl.store(out_ptr + i, {expression}, mask=i < {size})"]
+    text = [
+        "i = tl.program_id(0) * 32 + tl.arange(0, 32)",
+        *loads,
+        f"tl.store(out_ptr + i, {expression}, mask=i < {size})",
+    ]
     inputs = [(name, (size,), dtype) for name, dtype in zip(names, dtypes)]
     return make_kernel("pointwise", "\n".join(text), inputs, [("out", (size,), result)], (-(-size // 32), 1, 1))
 
@@ -83,3 +88,10 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
     return rng.standard_normal(shape).astype(dtype_of(dtype))
+
+
+def forget() -> None:
+    """As in a fresh process: no compiled kernel in memory, no warning given."""
+    compile._binaries.clear()
+    compile._stages.cache_clear()
+    cache._warned.clear()

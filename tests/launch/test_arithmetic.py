@@ -64,7 +64,7 @@ def test_floats_to_integers(dtype: np.dtype, value: float) -> None:
     if np.isnan(value):
         want = wrapped(1 << 63, wide) if wide.itemsize == 8 else 0
     else:
-        want = int(min(max(value, float(limits.min)), 2.0 ** 64))
+        want = int(min(max(value, float(limits.min)), 2.0**64))
         want = min(max(want, int(limits.min)), int(limits.max))
     assert int(arithmetic.float_to_integer(np.array([value]), dtype)[0]) == wrapped(want, dtype)
 

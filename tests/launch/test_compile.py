@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handmade import SOFTMAX, add_kernel, elementwise, make_kernel
 
 from jaxpr2triton.errors import KernelRefused, UserError
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch import compile as compile_module
 from jaxpr2triton.launch.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.triton_door import triton_side
+from tests.launch.handmade import SOFTMAX, add_kernel, elementwise, make_kernel
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
 SM_90 = TARGETS["sm_90"]
@@ -32,6 +32,13 @@ def test_every_target(target: str) -> None:
     else:
         assert binary.kind == "ptx"
         assert isinstance(binary.code, str) and f".target {target}" in binary.code
+
+
+@pytest.mark.parametrize(
+    ("target", "version"), [("sm_80", "8.5"), ("sm_90", "8.5"), ("sm_100", "8.6"), ("sm_120", "8.7")]
+)
+def test_the_assembler_of_jax_may_be_older_than_tritons(target: str, version: str) -> None:
+    assert f".version {version}\n" in str(compile_kernel(SOFTMAX, TARGETS[target]).code)
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int16", "uint32", "int64", "float16", "bfloat16", "float64"])
@@ -142,7 +149,12 @@ def test_grids_that_cannot_run() -> None:
 def test_two_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = triton_side("triton_compiler")
     compiled, calls = compiler.compile_with_triton, []
-    monkeypatch.setattr(compiler, "compile_with_triton", lambda *args: calls.append(args) or compiled(*args))
+
+    def counted(*args: Any) -> Any:
+        calls.append(args)
+        return compiled(*args)
+
+    monkeypatch.setattr(compiler, "compile_with_triton", counted)
     found: list[Any] = []
     kernel = add_kernel(64, "once")
     threads = [threading.Thread(target=lambda: found.append(compile_kernel(kernel, SM_90))) for _ in range(4)]

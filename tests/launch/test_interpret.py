@@ -6,11 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scipy.special
-from handmade import SOFTMAX, elementwise, make_kernel, random_array
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.interpret import run_interpreted
+from tests.launch.handmade import SOFTMAX, elementwise, make_kernel, random_array
 
 RNG = np.random.default_rng(0)
 
@@ -283,7 +283,9 @@ def test_products_of_matrices(precision: str, error: float) -> None:
     at = i[:, None] * 16 + i[None, :]
     tl.store(out_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision="{precision}"))
     """
-    kernel = make_kernel("matmul", text, [("a", (16, 16), "float32"), ("b", (16, 16), "float32")], [("out", (16, 16), "float32")])
+    kernel = make_kernel(
+        "matmul", text, [("a", (16, 16), "float32"), ("b", (16, 16), "float32")], [("out", (16, 16), "float32")]
+    )
     a, b = (random_array(RNG, (16, 16), "float32") for _ in range(2))
     worst = np.abs(run(kernel, a, b) - a.astype("f8") @ b).max()
     assert error / 100 < worst < error * 10
@@ -321,7 +323,9 @@ def recurrence(a_ptr, b_ptr, out_ptr):
 
 
 def test_scans_of_two_operands() -> None:
-    kernel = make_kernel("recurrence", SCAN, [("a", (16,), "float64"), ("b", (16,), "float64")], [("out", (16,), "float64")])
+    kernel = make_kernel(
+        "recurrence", SCAN, [("a", (16,), "float64"), ("b", (16,), "float64")], [("out", (16,), "float64")]
+    )
     a, b = (random_array(RNG, (16,), "float64") for _ in range(2))
     want, y = [], 0.0
     for factor, term in zip(a, b):

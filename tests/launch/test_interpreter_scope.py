@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import triton.language as tl
-from handmade import SOFTMAX, add_kernel, make_kernel
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter as stock
@@ -21,6 +20,7 @@ from jaxpr2triton.launch.compile import compile_kernel
 from jaxpr2triton.launch.interpret import run_interpreted
 from jaxpr2triton.launch.memory import Memory
 from jaxpr2triton.launch.triton_door import TRITON_LOCK
+from tests.launch.handmade import SOFTMAX, add_kernel, make_kernel
 
 PLACES = (tl, tl.core, tl.math, tl.tensor, tl.dtype, libdevice, cuda_libdevice, JITFunction, stock.InterpreterBuilder)
 X = np.random.default_rng(0).standard_normal((5, 300), dtype=np.float32)
@@ -54,8 +54,13 @@ def test_after_a_run() -> None:
 
 def test_it_is_patched_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    stock_load = Memory.load
-    monkeypatch.setattr(Memory, "load", lambda *args: seen.append(tl.load is ORIGINAL) or stock_load(*args))
+    load = Memory.load
+
+    def watched(*args: Any) -> Any:
+        seen.append(tl.load is ORIGINAL)
+        return load(*args)
+
+    monkeypatch.setattr(Memory, "load", watched)
     run_interpreted(SOFTMAX, [X])
     assert seen == [False] * 5
 
@@ -105,7 +110,7 @@ def test_after_an_interrupt_while_patching(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("countdown", [1, 150, 10**9])
 def test_after_an_interrupt_while_restoring(monkeypatch: pytest.MonkeyPatch, countdown: int) -> None:
-    calls = []
+    calls: list[None] = []
     restore = interpreter.restore
 
     def interrupted() -> None:

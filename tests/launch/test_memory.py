@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from handmade import make_kernel
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch.interpret import run_interpreted
+from tests.launch.handmade import make_kernel
 
 X = np.arange(10, dtype=np.float32)
 INPUT = [("x", (10,), "float32")]

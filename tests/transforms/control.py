@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from tests.transforms.functions import PARAMS, V, W, X, Y, dense, energy, layer_norm, mix, softmax, wave
 
@@ -111,9 +112,8 @@ def checkpoint_dots(wrap: Any) -> Any:
 
 
 def checkpoint_names(wrap: Any) -> Any:
-    named = jax.ad_checkpoint.checkpoint_name
     f = jax.checkpoint(
-        lambda x: jnp.sin(named(jnp.exp(x), "e")).sum(),
+        lambda x: jnp.sin(checkpoint_name(jnp.exp(x), "e")).sum(),
         policy=jax.checkpoint_policies.save_only_these_names("e"),
     )
     return jax.grad(wrap(f))(X), jax.grad(jax.checkpoint(wrap(f)))(X)

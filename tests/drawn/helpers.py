@@ -1,0 +1,82 @@
+"""Functions that the lines of drawn programs call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+
+def softmax(x: Any, axis: int) -> Any:
+    e = jnp.exp(x - lax.stop_gradient(jnp.max(x, axis, keepdims=True)))
+    return e / jnp.sum(e, axis, keepdims=True, dtype=x.dtype)
+
+
+def layer_norm(x: Any, axis: int) -> Any:
+    centred = x - jnp.mean(x, axis, keepdims=True)
+    return centred * lax.rsqrt(jnp.mean(centred * centred, axis, keepdims=True) + 1e-2)
+
+
+def logsumexp(x: Any, axis: int) -> Any:
+    return jax.nn.logsumexp(x, axis=axis)
+
+
+def total(x: Any, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+    return jnp.sum(x, axes, dtype=x.dtype, keepdims=keepdims)
+
+
+def product(x: Any, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+    return jnp.prod(x, axes, dtype=x.dtype, keepdims=keepdims)
+
+
+@jax.custom_jvp
+def clipped_log(x: Any) -> Any:
+    return jnp.log(jnp.maximum(x, jnp.asarray(0.125, x.dtype)))
+
+
+@clipped_log.defjvp
+def _clipped_log_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return clipped_log(x), t / jnp.maximum(x, jnp.asarray(0.125, x.dtype))
+
+
+@jax.custom_vjp
+def straight_through(x: Any) -> Any:
+    return jnp.tanh(x) * 2
+
+
+straight_through.defvjp(lambda x: (straight_through(x), x), lambda x, g: (g * jnp.cos(x),))
+
+
+@jax.jit
+def jitted_block(x: Any) -> Any:
+    return jnp.where(x > 0, x, x * 0.125) + jnp.max(x)
+
+
+@jax.checkpoint
+def remat_block(x: Any) -> Any:
+    return jnp.sin(x) * jnp.sin(jnp.cos(x))
+
+
+def nested_calls(x: Any) -> Any:
+    return jax.jit(lambda y: jax.checkpoint(lambda z: straight_through(z) - z)(y) * 2)(x)
+
+
+def one_hot(x: Any, size: int) -> Any:
+    return (x[..., None] == lax.iota(x.dtype, size)).astype(jnp.float32)
+
+
+def rotate_half(x: Any) -> Any:
+    left, right = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([-right, left], axis=-1)
+
+
+def interleave(x: Any) -> Any:
+    pairs = x.reshape(*x.shape[:-1], -1, 2)
+    return jnp.stack([-pairs[..., 1], pairs[..., 0]], -1).reshape(x.shape)
+
+
+def bits(x: Any, dtype: Any) -> Any:
+    return lax.bitcast_convert_type(x, dtype)

@@ -1,0 +1,142 @@
+"""A drawn program: lines of Python that print, run, and can be pasted."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tests.drawn import helpers
+
+NAMESPACE = {"jax": jax, "jnp": jnp, "np": np, "lax": lax, "helpers": helpers}
+DTYPES = {name: np.dtype(name) for name in ("float16", "float32", "float64", "bool")}
+DTYPES |= {f"{sign}int{bits}": np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)}
+DTYPES["bfloat16"] = np.dtype(jnp.bfloat16)
+
+HEADER = """import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from tests.drawn import helpers
+"""
+
+
+@dataclass(frozen=True)
+class Input:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    values: str  # normal, whole, special, positive; see `fill`
+
+    def __str__(self) -> str:
+        return f"Input({self.name!r}, {self.shape}, {self.dtype!r}, {self.values!r})"
+
+
+@dataclass(frozen=True)
+class Line:
+    """`name = text`, which reads the values `reads`."""
+
+    name: str
+    text: str
+    reads: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.text}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """`f(inputs) → outputs`, how it is transformed, and on which numbers it runs."""
+
+    inputs: tuple[Input, ...]
+    lines: tuple[Line, ...]
+    outputs: tuple[str, ...]  # names of values, or literals such as 2.5
+    transform: str = "plain"  # a name in tests.drawn.transforms.TRANSFORMS
+    batched: tuple[int | None, ...] = ()  # for vmap: the axis of each input
+    outside: bool = False  # fuse(transform(f)) instead of transform(fuse(f))
+    x64: bool = False
+    small: bool = False  # little room in a tile, so that short rows are streamed and short reductions split
+    seed: int = 0
+
+    def function_text(self) -> str:
+        body = "".join(f"    {line}\n" for line in self.lines)
+        results = "".join(f"{name}, " for name in self.outputs)
+        return f"def f({', '.join(each.name for each in self.inputs)}):\n{body}    return ({results})\n"
+
+    @functools.cached_property
+    def function(self) -> Callable[..., Any]:
+        scope = dict(NAMESPACE)
+        exec(compile(self.function_text(), "<drawn>", "exec"), scope)
+        return scope["f"]
+
+    def arrays(self, seed: int) -> list[np.ndarray]:
+        """Fresh inputs, without their batch axes."""
+        rng = np.random.default_rng([self.seed, seed])
+        return [fill(rng, each.shape, DTYPES[each.dtype], each.values) for each in self.inputs]
+
+    def __str__(self) -> str:
+        """The program as Python that checks itself."""
+        inputs = "".join(f"        {each},\n" for each in self.inputs)
+        lines = "".join(f"        Line({line.name!r}, {line.text!r}, {line.reads}),\n" for line in self.lines)
+        settings = ", ".join(
+            f"{name}={getattr(self, name)!r}"
+            for name in ("transform", "batched", "outside", "x64", "small", "seed")
+            if getattr(self, name) != getattr(type(self), name)
+        )
+        commented = "".join(f"# {line}\n" for line in self.function_text().splitlines())
+        return (
+            f"{commented}PROGRAM = Program(\n    inputs=(\n{inputs}    ),\n    lines=(\n{lines}    ),\n"
+            f"    outputs={self.outputs},\n    {settings}\n)\n"
+        )
+
+    def without_dead_lines(self) -> Program:
+        """The same outputs, from fewer lines and inputs."""
+        wanted = set(self.outputs)
+        lines = []
+        for line in reversed(self.lines):
+            if line.name in wanted:
+                lines.append(line)
+                wanted.update(line.reads)
+        kept = [n for n, each in enumerate(self.inputs) if each.name in wanted] or [0]
+        return self.replace(
+            lines=tuple(reversed(lines)),
+            inputs=tuple(self.inputs[n] for n in kept),
+            batched=tuple(self.batched[n] for n in kept) if self.batched else (),
+        )
+
+    def replace(self, **changes: Any) -> Program:
+        return Program(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes})
+
+
+def fill(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str) -> np.ndarray:
+    """Random numbers of a sort."""
+    if dtype == np.bool_:
+        return rng.random(shape) < 0.5
+    if dtype.kind in "iu":
+        return _integers(rng, shape, dtype, values)
+    normal = rng.standard_normal(shape)
+    match values:
+        case "whole":
+            found = rng.integers(-3, 4, shape).astype(np.float64)
+        case "positive":
+            found = np.abs(normal) + 0.25
+        case "special":
+            some = rng.choice([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e4, 1e-4], shape)
+            found = np.where(rng.random(shape) < 0.2, some, normal)
+        case _:
+            found = normal
+    return np.asarray(found).astype(dtype)
+
+
+def _integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    if values == "special":
+        return rng.integers(limits.min, limits.max, shape, dtype=dtype, endpoint=True)
+    lowest = 0 if values == "positive" or limits.min == 0 else -9
+    return rng.integers(lowest, 10, shape, dtype=dtype)
