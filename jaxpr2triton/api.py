@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 import jax
 
 from jaxpr2triton import fused
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.arguments import Call, Signature, check_arrays, static_positions
-from jaxpr2triton.autodiff.tracing import flatten, hoist, run
+from jaxpr2triton.autodiff.tracing import flatten, hoist
 from jaxpr2triton.errors import NotFusible, UserError
+from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
 
@@ -82,7 +83,7 @@ def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool
 
     @functools.wraps(function)
     def fused_function(*args: Any, **kwargs: Any) -> Any:
-        if jax.config.jax_disable_jit:
+        if cast(Any, jax.config).jax_disable_jit:
             return function(*args, **kwargs)
         # jit has made tracers of all arrays, so an argument without one is static, or holds nothing
         values = (*args, *kwargs.values())

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.autodiff.tracing import identifiers, make_jaxpr
 from jaxpr2triton.errors import UserError
+from jaxpr2triton.ir.tracing import identifiers
 from jaxpr2triton.report.explain import short_type
 
 
@@ -43,6 +43,11 @@ def leaf_names(names: Sequence[str], values: Sequence[Any]) -> list[str]:
         for name, value in zip(names, values)
         for path, _ in jax.tree_util.tree_flatten_with_path(value)[0]
     ]
+
+
+def signature_of(names: Sequence[str]) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Signature([inspect.Parameter(name, kind) for name in names])
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,9 @@ class Call:
             trees.append(out_tree)
             return outputs
 
-        jaxpr = make_jaxpr(flat, *leaves, names=leaf_names(self.names, self.values))
-        return jaxpr, trees[-1]
+        names = identifiers(leaf_names(self.names, self.values))
+        setattr(flat, "__signature__", signature_of(names))  # noqa: B010  # tells JAX what to call the arrays
+        return jax.make_jaxpr(flat)(*leaves), trees[-1]
 
 
 @dataclass(frozen=True)
@@ -96,8 +102,7 @@ class Signature:
 
     @property
     def parameters(self) -> inspect.Signature:
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+        return signature_of(self.names)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments in the order of `names`."""

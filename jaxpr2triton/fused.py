@@ -23,9 +23,11 @@ from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton.autodiff import split
-from jaxpr2triton.autodiff.tracing import avals, is_differentiable, prune, run
+from jaxpr2triton.autodiff.tracing import prune
 from jaxpr2triton.errors import BackendError, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.ir.tracing import avals, is_differentiable, run
+from jaxpr2triton.launch.primitive import Mode
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
@@ -77,7 +79,8 @@ def compiled_program(jaxpr: Any, name: str) -> Compiled:
     slot = _slot(jaxpr, name)
     with slot.lock:
         if slot.compiled is None:
-            slot.compiled = compile_jaxpr(jaxpr, name=name)
+            with jax.check_tracer_leaks(False):  # the compiler keeps tracers of its own in tables while it runs
+                slot.compiled = compile_jaxpr(jaxpr, name)
         return slot.compiled
 
 
@@ -111,7 +114,7 @@ def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> li
     return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, args)
 
 
-def _run_kernels(mode: str, jaxpr: Any, name: str, strict: bool, args: Sequence[Any]) -> list[Any]:
+def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, args: Sequence[Any]) -> list[Any]:
     compiled = compiled_program(jaxpr, name)
     if strict:
         refuse_leftovers(compiled.leftovers)
@@ -151,9 +154,7 @@ def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
     return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable))
 
 
-def transposed_program(
-    jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]
-) -> tuple[Any, tuple[bool, ...]]:
+def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Any, tuple[bool, ...]]:
     """The backward program, and which of its linear inputs have a cotangent that is not just zero."""
     return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
 

@@ -12,7 +12,7 @@ from jaxpr2triton.report.explain import short_type
 def one_module(name: str, *parts: Compiled) -> str:
     """The kernels of the parts, in the order in which they run.
 
-        imports of every kernel, once, and then each kernel's functions under a header
+    imports of every kernel, once, and then each kernel's functions under a header
     """
     kernels = [kernel for part in parts for kernel in part.kernels]
     imports: list[str] = []

@@ -91,7 +91,7 @@ class Compiled:
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
         outside = (eqn for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
-        return tuple(_leftover(eqn) for eqn in outside if not _is_view(eqn))
+        return tuple(_leftover(eqn) for eqn in outside if not _is_free(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
@@ -133,9 +133,10 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
     return Compiled(name, stages)
 
 
-def _is_view(eqn: Any) -> bool:
-    """A reshape of what is in memory already: XLA launches nothing for it."""
-    return eqn.primitive.name == "reshape" and why_not(eqn) is None
+def _is_free(eqn: Any) -> bool:
+    """XLA launches nothing for a reshape of what is in memory already, nor for results without elements."""
+    renames = eqn.primitive.name == "reshape" and why_not(eqn) is None
+    return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
 
 
 def _leftover(eqn: Any) -> Leftover:

@@ -14,17 +14,17 @@ from jaxpr2triton import fused
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.arguments import Signature
 from jaxpr2triton.autodiff.split import Split
-from jaxpr2triton.autodiff.tracing import argument_names, is_differentiable
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.modules import one_module
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report import explain as report
-from jaxpr2triton.modules import one_module
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Kernels, and what is left to XLA. Calling it runs the kernels: on a GPU as Triton, elsewhere in the interpreter."""
+    """Kernels, and what is left to XLA. Calling it runs them: on a GPU as Triton, elsewhere in Triton's interpreter."""
 
     name: str
     compiled: Compiled = field(repr=False)
@@ -78,9 +78,9 @@ class Residual:
 class GradProgram:
     """A program and its gradient.
 
-    `forward(*args)` gives the result and the residuals, `backward(residuals, cotangents)` gives the gradients, where the
-    cotangents have the form of the result. Calling it gives `(value, gradients)`, as `jax.value_and_grad`, if the
-    result is one floating-point number.
+    `forward(*args)` gives the result and the residuals, `backward(residuals, cotangents)` gives the gradients; the
+    cotangents have the form of the result. If the result is one floating-point number, calling it gives
+    `(value, gradients)`, as `jax.value_and_grad` does.
     """
 
     name: str

@@ -9,8 +9,10 @@ is_python() {
 
 # The Python of that version, as `3.12`: on the PATH, or one of pyenv's; nothing if there is none.
 python_of_version() {
-    local candidate
-    for candidate in "python$1" python3 python "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1"*/bin/python; do
+    local candidate pyenv
+    pyenv=$(command -v pyenv) && pyenv=$(dirname "$pyenv")/..
+    for candidate in "python$1" python3 python \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$1".*/bin/python "${pyenv:-.}"/versions/"$1".*/bin/python; do
         if is_python "$candidate" && [ "$(version_of "$candidate")" = "$1" ]; then
             command -v "$candidate"
             return

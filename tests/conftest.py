@@ -7,9 +7,9 @@ import os
 os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
 os.environ.pop("JAX_PLATFORMS", None)
 
-import hypothesis  # noqa: E402  # the flags above must be set before JAX is imported, and plugins may import it
-import jax  # noqa: E402  # see above
-import pytest  # noqa: E402  # see above
+import hypothesis  # these follow the flags, which JAX reads when it is imported
+import jax
+import pytest
 
 _ANY_HEALTH = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large]
 hypothesis.settings.register_profile(

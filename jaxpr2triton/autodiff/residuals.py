@@ -57,9 +57,7 @@ def choose(
     # networkx returns the cut nearest its sink: the sink's side is what still reaches it after the flow
     _, (_, behind) = networkx.minimum_cut(graph, _START, _END)
     order = [*inner.invars, *(var for eqn in inner.eqns for var in eqn.outvars)]
-    return tuple(
-        var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind
-    )
+    return tuple(var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind)
 
 
 def _cost(aval: Any, there_anyway: bool) -> int:

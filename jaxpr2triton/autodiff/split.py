@@ -1,8 +1,8 @@
 """Derivatives of a program, as programs.
 
-    linearize    y = f x      becomes      y, r = forward x    and    dy = linear r dx
-    transpose    dy = linear r dx          becomes             dx = backward r dy
-    batch        y = f x      becomes      the program of a whole batch
+linearize    y = f x      becomes      y, r = forward x    and    dy = linear r dx
+transpose    dy = linear r dx          becomes             dx = backward r dy
+batch        y = f x      becomes      the program of a whole batch
 """
 
 from __future__ import annotations
@@ -14,20 +14,10 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 
-from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.autodiff.residuals import choose
-from jaxpr2triton.autodiff.tracing import (
-    argument_names,
-    avals,
-    flatten,
-    is_differentiable,
-    prune,
-    reached,
-    read,
-    retrace,
-    run,
-    trace,
-)
+from jaxpr2triton.autodiff.tracing import flatten, prune, reached
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, trace
 
 
 @dataclass(frozen=True)
@@ -133,13 +123,13 @@ def _by_results(flat: Any) -> Any:
     if not any(is_slope(eqn) for eqn in flat.jaxpr.eqns):
         return flat
 
+    def cubed(eqn: Any, values: list[Any]) -> list[Any] | None:
+        return [jax.lax.integer_pow(values[0], 3)] if is_slope(eqn) else None
+
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(flat.jaxpr.invars, args))
-        for eqn in flat.jaxpr.eqns:
-            values = [read(env, atom) for atom in eqn.invars]
-            results = [jax.lax.integer_pow(values[0], 3)] if is_slope(eqn) else bind_equation(eqn, values)
-            env.update(zip(eqn.outvars, results))
-        return [read(env, atom) for atom in flat.jaxpr.outvars]
+        evaluate.run(flat.jaxpr.eqns, env, cubed)
+        return [evaluate.read(env, atom) for atom in flat.jaxpr.outvars]
 
     return retrace(rewritten, *avals(flat), names=argument_names(flat))
 
@@ -168,17 +158,9 @@ def _sources(flat: Any, num_outputs: int, saved: Sequence[Any]) -> tuple[tuple[S
 
 def _evaluate(jaxpr: Any, env: dict[Any, Any], wanted: Sequence[Any]) -> list[Any]:
     """The wanted variables, from the known ones, running no equation that they do not need."""
-    pending = {atom for atom in wanted if not isinstance(atom, jex.Literal) and atom not in env}
-    needed = []
-    for eqn in reversed(jaxpr.jaxpr.eqns):
-        if any(var in pending for var in eqn.outvars):
-            needed.append(eqn)
-            pending.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal) and atom not in env)
     known = dict(env)
-    for eqn in reversed(needed):
-        values = bind_equation(eqn, [read(known, atom) for atom in eqn.invars])
-        known.update((var, value) for var, value in zip(eqn.outvars, values) if var not in env)
-    return [read(known, atom) for atom in wanted]
+    evaluate.run(evaluate.needed(jaxpr.jaxpr.eqns, wanted, env), known)
+    return [evaluate.read({**known, **env}, atom) for atom in wanted]
 
 
 def _label(source: Source) -> str:

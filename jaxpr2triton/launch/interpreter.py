@@ -23,9 +23,10 @@ from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITCallable, JITFunction
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.launch.interpreter_builder import SEMANTIC
+from jaxpr2triton.launch.interpreter_builder import stored_dtype
 from jaxpr2triton.launch.interpreter_reduce import associative_scan, reduce
 from jaxpr2triton.launch.interpreter_rewrite import executed
+from jaxpr2triton.launch.interpreter_semantic import SEMANTIC, block_type_init, tensor_init
 from jaxpr2triton.launch.memory import Memory
 
 _ABSENT = object()
@@ -142,6 +143,9 @@ def _plan() -> tuple[Patch, ...]:
         recorder.set_attr(module, "range", _loop_range)
     for name, member in inspect.getmembers(cuda_libdevice, tl.core.is_builtin):
         recorder.set_attr(libdevice, name, _with_semantic(member))
+    recorder.set_attr(tl.block_type, "__init__", block_type_init)
+    recorder.set_attr(tl.tensor, "__init__", tensor_init)
+    recorder.set_attr(stock, "_get_np_dtype", stored_dtype)
     recorder.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
     recorder.set_attr(tl.tensor, "__int__", lambda self: int(self.handle.data.item()))
     recorder.set_attr(JITFunction, "__call__", lambda self, *args, **kwargs: _device_function(self.fn)(*args, **kwargs))

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.special
 import triton.language as tl
-from triton.language.semantic import TritonSemantic
 from triton.runtime.interpreter import InterpreterBuilder, InterpreterOptions, TensorHandle, _get_np_dtype, _ir
 
 from jaxpr2triton.launch import arithmetic
@@ -24,6 +23,18 @@ _WRAPPING = (np.add, np.subtract, np.multiply)
 _DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
+_stored: dict[str, np.dtype] = {}
+
+
+def stored_dtype(dtype: tl.dtype) -> np.dtype:
+    """How values of `dtype` are stored: as the stock interpreter does it, looked up once."""
+    name = dtype.scalar.name
+    found = _stored.get(name)
+    if found is None:
+        found = _stored[name] = _get_np_dtype(dtype)
+    return found
+
+
 def _numbers(handle: TensorHandle) -> np.ndarray:
     return arithmetic.decode(handle.data, handle.dtype.scalar.name)
 
@@ -31,7 +42,7 @@ def _numbers(handle: TensorHandle) -> np.ndarray:
 def handle_of(values: np.ndarray, dtype: tl.dtype) -> TensorHandle:
     """Values stored as `dtype` stores them."""
     scalar = dtype.scalar
-    return TensorHandle(arithmetic.encode(values, scalar.name, _get_np_dtype(scalar)), scalar)
+    return TensorHandle(arithmetic.encode(values, scalar.name, stored_dtype(scalar)), scalar)
 
 
 def _integers(op: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[..., TensorHandle]:
@@ -62,7 +73,7 @@ class Builder(InterpreterBuilder):
     ) -> TensorHandle:
         element = ptrs.get_element_ty()
         lanes, fill = None if mask is None else mask.data, None if other is None else other.data
-        return TensorHandle(self.memory.load(ptrs.data, lanes, fill, _get_np_dtype(element)), element)
+        return TensorHandle(self.memory.load(ptrs.data, lanes, fill, stored_dtype(element)), element)
 
     def create_store(self, ptr: TensorHandle, value: TensorHandle, *policy: Any) -> None:
         self.memory.store(ptr.data, value.data, None)
@@ -75,15 +86,18 @@ class Builder(InterpreterBuilder):
 
     create_atomic_cas = create_atomic_poll = create_atomic_rmw
 
-    # constants
+    # constants and copies of them
 
     def get_bf16(self, value: float) -> TensorHandle:
         return handle_of(np.array([value], np.float32), tl.bfloat16)
 
     def get_all_ones_value(self, type: tl.dtype) -> TensorHandle:
-        stored = _get_np_dtype(type)
+        stored = stored_dtype(type)
         ones = np.ones(1, bool) if stored == np.bool_ else np.full(1, -1, np.int64).astype(stored)
         return TensorHandle(ones, type.scalar)
+
+    def create_splat(self, ret_ty: tl.dtype, arg: TensorHandle) -> TensorHandle:
+        return TensorHandle(np.broadcast_to(arg.data, tuple(ret_ty.shape)), arg.dtype.scalar)
 
     # arithmetic
 
@@ -147,7 +161,7 @@ class Builder(InterpreterBuilder):
         source, target = src.dtype.scalar, dst_type.scalar
         if source == target:
             return src
-        values, stored = _numbers(src), _get_np_dtype(target)
+        values, stored = _numbers(src), stored_dtype(target)
         if values.dtype.kind == "f" and stored.kind in "iu" and target.name not in arithmetic.NARROW:
             return TensorHandle(arithmetic.float_to_integer(values, stored), target)
         if target == tl.int1:
@@ -158,17 +172,3 @@ class Builder(InterpreterBuilder):
         if rounding_mode == _ir.ROUNDING_MODE.RTZ:
             raise NotImplementedError("the interpreter does not round towards zero")
         return self.cast_impl(src, dst_type)
-
-
-class Semantic(TritonSemantic):
-    """Triton's typing rules over `Builder`."""
-
-    def load(self, ptr: Any, mask: Any, other: Any, *more: Any) -> Any:
-        """The stock rule asks `if other`, which loses an `other` of 0.0 where a tensor of one element has a truth."""
-        if other is None or mask is None or ptr.type.is_block():
-            return super().load(ptr, mask, other, *more)
-        loaded = super().load(ptr, mask, None, *more)
-        return self.where(mask, loaded, self.cast(other, loaded.dtype))
-
-
-SEMANTIC = Semantic(Builder())

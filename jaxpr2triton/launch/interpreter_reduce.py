@@ -12,7 +12,7 @@ from triton.language.core import _unwrap_if_constexpr
 from triton.runtime.interpreter import TensorHandle
 
 from jaxpr2triton.launch.arithmetic import NARROW
-from jaxpr2triton.launch.interpreter_builder import SEMANTIC
+from jaxpr2triton.launch.interpreter_semantic import SEMANTIC
 
 Array = np.ndarray
 

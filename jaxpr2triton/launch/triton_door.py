@@ -15,7 +15,7 @@ from types import ModuleType
 
 from jaxpr2triton.errors import BackendError
 
-TRITON_SIDE = ("interpreter", "interpreter_builder", "interpreter_reduce", "triton_compiler")
+TRITON_SIDE = ("interpreter", "interpreter_builder", "interpreter_semantic", "interpreter_reduce", "triton_compiler")
 
 # The interpreter replaces parts of `triton.language` while it runs. Whoever interprets or compiles holds this lock.
 TRITON_LOCK = threading.Lock()

@@ -40,6 +40,7 @@ class Rewriter:
     """Writes the new program, equation by equation; a rule sees it in order to look back and to write more."""
 
     def __init__(self, rule: Rule) -> None:
+        self.notes: dict[Hashable, Any] = {}  # what a rule remembers; a rule must not keep values anywhere else
         self._rule = rule
         self._makers: dict[int, tuple[Node, Value]] = {}
         self._traced: dict[Hashable, jex.ClosedJaxpr] = {}
@@ -151,8 +152,8 @@ def splat(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     if known is not None:
         return known
     maker = rewriter.maker(value)
-    if maker is not None and maker.name == "broadcast_in_dim":
-        return constant(maker.args[0])
+    if maker is not None and maker.name in ("broadcast_in_dim", "pvary"):
+        return splat(maker.args[0], rewriter)
     return None
 
 

@@ -21,26 +21,20 @@ def share_equal(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Equal are: primitive, parameters by their structure, operands (in either order where that does not matter), types.
     Left alone: equations with effects, and equations whose parameters cannot be compared.
     """
-    return rewrite(closed, _Shared().rule)
+    return rewrite(closed, _share)
 
 
-class _Shared:
-    """What has been computed so far."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, Sequence[Value]] = {}
-
-    def rule(self, node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        if node.effects or node.name in STATEFUL:
-            return None
-        try:
-            key = _key(node)
-            known = self._known.get(key)
-        except TypeError:  # a parameter without a hash
-            return None
-        if known is None:
-            known = self._known[key] = rewriter.again(node)
-        return known
+def _share(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.effects or node.name in STATEFUL:
+        return None
+    try:
+        key = _key(node)
+        known = rewriter.notes.get(key)
+    except TypeError:  # a parameter without a hash
+        return None
+    if known is None:
+        known = rewriter.notes[key] = rewriter.again(node)
+    return known
 
 
 def _key(node: Node) -> Hashable:

@@ -57,7 +57,8 @@ def find_cuts(jaxpr: Any) -> Cuts:
 
 
 def _is_view(eqn: Any, loaded: dict[Any, int]) -> bool:
-    return eqn.primitive.name == "reshape" and eqn.invars[0] in loaded
+    plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
+    return plain and eqn.invars[0] in loaded
 
 
 def _settle(cuts: Cuts) -> None:

@@ -61,8 +61,10 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
             dropped = {d % len(operands[0].aval.shape) for d in eqn.params["dimensions"]}
             kept = (d for d in range(len(operands[0].aval.shape)) if d not in dropped)
             yield from (((operands[0], d), (out, place)) for place, d in enumerate(kept))
-        case "reshape":
+        case "reshape" if eqn.params["dimensions"] is None:
             yield from (((operands[0], d), (out, place)) for d, place in _kept_by_reshape(operands[0], out))
+        case "reshape":
+            pass
         case name if "axes" in eqn.params and (name.startswith("reduce_") or name in ("argmax", "argmin")):
             kept = (d for d in range(len(operands[0].aval.shape)) if d not in eqn.params["axes"])
             yield from (((operands[0], d), (out, place)) for place, d in enumerate(kept))
@@ -96,7 +98,7 @@ def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
             for d, config in enumerate(eqn.params["padding_config"]):
                 if any(config):
                     yield (eqn.outvars[0], d), ("pad", (operands[0], d), config)
-        case "reshape" if operands:
+        case "reshape" if operands and eqn.params["dimensions"] is None:
             kept = {place for _, place in _kept_by_reshape(operands[0], eqn.outvars[0])}
             before = 1
             for place, size in enumerate(eqn.outvars[0].aval.shape):

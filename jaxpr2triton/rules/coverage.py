@@ -26,6 +26,8 @@ def why_not(eqn: Any) -> WhyNot | None:
             return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
         if refusal := unsupported(atom.aval.dtype):
             return refusal
+    if any(0 in var.aval.shape for var in eqn.outvars):
+        return WhyNot("its result has no elements")
     if name == "iota":
         return None
     row = TABLE.get(name)

@@ -41,7 +41,12 @@ def _broadcast_in_dim(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
 
 def _reshape(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     flat = flatten(index, eqn.outvars[0].aval.shape)
-    return (Piece(0, unflatten(flat, eqn.invars[0].aval.shape)),)
+    shape = eqn.invars[0].aval.shape
+    order = eqn.params["dimensions"] or range(len(shape))  # the operand may be transposed first
+    source = [ZERO] * len(shape)
+    for axis, place in zip(order, unflatten(flat, [shape[axis] for axis in order])):
+        source[axis] = place
+    return (Piece(0, tuple(source)),)
 
 
 def _transpose(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:

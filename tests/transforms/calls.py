@@ -1,4 +1,7 @@
-"""Cases: everything about calling, before any derivative. Each takes `wrap` (jax.jit or fuse) and gives something to compare."""
+"""Cases: everything about calling, before any derivative.
+
+A case takes `wrap`, which is `jax.jit` or `fuse`, and gives something to compare.
+"""
 
 from __future__ import annotations
 

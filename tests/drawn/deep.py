@@ -1,0 +1,90 @@
+"""Draws programs for as long as one likes: `python -m tests.drawn.deep --programs 2000 --minutes 60 --seed 1`.
+
+Unlike a test it does not stop at the first failure: every one is made small and printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from tests.drawn.check import check
+from tests.drawn.families import ALL
+from tests.drawn.generator import programs
+from tests.drawn.program import Program
+from tests.drawn.reduce import failure, reduced
+from tests.drawn.transforms import TRANSFORMS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=2000)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
+    parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
+    parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
+    options = parser.parse_args()
+    end = time.monotonic() + options.minutes * 60
+    counts: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+
+    @hypothesis.seed(options.seed)
+    @hypothesis.settings(
+        max_examples=options.programs,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(programs(ALL, options.transforms))
+    def drawn(program: Program) -> None:
+        if time.monotonic() > end or counts["failures"] >= options.at_most:
+            return
+        counts["programs"] += 1
+        counts[program.transform] += 1
+        try:
+            outcome = check(program)
+        except Exception as problem:
+            kind = failure(problem)
+            counts["failures"] += 1
+            seen[kind] += 1
+            if seen[kind] <= 2:
+                report(program, kind, options.failures, counts["failures"])
+            return
+        counts["kernels"] += len(outcome.kernels)
+        counts["elements compared"] += outcome.compared
+        counts["elements decided by rounding"] += outcome.skipped
+        counts["programs with nothing to compare"] += outcome.compared == 0
+        if counts["programs"] % 100 == 0:
+            print(dict(counts), flush=True)
+
+    drawn()
+    print(f"seed {options.seed}:", ", ".join(f"{count} {what}" for what, count in counts.items()))
+    for kind, count in seen.most_common():
+        print(f"  {count} times {kind}")
+    return 1 if counts["failures"] else 0
+
+
+def report(program: Program, kind: str, folder: Path | None, number: int) -> None:
+    small = reduced(program, kind)
+    try:
+        check(small)
+        why = "(it passes now)"
+    except Exception:
+        why = traceback.format_exc(limit=-3)
+    text = f"{small}\n{''.join(f'# {line}' + chr(10) for line in why.splitlines())}"
+    print(f"{'-' * 100}\n{text}", flush=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:03}.py").write_text(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,248 @@
+"""Hypothesis strategies that draw whole programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program
+
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
+LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
+ELEMENTS_AT_MOST = 4096
+LINES_AT_MOST = 12
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
+
+
+@dataclass(frozen=True)
+class Value:
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool = False
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return bool(jnp.issubdtype(self.dtype, jnp.floating))
+
+    @property
+    def is_bool(self) -> bool:
+        return self.dtype == np.bool_
+
+    @property
+    def is_integer(self) -> bool:
+        return self.dtype.kind in "iu"
+
+    @property
+    def struct(self) -> Any:
+        return jax.ShapeDtypeStruct(self.shape, self.dtype, weak_type=self.weak)
+
+
+@dataclass
+class Draft:
+    """A program in the making. Methods that draw take their choices from hypothesis."""
+
+    draw: Any
+    dims: Sequence[int]
+    dtypes: Sequence[str]
+    x64: bool
+    inputs: list[Input] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+    read: set[str] = field(default_factory=set)
+
+    # choices
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(list(options)))
+
+    def number(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def chance(self) -> bool:
+        return self.draw(st.booleans())
+
+    # values
+
+    def new_input(self, shape: tuple[int, ...], dtype: str) -> Value:
+        sorts = ("normal", "whole", "positive", "special")
+        name = f"x{len(self.inputs)}"
+        self.inputs.append(Input(name, shape, dtype, self.pick(sorts if dtype != "bool" else sorts[:1])))
+        self.values.append(Value(name, shape, DTYPES[dtype]))
+        return self.values[-1]
+
+    def drawn_shape(self, most_rank: int = 4) -> tuple[int, ...]:
+        shape: list[int] = []
+        for _ in range(self.number(0, most_rank)):
+            size = self.pick(self.dims)
+            shape.append(size if math.prod(shape) * size <= ELEMENTS_AT_MOST else 1)
+        return tuple(shape)
+
+    def add(self, text: str, *reads: Value) -> Value:
+        """A new line; what it gives is asked from JAX."""
+        scope = dict(NAMESPACE)
+
+        def evaluate(*args: Any) -> Any:
+            return eval(text, {**scope, **{value.name: arg for value, arg in zip(reads, args)}})
+
+        found = jax.eval_shape(evaluate, *(value.struct for value in reads))
+        name = f"v{len(self.lines)}"
+        self.lines.append(Line(name, text, tuple(dict.fromkeys(value.name for value in reads))))
+        self.read.update(self.lines[-1].reads)
+        self.values.append(Value(name, found.shape, np.dtype(found.dtype), getattr(found, "weak_type", False)))
+        return self.values[-1]
+
+    def any_value(self, wanted: Any = lambda value: True) -> Value | None:
+        """A value, mostly one of the last."""
+        found = [value for value in self.values if wanted(value)]
+        if not found:
+            return None
+        place = self.number(0, len(found) - 1)
+        return found[max(place, self.number(0, len(found) - 1))]
+
+    def float_value(self, wanted: Any = lambda value: True) -> Value:
+        found = self.any_value(lambda value: value.is_float and wanted(value))
+        if found is not None:
+            return found
+        source = self.any_value(wanted)
+        if source is None:
+            return self.new_input(self.drawn_shape(), "float32")
+        return self.add(f"{source.name}.astype(jnp.float32)", source)
+
+    def integer_value(self) -> Value:
+        found = self.any_value(lambda value: value.is_integer)
+        if found is not None:
+            return found
+        source = self.any_value()
+        assert source is not None
+        return self.add(f"{source.name}.astype(jnp.{self.pick(self.integer_dtypes)})", source)
+
+    def bool_value(self) -> Value:
+        found = self.any_value(lambda value: value.is_bool)
+        if found is not None:
+            return found
+        source = self.any_value(lambda value: not value.is_bool)
+        assert source is not None
+        return self.add(f"{source.name} > {'0.25' if source.is_float else '1'}", source)
+
+    @property
+    def integer_dtypes(self) -> list[str]:
+        return [name for name in INTEGERS if self.x64 or "64" not in name]
+
+    @property
+    def float_dtypes(self) -> list[str]:
+        return [name for name in FLOATS if self.x64 or "64" not in name]
+
+    def partner(self, value: Value) -> Value:
+        """A value of the same dtype that broadcasts with it, without making the result large."""
+
+        def fits(other: Value) -> bool:
+            try:
+                shape = np.broadcast_shapes(value.shape, other.shape)
+            except ValueError:
+                return False
+            return other.dtype == value.dtype and math.prod(shape) <= ELEMENTS_AT_MOST and other is not value
+
+        found = self.any_value(fits) if self.chance() else None
+        if found is not None:
+            return found
+        same = self.any_value(lambda other: other.shape == value.shape and other.dtype != value.dtype)
+        if same is not None and self.chance():
+            return self.add(f"{same.name}.astype(jnp.{value.dtype.name})", same)
+        if self.chance():
+            return value
+        shape = [size if self.chance() else 1 for size in value.shape]
+        return self.new_input(tuple(shape[self.number(0, value.rank) :]), value.dtype.name)
+
+    def equal_partner(self, value: Value) -> Value:
+        """A value of the same shape and dtype."""
+        found = self.partner(value)
+        if found.shape == value.shape:
+            return found
+        if np.broadcast_shapes(found.shape, value.shape) == value.shape:
+            return self.add(f"jnp.broadcast_to({found.name}, {value.shape})", found)
+        return value
+
+    def axis(self, value: Value) -> int:
+        return self.number(0, value.rank - 1)
+
+
+def dtype_text(dtype: Any) -> str:
+    return f"jnp.{np.dtype(dtype).name if np.dtype(dtype).name != 'bool' else 'bool_'}"
+
+
+@st.composite
+def one_line(draw: Any, draft: Draft, families: Sequence[Any]) -> None:
+    """One step of a program; hypothesis deletes whole steps when it shrinks."""
+    draft.draw = draw
+    draw(st.sampled_from(list(families)))(draft)
+
+
+@st.composite
+def programs(draw: Any, families: Sequence[Any], transforms: Sequence[str], x64: bool | None = None) -> Program:
+    """A whole program. `families` are functions that add lines to a draft; see tests/drawn/families.py."""
+    with_x64 = draw(st.booleans()) if x64 is None else x64
+    dims = draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4))
+    if draw(st.integers(0, 7)) == 7:
+        dims = [*dims, draw(st.sampled_from(LONG))]
+    kinds = draw(st.sampled_from(("float32", "mixed", "low", "integers")))
+    with jax.enable_x64(with_x64):
+        draft = Draft(draw, dims, (), with_x64)
+        palette = {
+            "float32": ["float32"],
+            "mixed": ["float32", "int32", "bool", *draft.float_dtypes],
+            "low": ["bfloat16", "float16"],
+            "integers": [*draft.integer_dtypes, "bool", "float32"],
+        }[kinds]
+        draft.dtypes = palette
+        for _ in range(draw(st.integers(1, 3))):
+            draft.new_input(draft.drawn_shape(), draft.pick(palette))
+        steps = draw(st.integers(1, LINES_AT_MOST))
+        while len(draft.lines) < steps:
+            before = len(draft.lines)
+            draw(one_line(draft, families))
+            if len(draft.lines) == before:
+                steps -= 1
+        outputs = [value.name for value in draft.values if value.name not in draft.read][-6:]
+        extra = draw(st.integers(0, 5))
+        if extra == 1:
+            outputs.append(draft.values[draw(st.integers(0, len(draft.values) - 1))].name)
+        if extra == 2:
+            outputs.append(draw(st.sampled_from(("2.5", "3", "True", "jnp.zeros((2, 3))"))))
+    program = Program(tuple(draft.inputs), tuple(draft.lines), tuple(outputs))
+    return _with_transform(draw, program, transforms, with_x64).without_dead_lines()
+
+
+def _with_transform(draw: Any, program: Program, transforms: Sequence[str], x64: bool) -> Program:
+    has_floats = any("float" in each.dtype for each in program.inputs)
+    possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
+    transform = draw(st.sampled_from(possible))
+    batched: list[int | None] = []
+    if "vmap" in transform:
+        batched = [draw(st.sampled_from((None, *range(len(each.shape) + 1)))) for each in program.inputs]
+        if all(axis is None for axis in batched):
+            batched[0] = 0
+    return program.replace(
+        transform=transform,
+        batched=tuple(batched),
+        outside=draw(st.booleans()) if transform != "plain" else False,
+        x64=x64,
+        small=draw(st.booleans()),
+        seed=draw(st.integers(0, 999)),
+    )

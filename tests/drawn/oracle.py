@@ -1,0 +1,168 @@
+"""What a program may answer: its value with more digits, and how far rounding errors can carry it away.
+
+The program's jaxpr is evaluated in float64, once as it is and some times with noise: every result that its dtype would
+round is moved at random by a few units in the last place. Where the noisy answers lie close together, an implementation
+has to be close as well; where they jump (a comparison on a rounding boundary, cancellation), nothing can be asked.
+
+    v0 = x / 3        →    v0 = (x / 3) (1 + 8 eps u)        u random in [-1, 1], another one for each element
+    v1 = floor v0          v1 = floor v0                     exact, so not moved
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpr2triton._compat import called_jaxpr
+
+RUNS = 4
+ROOM = 8.0  # units in the last place
+FACTOR = 4.0  # how much further than the furthest noisy answer an answer may be
+TABLE = 1 << 14
+
+# Results that no rounding touches: the operands moved, chosen or compared.
+EXACT = frozenset(
+    "neg abs max min select_n clamp sign floor ceil round is_finite eq ne lt le gt ge eq_to le_to lt_to and or xor not "
+    "stop_gradient copy broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack "
+    "split rev gather sort iota reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin cummax cummin "
+    "bitcast_convert_type reduce_precision nextafter unstack copy_p rem".split()
+)
+# Results that are right whenever they can be represented.
+RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())
+RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
+SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
+AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter-add", "scatter", "scatter_add"})
+ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})  # their error does not vanish with the result
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One output: its value, how far it may be off, and where nothing is known."""
+
+    value: np.ndarray
+    allowed: np.ndarray
+    unstable: np.ndarray
+
+
+def answers(function: Callable[..., Any], args: Sequence[np.ndarray], seed: int) -> list[Answer]:
+    """An answer for each output of the function at these arguments."""
+    closed = jax.make_jaxpr(function)(*args)
+    narrow = [aval.dtype for aval in closed.out_avals]
+    with jax.enable_x64(True):
+        evaluate = jax.jit(lambda table, bounded, *wide: _Wide(table, bounded).run(closed, wide))
+        wide = [_widened(np.asarray(arg)) for arg in args]
+        rng = np.random.default_rng([77, seed])
+        nothing = np.zeros(TABLE)
+        exact = [np.asarray(o) for o in evaluate(nothing, True, *wide)]
+        unbounded = [np.asarray(o) for o in evaluate(nothing, False, *wide)]
+        noisy = [evaluate(rng.uniform(-ROOM, ROOM, TABLE), True, *wide) for _ in range(RUNS)]
+    columns = [[np.asarray(run[n]) for run in noisy] for n in range(len(exact))]
+    return [_answer(*parts) for parts in zip(exact, unbounded, columns, narrow)]
+
+
+def _answer(exact: np.ndarray, unbounded: np.ndarray, noisy: list[np.ndarray], dtype: Any) -> Answer:
+    others = [unbounded, *noisy]
+    if not jnp.issubdtype(dtype, jnp.floating):
+        unstable = np.zeros(exact.shape, bool)
+        for other in others:
+            unstable |= other != exact
+        return Answer(exact, np.zeros(exact.shape), unstable)
+    info = jnp.finfo(dtype)
+    with np.errstate(all="ignore"):
+        spread, unstable = np.zeros(exact.shape), np.zeros(exact.shape, bool)
+        for other in others:
+            same = (other == exact) | (np.isnan(other) & np.isnan(exact))
+            both = np.isfinite(other) & np.isfinite(exact)
+            unstable |= ~same & ~both
+            spread = np.maximum(spread, np.where(both, np.abs(other - exact), 0))
+        size = np.where(np.isfinite(exact), np.abs(exact), 0)
+        allowed = FACTOR * spread + 4 * float(info.eps) * size + 4 * float(info.tiny)
+        unstable |= np.isfinite(exact) & (size + allowed >= float(info.max))
+    return Answer(exact, allowed, unstable)
+
+
+def wide_dtype(dtype: Any) -> Any:
+    return np.dtype(np.float64) if jnp.issubdtype(dtype, jnp.floating) else dtype
+
+
+def _widened(x: Any) -> Any:
+    return x.astype(wide_dtype(x.dtype))
+
+
+class _Wide:
+    """Evaluates a jaxpr in float64, with noise from a table."""
+
+    def __init__(self, table: Any, bounded: Any) -> None:
+        self.table, self.bounded, self.count = table, bounded, 0
+
+    def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
+        return self.body(closed.jaxpr, [_widened(np.asarray(c)) for c in closed.consts], args)
+
+    def body(self, jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        env: dict[Any, Any] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
+
+        def read(atom: Any) -> Any:
+            if isinstance(atom, jex.Literal):
+                return _widened(np.asarray(atom.val, atom.aval.dtype))
+            return env[atom]
+
+        for eqn in jaxpr.eqns:
+            values = [read(atom) for atom in eqn.invars]
+            called = called_jaxpr(eqn.primitive.name, eqn.params)
+            if called is not None:
+                inner, inner_consts = called
+                results = self.body(inner, [_widened(np.asarray(c)) for c in inner_consts], values)
+            else:
+                results = self.equation(eqn, values)
+            env.update(zip(eqn.outvars, results))
+        return [read(atom) for atom in jaxpr.outvars]
+
+    def equation(self, eqn: Any, values: list[Any]) -> list[Any]:
+        name = eqn.primitive.name
+        if name not in EXACT and name not in RIGHT or name in SUMS:
+            values = [self.moved(v, atom.aval, name, True) for v, atom in zip(values, eqn.invars)]
+        params = dict(eqn.params)
+        if name in AS_THEY_ARE:
+            values = [lax.convert_element_type(v, atom.aval.dtype) for v, atom in zip(values, eqn.invars)]
+        else:
+            for key in ("new_dtype", "dtype", "preferred_element_type"):
+                if params.get(key) is not None:
+                    params[key] = wide_dtype(params[key])
+        results = eqn.primitive.bind(*values, **params)
+        results = list(results) if eqn.primitive.multiple_results else [results]
+        results = [_widened(result) for result in results]
+        if name in EXACT:
+            return results
+        return [self.moved(result, var.aval, name, False) for result, var in zip(results, eqn.outvars)]
+
+    def moved(self, x: Any, aval: Any, name: str, operand: bool) -> Any:
+        """The value with noise; infinite where its dtype ends."""
+        if not jnp.issubdtype(aval.dtype, jnp.floating) or not math.prod(aval.shape):
+            return x
+        info = jnp.finfo(aval.dtype)
+        size = math.prod(aval.shape)
+        self.count += 1
+        start = (self.count * 1237) % (TABLE // 2)
+        table = self.table[start : start + size] if size <= TABLE // 2 else jnp.resize(self.table, (size,))
+        noise = table.reshape(aval.shape)
+        eps, tiny = float(info.eps), float(info.tiny)
+        if operand and name in SUMS:
+            eps *= math.sqrt(size)
+        if aval.dtype == np.float16:
+            tiny = 2.0**-24
+        moved = x * (1 + eps * noise) + (tiny + eps * (name in ABSOLUTE and not operand)) * noise
+        if name in RIGHT:
+            representable = lax.convert_element_type(lax.convert_element_type(x, aval.dtype), x.dtype) == x
+            moved = jnp.where(representable, x, moved)
+        if operand:
+            return moved
+        too_large = self.bounded & (jnp.abs(moved) > float(info.max))
+        return jnp.where(too_large, jnp.copysign(jnp.inf, moved), moved)

@@ -1,0 +1,103 @@
+"""Makes a failing program small, in ways that hypothesis cannot know of: a line becomes an input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from tests.drawn.check import check
+from tests.drawn.program import DTYPES, Input, Program
+
+TRIES_AT_MOST = 150
+
+
+def failure(problem: Exception) -> str:
+    """What sort of failure it is: the exception, and where it was raised."""
+    trace = problem.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if "jaxpr2triton" in code.co_filename or "drawn" in code.co_filename:
+            place = f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_name}"
+        trace = trace.tb_next
+    return f"{type(problem).__name__} in {place}"
+
+
+def reduced(program: Program, kind: str) -> Program:
+    """The smallest program found that fails in the same way."""
+    tries = TRIES_AT_MOST
+    progress = True
+    while progress and tries > 0:
+        progress = False
+        for candidate in simpler(program):
+            tries -= 1
+            if tries <= 0:
+                break
+            if fails(candidate, kind):
+                program, progress = candidate, True
+                break
+    return program
+
+
+def fails(program: Program, kind: str) -> bool:
+    try:
+        check(program)
+    except Exception as problem:
+        return failure(problem) == kind
+    return False
+
+
+def simpler(program: Program) -> Iterator[Program]:
+    if len(program.outputs) > 1:
+        for output in program.outputs:
+            yield program.replace(outputs=(output,)).without_dead_lines()
+        for n in range(len(program.outputs)):
+            rest = program.outputs[:n] + program.outputs[n + 1 :]
+            yield program.replace(outputs=rest).without_dead_lines()
+    if program.transform != "plain":
+        yield program.replace(transform="plain", batched=(), outside=False)
+        if program.transform == "vmap_grad":
+            yield program.replace(transform="grad", batched=())
+    for output in program.outputs:
+        line = next((line for line in program.lines if line.name == output), None)
+        for name in line.reads if line else ():
+            yield program.replace(outputs=(name,)).without_dead_lines()
+    yield from _lines_as_inputs(program)
+    if program.small:
+        yield program.replace(small=False)
+    if program.x64:
+        yield program.replace(x64=False)
+    if program.outside:
+        yield program.replace(outside=False)
+    for n, axis in enumerate(program.batched):
+        if axis and sum(a is not None for a in program.batched) > 1:
+            yield program.replace(batched=(*program.batched[:n], None, *program.batched[n + 1 :]))
+    for n, each in enumerate(program.inputs):
+        if each.values != "normal":
+            plain = Input(each.name, each.shape, each.dtype, "normal")
+            yield program.replace(inputs=(*program.inputs[:n], plain, *program.inputs[n + 1 :]))
+
+
+def _lines_as_inputs(program: Program) -> Iterator[Program]:
+    avals = _avals(program)
+    for n, line in enumerate(program.lines):
+        if line.name not in avals or avals[line.name].dtype.name not in DTYPES:
+            continue
+        aval = avals[line.name]
+        new = Input(line.name, aval.shape, aval.dtype.name, "normal")
+        yield program.replace(
+            inputs=(*program.inputs, new),
+            lines=program.lines[:n] + program.lines[n + 1 :],
+            batched=(*program.batched, 0) if program.batched else (),
+        ).without_dead_lines()
+
+
+def _avals(program: Program) -> dict[str, Any]:
+    """The types of the lines' values."""
+    everything = program.replace(outputs=tuple(line.name for line in program.lines))
+    structs = [jax.ShapeDtypeStruct(each.shape, DTYPES[each.dtype]) for each in program.inputs]
+    with jax.enable_x64(program.x64):
+        found = jax.eval_shape(everything.function, *structs)
+    return dict(zip(everything.outputs, found))
