@@ -79,18 +79,6 @@ CALLS = frozenset(
 )
 
 
-def argument_names(jaxpr: Any) -> tuple[str, ...]:
-    """The user's names for the inputs, such as `x` or `params['w']`; "" where JAX knows none."""
-    names = tuple(str(name or "") for name in (jaxpr.debug_info.arg_names or ()))
-    return names if len(names) == len(jaxpr.invars) else ("",) * len(jaxpr.invars)
-
-
-def result_names(jaxpr: Any) -> tuple[str, ...]:
-    """The paths of the outputs, such as `result[0]`; "" where JAX knows none."""
-    names = tuple(str(name or "") for name in (jaxpr.debug_info.result_paths or ()))
-    return names if len(names) == len(jaxpr.outvars) else ("",) * len(jaxpr.outvars)
-
-
 def varies_over_mesh(aval: Any) -> bool:
     """True for values that differ between the devices of a `shard_map`, which JAX tracks in their type."""
     return bool(aval.manual_axis_type.varying)
@@ -99,3 +87,21 @@ def varies_over_mesh(aval: Any) -> bool:
 def close_like(closed: Any, inner: Any) -> Any:
     """`inner`, made from `closed.jaxpr`, as a closed jaxpr; since 0.11 every jaxpr is closed already."""
     return closed.replace(jaxpr=inner) if type(closed) is not type(inner) else inner
+
+
+def is_high_level(eqn: Any) -> bool:
+    return bool(eqn.primitive.is_high(*[atom.aval for atom in eqn.invars], **eqn.params))
+
+
+def low_level_results(eqn: Any, values: Sequence[Any]) -> list[Any] | None:
+    """The outputs of a high-level equation, one that JAX keeps for its derivative rule; None for all others."""
+    if not is_high_level(eqn):
+        return None
+    with source_of(eqn):
+        outputs = eqn.primitive.to_lojax(*values, **eqn.params)
+    return list(outputs) if eqn.primitive.multiple_results else [outputs]
+
+
+def set_lowering_of_high_level(primitive: Any, rule: Any) -> None:
+    """What replaces a primitive whose jaxpr holds high-level equations, once nothing can be differentiated any more."""
+    primitive.to_lojax = rule

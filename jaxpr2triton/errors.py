@@ -60,7 +60,7 @@ class CacheWarning(UserWarning):
 
 @dataclass(frozen=True)
 class WhyNot:
-    """A refusal that carries its reason: one sentence without a full stop, kept in the plan and printed by `explain`."""
+    """A refusal that carries its reason: one sentence, no full stop, kept in the plan and printed by `explain`."""
 
     reason: str
 

@@ -22,8 +22,9 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
+from jaxpr2triton._compat import set_lowering_of_high_level
 from jaxpr2triton.autodiff import split
-from jaxpr2triton.autodiff.tracing import prune
+from jaxpr2triton.autodiff.tracing import lower, prune
 from jaxpr2triton.errors import BackendError, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
@@ -80,7 +81,7 @@ def compiled_program(jaxpr: Any, name: str) -> Compiled:
     with slot.lock:
         if slot.compiled is None:
             with jax.check_tracer_leaks(False):  # the compiler keeps tracers of its own in tables while it runs
-                slot.compiled = compile_jaxpr(jaxpr, name)
+                slot.compiled = compile_jaxpr(lower(jaxpr), name)
         return slot.compiled
 
 
@@ -201,7 +202,8 @@ def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, n
     return bind(program, args, name=f"{name}_vmap", **settings), list(out_dims)
 
 
-def _dce(used_outputs: list[bool], eqn: Any) -> tuple[list[bool], Any]:
+def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    eqn = rest[-1]  # since 0.12 the references that are still alive come before it
     if not any(used_outputs):
         return [False] * len(eqn.invars), None
     jaxpr = eqn.params["jaxpr"]
@@ -215,7 +217,13 @@ def _dce(used_outputs: list[bool], eqn: Any) -> tuple[list[bool], Any]:
     )
 
 
+def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    """Since 0.11 some functions, such as `custom_root`, stay high-level until nobody can ask for a derivative any more."""
+    return fused_p.bind(*args, jaxpr=_derived(jaxpr, ("lower",), lambda: lower(jaxpr)), **settings)
+
+
 ad.primitive_jvps[fused_p] = _jvp
 ad.primitive_transposes[fused_p] = _transpose
 batching.fancy_primitive_batchers[fused_p] = _batch
 pe.dce_rules[fused_p] = _dce
+set_lowering_of_high_level(fused_p, _to_low)

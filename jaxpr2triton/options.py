@@ -99,7 +99,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         metavar="FILE.py:NAME",
         help="instead of SPECs: a function that returns the arguments as a tuple; it may take a `seed`",
     )
-    add("--grad", metavar="0,1", type=_grad, default=False, help="the gradient too; --grad=0,1: of some arguments")
+    add("--grad", metavar="[=0,1]", type=_grad, default=False, help="the gradient too, of all or some arguments")
     add("--vmap", metavar="N", type=_positive, help="map over a new leading axis, of N, of every argument")
     add(
         "--static", metavar="K=V", action="append", default=[], type=_static, help="a keyword argument that is no array"

@@ -13,7 +13,7 @@ from typing import TextIO
 
 _RESET = "\x1b[0m"
 _COMMENT, _KEYWORD, _NUMBER, _STRING, _NAME = "\x1b[90m", "\x1b[35m", "\x1b[36m", "\x1b[32m", "\x1b[33m"
-_MODULES = ("tl", "triton", "libdevice")
+_KNOWN = frozenset({"tl", "triton", "libdevice", *dir(builtins)})
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -55,7 +55,7 @@ def _colour(word: tokenize.TokenInfo, previous: str) -> str:
             return _NUMBER
         case token.NAME if keyword.iskeyword(word.string):
             return _KEYWORD
-        case token.NAME if previous in ("def", "@") or word.string in _MODULES or word.string in dir(builtins):
+        case token.NAME if previous in ("def", "@") or (previous != "." and word.string in _KNOWN):
             return _NAME
         case _:
             return ""

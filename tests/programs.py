@@ -6,6 +6,7 @@ Sizes are small, because Triton's interpreter is slow; `bench_args` makes the fu
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,21 @@ class Program:
 
     def __str__(self) -> str:
         return self.name
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Everything that traces or runs the program happens inside this."""
+        return jax.enable_x64("x64" in self.tags)
+
+    def gradient(self) -> Callable[..., Any]:
+        """The gradient of the sum of all floating-point outputs, by the arguments in `grad`."""
+        if self.grad is None:
+            raise ValueError(f"{self.name} is not differentiated")
+
+        def loss(*args: Any) -> Any:
+            outputs = [out for out in jax.tree.leaves(self.fn(*args)) if jnp.issubdtype(out.dtype, jnp.floating)]
+            return sum(jnp.sum(out) for out in outputs)
+
+        return jax.grad(loss, argnums=self.grad)
 
 
 def floats(*shapes: tuple[int, ...], dtype: Any = np.float32) -> Arguments:

@@ -9,7 +9,7 @@ from typing import Any
 import jax.extend.core as jex
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import called_jaxpr, close_like
+from jaxpr2triton._compat import called_jaxpr, close_like, is_high_level, low_level_results
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace, run, trace
 
@@ -44,6 +44,19 @@ def flatten(jaxpr: Any) -> Any:
 def _body(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
     """What a transparent call runs, and its constants."""
     return called_jaxpr(eqn.primitive.name, eqn.params) if eqn.primitive.name in TRANSPARENT else None
+
+
+def lower(jaxpr: Any) -> Any:
+    """The same program without high-level equations: each becomes what it does, and loses its derivative rule."""
+    if not any(map(is_high_level, jaxpr.jaxpr.eqns)):
+        return jaxpr
+
+    def results(*args: Any) -> list[Any]:
+        env = dict(zip(jaxpr.jaxpr.invars, args))
+        evaluate.run(jaxpr.jaxpr.eqns, env, low_level_results)
+        return [evaluate.read(env, atom) for atom in jaxpr.jaxpr.outvars]
+
+    return retrace(results, *avals(jaxpr), names=argument_names(jaxpr))
 
 
 def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool = False) -> tuple[Any, list[bool]]:

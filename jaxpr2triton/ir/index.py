@@ -289,7 +289,10 @@ def decide(condition: Condition) -> bool | None:
 def conjoin(guard: Guard, more: Sequence[Condition]) -> Guard | None:
     """The conditions together, without those that always hold; None if they can never all hold."""
     merged: dict[Index, tuple[int, int]] = {c.index: (c.low, c.high) for c in guard}
-    for condition in more:
+    for given in more:
+        # without its constant the index is the same for all shifted copies of a place
+        offset = given.index.const
+        condition = Condition(shift(given.index, -offset), given.low - offset, given.high - offset)
         match decide(condition):
             case False:
                 return None

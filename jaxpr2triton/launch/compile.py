@@ -60,7 +60,7 @@ def compile_kernel(kernel: Kernel, target: Target) -> Binary:
             while len(_binaries) > _KEPT:
                 _binaries.popitem(last=False)
     if isinstance(found, KernelRefused):
-        raise KernelRefused(found.what, where=found.where, hint=found.hint) from found
+        raise _same(found)
     return found
 
 
@@ -121,7 +121,7 @@ def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefuse
     try:
         binary = _fresh(kernel, target)
     except KernelRefused as refusal:
-        return refusal
+        return _same(refusal)
     knobs = read_knobs()
     if knobs.cache:
         code = base64.b64encode(binary.code).decode() if isinstance(binary.code, bytes) else binary.code
@@ -151,7 +151,17 @@ def _stages(kernel: Kernel, target: Target) -> Any:
         except CompilerBug:
             raise
         except Exception as problem:
-            raise KernelRefused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}") from problem
+            refusal = KernelRefused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
+            refusal.add_note(f"Triton says: {problem}"[:4000])
+            raise refusal from problem
+
+
+def _same(refusal: KernelRefused) -> KernelRefused:
+    """Without the traceback, which keeps all of Triton's modules alive."""
+    copy = KernelRefused(refusal.what, where=refusal.where, hint=refusal.hint)
+    for note in getattr(refusal, "__notes__", ()):
+        copy.add_note(note)
+    return copy
 
 
 def _reason(problem: Exception) -> str:

@@ -73,7 +73,8 @@ def _abstract_eval(*avals: Any, region: ClosedJaxpr, **params: Any) -> list[Any]
 def _impl(*args: Any, kernel: Kernel, mode: Mode, **params: Any) -> list[Any]:
     if mode == "interpret":
         return [jax.numpy.asarray(output) for output in run_interpreted(kernel, [np.asarray(arg) for arg in args])]
-    return _jitted(kernel, mode=mode, **params)(*args)
+    with jax.disable_jit(False):  # without jit this function would call itself
+        return _jitted(kernel, mode=mode, **params)(*args)
 
 
 @functools.lru_cache(maxsize=256)

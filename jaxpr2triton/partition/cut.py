@@ -12,12 +12,13 @@ import jax.extend.core as jex
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.demand import Compute, Crowded, Load, Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
+STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
 
 
 @dataclass
@@ -62,28 +63,38 @@ def _is_view(eqn: Any, loaded: dict[Any, int]) -> bool:
 
 
 def _settle(cuts: Cuts) -> None:
-    """Cut reductions out of the kernels that want them for too much, until every root's kernel is acceptable."""
+    """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
     pending = list(cuts.roots)
     while pending:
         root = pending.pop()
-        space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]))
+        try:
+            space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
+        except Crowded as crowded:
+            pending.extend([root, *_cut(cuts, crowded.variable)])
+            continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
-        if acceptable(space):
+        if not acceptable(space):
+            whole = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node)]
+            culprit = max(whole, key=lambda node: node.number)
+            pending.extend([root, *_cut(cuts, culprit.eqn.outvars[0])])
             continue
-        culprit = max(
-            (node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node)), key=lambda node: node.number
-        )
-        value = culprit.eqn.outvars[0]
-        cuts.loaded[value] = len(cuts.loaded)
-        if value not in cuts.roots:
-            cuts.roots.append(value)
-        readers = [r for r in cuts.spaces if _reads(cuts.spaces[r], culprit.eqn)]
-        pending.extend(dict.fromkeys([root, value, *readers]))
+        steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
+        if len(steps) >= STEPS_AT_MOST:
+            pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _cut(cuts: Cuts, value: Any) -> list[Any]:
+    """Put a value into memory; returns the roots that have to be looked at again."""
+    cuts.loaded[value] = len(cuts.loaded)
+    if value not in cuts.roots:
+        cuts.roots.append(value)
+    (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if value in eqn.outvars)
+    return [value, *(root for root in cuts.spaces if _reads(cuts.spaces[root], eqn))]
 
 
 def _reads(space: Space, eqn: Any) -> bool:
-    return any(node.eqn is eqn for node in space.graph.of_kind(Reduce))
+    return any(getattr(node, "eqn", None) is eqn for node in space.graph.nodes)
 
 
 def acceptable(space: Space) -> bool:

@@ -105,8 +105,8 @@ def digamma(x: Array) -> Array:
     value = lax.sub(lax.sub(lax.log(far), tail), steps)
     fraction = lax.sub(x, lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN))
     cotangent = lax.div(pi, lax.tan(lax.mul(pi, fraction)))
-    pole = lax.bitwise_and(lax.le(x, zero), lax.eq(fraction, zero))
-    below = lax.select(pole, lax.full_like(x, np.nan), lax.sub(value, cotangent))
+    pole = lax.select(lax.eq(x, zero), lax.full_like(x, -np.inf), lax.full_like(x, np.nan))
+    below = lax.select(lax.eq(fraction, zero), pole, lax.sub(value, cotangent))
     return lax.select(reflected, below, value)
 
 

@@ -112,11 +112,20 @@ def operands_of(node: Node) -> tuple[Node, ...]:
 Chooser = Callable[[int, Any, frozenset[Axis]], tuple[Index, ...]]
 
 
+class Crowded(Exception):
+    """A value is wanted at so many places that computing it once, into memory, is better."""
+
+    def __init__(self, variable: Any) -> None:
+        super().__init__(f"{variable} is wanted at too many places")
+        self.variable = variable
+
+
 @dataclass
 class _Walk:
     jaxpr: Any
     choose: Chooser
     unrolled: frozenset[Axis]
+    patient: bool
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[Any, Node] = field(default_factory=dict)
@@ -132,6 +141,8 @@ class _Walk:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
+        if not self.patient and len(demands) > _places_at_most(row):
+            raise Crowded(out)
         if isinstance(row, Reduction):
             in_use = frozenset(axis for place, guard in demands for axis in _axes_in(place, guard))
             indices = self.choose(number, eqn, in_use)
@@ -245,12 +256,14 @@ def walk(
     choose: Chooser,
     unrolled: frozenset[Axis] = frozenset(),
     loaded: Mapping[Any, int] | None = None,
+    patient: bool = True,
 ) -> Graph:
     """The graph of everything that `roots` (variable, index) need; a store's `output` is its root's position.
 
-    `loaded` maps further variables, besides the jaxpr's own operands, to buffers that already hold them.
+    `loaded` maps further variables, besides the jaxpr's own operands, to buffers that already hold them. A walk that is
+    not patient raises `Crowded` when a value would be computed again and again.
     """
-    state = _Walk(jaxpr, choose, unrolled)
+    state = _Walk(jaxpr, choose, unrolled, patient)
     buffers = {var: number for number, var in enumerate(jaxpr.invars)} | dict(loaded or {})
     targets = []
     for output, (atom, place) in enumerate(roots):
@@ -280,6 +293,17 @@ def axes_for_shape(shape: Sequence[int], names: Callable[[int], str]) -> tuple[A
 
 def place_of(axes: Sequence[Axis]) -> Place:
     return tuple(of_axis(axis) if axis.size != 1 else ZERO for axis in axes)
+
+
+def _places_at_most(row: Any) -> int:
+    """At how many places a value is computed again rather than stored."""
+    match row:
+        case Reduction():
+            return 2
+        case Pointwise():
+            return 16
+        case _:
+            return 256  # finding an element elsewhere costs nothing
 
 
 def _needed_guard(atom: Any, place: Place, guard: Guard) -> Guard:

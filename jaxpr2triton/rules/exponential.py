@@ -12,7 +12,7 @@ from jaxpr2triton.rules.literals import constant, is_bare, with_dtype
 
 
 def _exp(x: str, dtype: np.dtype) -> str:
-    """`tl.exp` of float32 is 2**(x log2 e) with one rounding in between: 60 ulp wrong near 80, but right for 16 bits."""
+    """`tl.exp` of float32 is 2**(x log2 e) with one rounding in between: 60 ulp off near 80, but right for 16 bits."""
     return f"libdevice.exp({x})" if dtype == np.float32 else f"tl.exp({x})"
 
 

@@ -20,7 +20,7 @@ _BARE = re.compile(r"""-?\d[\w.]*(e[+-]?\d+)?|True|False|float\("(nan|inf|-inf)"
 
 
 def constant(value: Any, dtype: Any) -> str:
-    """The text of a constant of `dtype`, right beside any tensor of the held dtype: `2.0`, `-5`, `True`, `float("nan")`.
+    """The text of a constant, right beside any tensor of its held dtype: `2.0`, `-5`, `True`, `float("nan")`.
 
     Where a bare number would lose digits or the sign of its zero, the constant says its dtype: 0.1 of float64 is
     `tl.full((), 0.1, tl.float64)`.
@@ -47,7 +47,7 @@ def is_bare(text: str) -> bool:
 
 
 def with_dtype(text: str, dtype: Any) -> str:
-    """The operand as an argument of a function that does not adapt bare numbers: 3 of int8 → tl.full((), 3, tl.int8)."""
+    """The operand for a function that does not adapt bare numbers: 3 of int8 → tl.full((), 3, tl.int8)."""
     if not is_bare(text) or _read_as(text) == str(held(dtype)):
         return text
     return as_tensor(text, dtype)

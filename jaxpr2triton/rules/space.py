@@ -98,7 +98,11 @@ def chooser(classes: Classes, root_axes: Mapping[Any, Axis], chosen: dict[int, t
 
 
 def space_of(
-    jaxpr: Any, outputs: Sequence[Any], classes: Classes, loaded: Mapping[Any, int] | None = None
+    jaxpr: Any,
+    outputs: Sequence[Any],
+    classes: Classes,
+    loaded: Mapping[Any, int] | None = None,
+    patient: bool = True,
 ) -> Space | None:
     """The space that these output variables share; None when their dimensions do not fit together."""
     lead = outputs[lead_of([atom.aval.shape for atom in outputs])]
@@ -111,7 +115,7 @@ def space_of(
         places.append(tuple(of_axis(dims[matched[d]]) if d in matched else ZERO for d in range(len(atom.aval.shape))))
     chosen: dict[int, tuple[Axis, ...]] = {}
     root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
-    graph = walk(jaxpr, list(zip(outputs, places)), chooser(classes, root_axes, chosen), loaded=loaded)
+    graph = walk(jaxpr, list(zip(outputs, places)), chooser(classes, root_axes, chosen), loaded=loaded, patient=patient)
     axes = tuple(axis for axis in dims if axis.size != 1)
     inner = set().union(*(frozenset(axes) - node.axes for node in graph.of_kind(Reduce)))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]

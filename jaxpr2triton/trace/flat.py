@@ -36,7 +36,7 @@ def trace_flat(
 
     def flat(*operands: Any) -> list[Any]:
         def resolve(const: Any) -> Any:
-            return np.asarray(const)[()] if _is_scalar(const) else operands[places[id(const)]]
+            return _literal(const) if _is_scalar(const) else operands[places[id(const)]]
 
         return _evaluate(traced.jaxpr, [*map(resolve, hoisted), *operands[len(captured) :]], resolve)
 
@@ -91,4 +91,11 @@ def _is_scalar(const: Any) -> bool:
     if isinstance(const, jax.core.Tracer) or np.ndim(const) != 0:
         return False
     dtype = jax.typeof(const).dtype
-    return not jnp.issubdtype(dtype, jax.dtypes.extended) and dtype != jax.dtypes.float0
+    if jnp.issubdtype(dtype, jax.dtypes.extended) or dtype == jax.dtypes.float0:
+        return False
+    return bool(jax.typeof(_literal(const)) == jax.typeof(const))
+
+
+def _literal(const: Any) -> Any:
+    """The value as a NumPy scalar, or as Python's if its type is weak."""
+    return np.asarray(const).item() if jax.typeof(const).weak_type else np.asarray(const)[()]

@@ -11,12 +11,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-import hypothesis
-from hypothesis import HealthCheck, Phase
-
 from tests.drawn.check import check
+from tests.drawn.choices import Random
 from tests.drawn.families import ALL
-from tests.drawn.generator import programs
+from tests.drawn.generator import drawn_program
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
@@ -27,6 +25,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
@@ -35,18 +34,10 @@ def main() -> int:
     counts: Counter[str] = Counter()
     seen: Counter[str] = Counter()
 
-    @hypothesis.seed(options.seed)
-    @hypothesis.settings(
-        max_examples=options.programs,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(programs(ALL, options.transforms))
-    def drawn(program: Program) -> None:
+    for number in range(options.first, options.first + options.programs):
         if time.monotonic() > end or counts["failures"] >= options.at_most:
-            return
+            break
+        program = drawn_program(Random(options.seed, number), ALL, options.transforms)
         counts["programs"] += 1
         counts[program.transform] += 1
         try:
@@ -55,17 +46,16 @@ def main() -> int:
             kind = failure(problem)
             counts["failures"] += 1
             seen[kind] += 1
+            print(f"seed {options.seed}, program {number}: {kind}", flush=True)
             if seen[kind] <= 2:
-                report(program, kind, options.failures, counts["failures"])
-            return
+                report(program, kind, options.failures, number)
+            continue
         counts["kernels"] += len(outcome.kernels)
         counts["elements compared"] += outcome.compared
         counts["elements decided by rounding"] += outcome.skipped
         counts["programs with nothing to compare"] += outcome.compared == 0
         if counts["programs"] % 100 == 0:
-            print(dict(counts), flush=True)
-
-    drawn()
+            print(", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
     print(f"seed {options.seed}:", ", ".join(f"{count} {what}" for what, count in counts.items()))
     for kind, count in seen.most_common():
         print(f"  {count} times {kind}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
+from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
 LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
 ELEMENTS_AT_MOST = 4096
-LINES_AT_MOST = 12
+STEPS_AT_MOST = 12
+OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
 
@@ -56,11 +58,10 @@ class Value:
 
 @dataclass
 class Draft:
-    """A program in the making. Methods that draw take their choices from hypothesis."""
+    """A program in the making."""
 
-    draw: Any
+    choices: Choices
     dims: Sequence[int]
-    dtypes: Sequence[str]
     x64: bool
     inputs: list[Input] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -70,13 +71,13 @@ class Draft:
     # choices
 
     def pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(list(options)))
+        return self.choices.pick(options)
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.choices.number(low, high)
 
     def chance(self) -> bool:
-        return self.draw(st.booleans())
+        return bool(self.choices.pick((False, True)))
 
     # values
 
@@ -149,6 +150,18 @@ class Draft:
     def float_dtypes(self) -> list[str]:
         return [name for name in FLOATS if self.x64 or "64" not in name]
 
+    def palette(self) -> list[str]:
+        """The dtypes of inputs."""
+        match self.pick(("float32", "mixed", "low", "integers")):
+            case "mixed":
+                return ["float32", "int32", "bool", *self.float_dtypes]
+            case "low":
+                return ["bfloat16", "float16"]
+            case "integers":
+                return [*self.integer_dtypes, "bool", "float32"]
+            case _:
+                return ["float32"]
+
     def partner(self, value: Value) -> Value:
         """A value of the same dtype that broadcasts with it, without making the result large."""
 
@@ -183,66 +196,60 @@ class Draft:
         return self.number(0, value.rank - 1)
 
 
+Family = Callable[[Draft], None]
+
+
 def dtype_text(dtype: Any) -> str:
     return f"jnp.{np.dtype(dtype).name if np.dtype(dtype).name != 'bool' else 'bool_'}"
 
 
 @st.composite
-def one_line(draw: Any, draft: Draft, families: Sequence[Any]) -> None:
-    """One step of a program; hypothesis deletes whole steps when it shrinks."""
-    draft.draw = draw
-    draw(st.sampled_from(list(families)))(draft)
+def programs(draw: Any, families: Sequence[Family], transforms: Sequence[str]) -> Program:
+    """A whole program, drawn by hypothesis. `families` add lines to a draft; see tests/drawn/families.py."""
+    return drawn_program(Hypothesis(draw), families, transforms)
 
 
-@st.composite
-def programs(draw: Any, families: Sequence[Any], transforms: Sequence[str], x64: bool | None = None) -> Program:
-    """A whole program. `families` are functions that add lines to a draft; see tests/drawn/families.py."""
-    with_x64 = draw(st.booleans()) if x64 is None else x64
-    dims = draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4))
-    if draw(st.integers(0, 7)) == 7:
-        dims = [*dims, draw(st.sampled_from(LONG))]
-    kinds = draw(st.sampled_from(("float32", "mixed", "low", "integers")))
-    with jax.enable_x64(with_x64):
-        draft = Draft(draw, dims, (), with_x64)
-        palette = {
-            "float32": ["float32"],
-            "mixed": ["float32", "int32", "bool", *draft.float_dtypes],
-            "low": ["bfloat16", "float16"],
-            "integers": [*draft.integer_dtypes, "bool", "float32"],
-        }[kinds]
-        draft.dtypes = palette
-        for _ in range(draw(st.integers(1, 3))):
+def drawn_program(choices: Choices, families: Sequence[Family], transforms: Sequence[str]) -> Program:
+    """A whole program."""
+    x64 = choices.pick((False, True))
+    dims = [choices.pick(SIZES) for _ in range(choices.number(1, 4))]
+    if choices.number(0, 7) == 7:
+        dims.append(choices.pick(LONG))
+    with jax.enable_x64(x64):
+        draft = Draft(choices, dims, x64)
+        palette = draft.palette()
+        for _ in range(choices.number(1, 3)):
             draft.new_input(draft.drawn_shape(), draft.pick(palette))
-        steps = draw(st.integers(1, LINES_AT_MOST))
-        while len(draft.lines) < steps:
-            before = len(draft.lines)
-            draw(one_line(draft, families))
-            if len(draft.lines) == before:
-                steps -= 1
-        outputs = [value.name for value in draft.values if value.name not in draft.read][-6:]
-        extra = draw(st.integers(0, 5))
-        if extra == 1:
-            outputs.append(draft.values[draw(st.integers(0, len(draft.values) - 1))].name)
-        if extra == 2:
-            outputs.append(draw(st.sampled_from(("2.5", "3", "True", "jnp.zeros((2, 3))"))))
-    program = Program(tuple(draft.inputs), tuple(draft.lines), tuple(outputs))
-    return _with_transform(draw, program, transforms, with_x64).without_dead_lines()
+        for _ in range(choices.number(1, STEPS_AT_MOST)):
+            choices.step(lambda: choices.pick(families)(draft))
+    program = Program(tuple(draft.inputs), tuple(draft.lines), _outputs(draft))
+    return _with_transform(choices, program, transforms, x64).without_dead_lines()
 
 
-def _with_transform(draw: Any, program: Program, transforms: Sequence[str], x64: bool) -> Program:
+def _outputs(draft: Draft) -> tuple[str, ...]:
+    """What nobody reads, and now and then a value that somebody reads, an input, or a literal."""
+    outputs = [value.name for value in draft.values if value.name not in draft.read][-OUTPUTS_AT_MOST:]
+    match draft.number(0, 5):
+        case 1:
+            outputs.append(draft.pick(draft.values).name)
+        case 2:
+            outputs.append(draft.pick(("2.5", "3", "True", "jnp.zeros((2, 3))")))
+    return tuple(outputs or [draft.values[-1].name])
+
+
+def _with_transform(choices: Choices, program: Program, transforms: Sequence[str], x64: bool) -> Program:
     has_floats = any("float" in each.dtype for each in program.inputs)
-    possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
-    transform = draw(st.sampled_from(possible))
+    transform = choices.pick([t for t in transforms if has_floats or t in ("plain", "vmap")])
     batched: list[int | None] = []
     if "vmap" in transform:
-        batched = [draw(st.sampled_from((None, *range(len(each.shape) + 1)))) for each in program.inputs]
+        batched = [choices.pick((None, *range(len(each.shape) + 1))) for each in program.inputs]
         if all(axis is None for axis in batched):
             batched[0] = 0
     return program.replace(
         transform=transform,
         batched=tuple(batched),
-        outside=draw(st.booleans()) if transform != "plain" else False,
+        outside=transform != "plain" and choices.pick((False, True)),
         x64=x64,
-        small=draw(st.booleans()),
-        seed=draw(st.integers(0, 999)),
+        small=choices.pick((False, True)),
+        seed=choices.number(0, 999),
     )

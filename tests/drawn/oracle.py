@@ -30,17 +30,87 @@ TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
 EXACT = frozenset(
-    "neg abs max min select_n clamp sign floor ceil round is_finite eq ne lt le gt ge eq_to le_to lt_to and or xor not "
-    "stop_gradient copy broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack "
-    "split rev gather sort iota reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin cummax cummin "
-    "bitcast_convert_type reduce_precision nextafter unstack copy_p rem".split()
+    [
+        "neg",
+        "abs",
+        "max",
+        "min",
+        "select_n",
+        "clamp",
+        "sign",
+        "floor",
+        "ceil",
+        "round",
+        "is_finite",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq_to",
+        "le_to",
+        "lt_to",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "stop_gradient",
+        "copy",
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "squeeze",
+        "expand_dims",
+        "slice",
+        "dynamic_slice",
+        "pad",
+        "concatenate",
+        "stack",
+        "split",
+        "rev",
+        "gather",
+        "sort",
+        "iota",
+        "reduce_max",
+        "reduce_min",
+        "reduce_and",
+        "reduce_or",
+        "reduce_xor",
+        "argmax",
+        "argmin",
+        "cummax",
+        "cummin",
+        "bitcast_convert_type",
+        "reduce_precision",
+        "nextafter",
+        "unstack",
+        "copy_p",
+        "rem",
+    ]
 )
 # Results that are right whenever they can be represented.
-RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())
+RIGHT = frozenset(
+    [
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "sqrt",
+        "square",
+        "integer_pow",
+        "convert_element_type",
+        "add_any",
+        "dot_general",
+        "cumsum",
+    ]
+)
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter-add", "scatter", "scatter_add"})
-ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})  # their error does not vanish with the result
+ABSOLUTE = frozenset(
+    {"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"}
+)  # their error does not vanish with the result
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,14 @@ def test_errors_of_triton_become_refusals() -> None:
     assert message == "Triton refuses kernel pointwise: CompilationError: NameError('nowhere is not defined')"
 
 
+def test_the_whole_story_is_in_a_note() -> None:
+    for _ in range(2):
+        with pytest.raises(KernelRefused) as caught:
+            compile_kernel(elementwise("nowhere", ["int32"], "int32"), SM_90)
+        (note,) = caught.value.__notes__
+        assert note.startswith("Triton says: at ") and "tl.store(out_ptr + i, nowhere" in note
+
+
 def test_refusals_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = elementwise("tl.exp(a)", ["int32"], "int32")
     first = refusal(kernel)

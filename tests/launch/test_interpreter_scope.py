@@ -22,7 +22,8 @@ from jaxpr2triton.launch.memory import Memory
 from jaxpr2triton.launch.triton_door import TRITON_LOCK
 from tests.launch.handmade import SOFTMAX, add_kernel, make_kernel
 
-PLACES = (tl, tl.core, tl.math, tl.tensor, tl.dtype, libdevice, cuda_libdevice, JITFunction, stock.InterpreterBuilder)
+LANGUAGE = (tl, tl.core, tl.math, tl.tensor, tl.dtype, tl.block_type, libdevice, cuda_libdevice)
+PLACES = (*LANGUAGE, JITFunction, stock, stock.InterpreterBuilder)
 X = np.random.default_rng(0).standard_normal((5, 300), dtype=np.float32)
 A = np.arange(64, dtype=np.float32)
 

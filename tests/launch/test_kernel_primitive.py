@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -120,6 +122,12 @@ def test_on_other_devices_xla_runs_the_region() -> None:
     assert "custom_call" not in lowered(function, "cpu")
 
 
+def test_without_jit() -> None:
+    with jax.disable_jit():
+        for mode in ("device", "interpret"):
+            np.testing.assert_allclose(launcher(mode=mode)(X), jax.nn.softmax(X), rtol=1e-5)
+
+
 def test_shapes_are_known() -> None:
     for mode in ("device", "interpret"):
         assert jax.eval_shape(launcher(mode=mode), X) == jax.ShapeDtypeStruct((5, 300), jnp.float32)
@@ -170,6 +178,20 @@ def test_rocm_needs_another_package() -> None:
         "kernels cannot be launched on ROCm without jax-triton (No module named 'jax_triton')\n"
         "  try  pip install 'jaxpr2triton[rocm]', or backend='xla'"
     )
+
+
+def test_rocm_with_that_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def triton_call(x: Any, *, out_shape: Any, **params: Any) -> Any:
+        asked.append(params)
+        return [jnp.zeros(shape.shape, shape.dtype) for shape in out_shape]
+
+    monkeypatch.setitem(sys.modules, "jax_triton", SimpleNamespace(triton_call=triton_call))
+    lowered(launcher(), "rocm")
+    ((kernel, rest),) = [(params.pop("kernel"), params) for params in asked]
+    assert kernel.fn.__name__ == "softmax"
+    assert rest == {"grid": (5, 1, 1), "num_warps": 4, "num_stages": 3}
 
 
 def test_a_refused_kernel_falls_back_with_one_warning() -> None:

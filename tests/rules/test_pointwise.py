@@ -26,11 +26,18 @@ from pointwise_cases import (
     wider_answer,
 )
 
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.launch.compile import compile_kernel
 from jaxpr2triton.launch.interpret import run_interpreted
+from jaxpr2triton.rules import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
+from jaxpr2triton.rules.base import Call, merge_tables
 from jaxpr2triton.rules.table import POINTWISE
 
 Signature = tuple[np.dtype, ...]
+
+TABLES = (arithmetic, bits, comparison, convert, exponential, rounding, trigonometric)
 
 SIGNED = tuple(dtype for dtype in INTEGERS if dtype.kind == "i")
 NUMBERS = FLOATS + INTEGERS
@@ -136,6 +143,8 @@ def wrong_elements(case: Case, arrays: list[np.ndarray], got: np.ndarray, wanted
 
 
 GROUPS = by_operands()
+_SAMPLE = ("float32", "float64", "bfloat16", "int8", "uint64", "bool")
+COMPILED = [operands for operands in GROUPS if set(map(str, operands)) <= set(_SAMPLE)]
 
 
 @pytest.mark.parametrize("operands", GROUPS, ids=lambda operands: "-".join(map(str, operands)))
@@ -156,3 +165,36 @@ def test_every_row_is_exercised() -> None:
     assert set(SIGNATURES) == set(POINTWISE)
     tested = {case.name for cases in GROUPS.values() for case in cases}
     assert tested == {name for name in POINTWISE if exists(name)}
+
+
+def test_no_primitive_has_two_rows() -> None:
+    rows = [name for table in TABLES for name in table.TABLE]
+    assert sorted(rows) == sorted(POINTWISE)
+    with pytest.raises(CompilerBug, match="two rows for the primitive `add`"):
+        merge_tables(arithmetic.TABLE, arithmetic.TABLE)
+
+
+@pytest.mark.parametrize(
+    "source, target, reason",
+    [
+        (np.float32, np.int64, "a bitcast from float32 to int64 changes the number of elements"),
+        (np.bool_, np.int8, "a bitcast from bool to int8 has no meaning for one bit"),
+        (np.uint8, np.bool_, "a bitcast from uint8 to bool has no meaning for one bit"),
+    ],
+)
+def test_a_bitcast_keeps_the_number_of_bits(source: type, target: type, reason: str) -> None:
+    refusal = POINTWISE["bitcast_convert_type"].refuse(Call((np.dtype(source),), np.dtype(target)))
+    assert str(refusal) == reason
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+@pytest.mark.parametrize("operands", COMPILED, ids=lambda operands: "-".join(map(str, operands)))
+def test_rows_compile(operands: Signature, target: str) -> None:
+    """Each row, with at most one constant in each place."""
+    chosen: dict[str, Case] = {}
+    with jax.enable_x64(True):
+        for case in GROUPS[operands]:
+            places = [value is None for value in case.constants]
+            chosen.setdefault(f"{case.name} {case.params} {places}", case)
+        assert compile_kernel(kernel_of(list(chosen.values())), target_named(target)).code

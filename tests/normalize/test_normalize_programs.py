@@ -1,0 +1,63 @@
+"""Every pass keeps every program: its values, the types of its outputs, its names and the user's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+import pytest
+
+from jaxpr2triton._compat import CALLS, user_frame
+from jaxpr2triton.ir.tracing import argument_names
+from jaxpr2triton.normalize import PASSES, normalize
+from jaxpr2triton.trace import trace_flat
+from tests.normalize.passing import outputs, same_bits
+from tests.programs import PROGRAMS, Program
+
+SMALL = [program for program in PROGRAMS if "long" not in program.tags]
+ROUNDING = {"inline_calls", "decompose"}  # XLA compiles a call as a whole; decompositions round in their own way
+
+
+def _check(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    leaves, tree = jax.tree.flatten(args)
+    closed, consts = trace_flat(lambda *flat: jax.tree.leaves(function(*jax.tree.unflatten(tree, flat))), leaves)
+    operands = [*consts, *leaves]
+    values = outputs(closed, operands)
+    names = argument_names(closed)
+    for each in PASSES:
+        before, closed = closed, each(closed)
+        assert closed.out_avals == before.out_avals, each.__name__
+        if closed is before:
+            continue
+        assert argument_names(closed) == names, each.__name__
+        expected, values = values, outputs(closed, operands)
+        for old, new in zip(expected, values, strict=True):
+            if each.__name__ in ROUNDING and old.dtype.kind == "f":
+                np.testing.assert_allclose(new, old, rtol=1e-3 if old.dtype == np.float16 else 2e-5, atol=1e-6)
+            else:
+                assert same_bits(old, new), f"{each.__name__}: {old} became {new}"
+        _check_lines(closed)
+    assert not {eqn.primitive.name for eqn in closed.jaxpr.eqns} & CALLS
+    assert len(normalize(closed).jaxpr.eqns) <= len(closed.jaxpr.eqns)
+
+
+def _check_lines(closed: jex.ClosedJaxpr) -> None:
+    for eqn in closed.jaxpr.eqns:
+        frame = user_frame(eqn)
+        assert frame is not None, eqn
+        assert frame.file.endswith(("programs.py", "test_normalize_programs.py")), (eqn, frame)
+
+
+@pytest.mark.parametrize("program", SMALL, ids=str)
+def test_forward(program: Program) -> None:
+    with program.precision():
+        _check(program.fn, program.args(np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize("program", [program for program in SMALL if program.grad is not None], ids=str)
+def test_gradient(program: Program) -> None:
+    with program.precision():
+        _check(program.gradient(), program.args(np.random.default_rng(2)))

@@ -1,0 +1,212 @@
+"""Every row that reduces, through the whole compiler, in the interpreter, against JAX: dtypes, special values, schedules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpr2triton.ir.dtypes import is_bool, is_float
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.tracing import trace
+from jaxpr2triton.partition import split
+from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.rules.reductions import HELPERS, TABLE, identity_of
+from jaxpr2triton.schedule import schedule
+
+FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
+INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+BOOL = np.dtype(np.bool_)
+NUMBERS = FLOATS + INTEGERS
+ROUNDED = {"reduce_sum", "reduce_prod"}  # of floats: the order of operations is free
+DTYPES: dict[str, tuple[np.dtype, ...]] = {
+    "reduce_sum": NUMBERS,
+    "reduce_prod": NUMBERS,
+    "reduce_max": (*NUMBERS, BOOL),
+    "reduce_min": (*NUMBERS, BOOL),
+    "reduce_and": (*INTEGERS, BOOL),
+    "reduce_or": (*INTEGERS, BOOL),
+    "reduce_xor": (*INTEGERS, BOOL),
+    "argmax": (*NUMBERS, BOOL),
+    "argmin": (*NUMBERS, BOOL),
+}
+
+
+def apply(name: str, x: Any, axes: tuple[int, ...]) -> Any:
+    if name in ("argmax", "argmin"):
+        return getattr(lax, name)(x, axes[0], np.int32)
+    return getattr(lax, name)(x, axes)
+
+
+def rows_of(dtype: np.dtype, length: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows with a special value each, in a random place; the last rows are plain."""
+    if is_bool(dtype):
+        return np.stack([np.zeros(length, bool), np.ones(length, bool), *(rng.random((4, length)) < 0.5)])
+    if not is_float(dtype):
+        limits = np.iinfo(dtype)
+        few = rng.integers(1, 4, (9, length)).astype(dtype)
+        few[0], few[1], few[2] = limits.min, limits.max, 2
+        few[3, rng.integers(length)] = limits.min
+        few[4, rng.integers(length)] = limits.max
+        few[5:7] = rng.integers(limits.min, limits.max, (2, length), dtype=dtype, endpoint=True)
+        return few
+    plain = rng.uniform(0.6, 1.6, (17, length)) * rng.choice((-1, 1), (17, length))
+    for row, values in enumerate(
+        ([np.nan], [np.inf], [-np.inf], [np.inf, -np.inf], [np.nan, np.inf], [0.0], [-0.0], [0.0, -0.0], [2.5, 2.5])
+    ):
+        plain[row, rng.permutation(length)[: len(values)]] = values[:length]
+    for row, value in enumerate((np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0), start=9):
+        plain[row] = value
+    return plain.astype(dtype)
+
+
+def problems(name: str, got: Any, wanted: Any, data: np.ndarray, axis: int) -> list[str]:
+    got, wanted = np.asarray(got), np.asarray(wanted)
+    assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype)
+    right = (got == wanted) | ((got != got) & (wanted != wanted))
+    if name in ROUNDED and is_float(data.dtype):
+        with np.errstate(all="ignore"):
+            exact = data.astype(np.float64)
+            scale = np.abs(exact).sum(axis) if name == "reduce_sum" else np.abs(np.prod(exact, axis))
+            slack = data.shape[axis] * float(jnp.finfo(data.dtype).eps) * scale
+            right |= np.abs(got.astype(np.float64) - wanted.astype(np.float64)) <= slack
+    return [f"{name} of {data.dtype} row {row}: {got[row]}, expected {wanted[row]}" for row in np.argwhere(~right)[:, 0]]
+
+
+def compiled(fn: Callable[..., Any], *args: Any) -> Compiled:
+    jaxpr, constants = trace(fn, *args)
+    assert not constants
+    return compile_jaxpr(jaxpr, "reductions")
+
+
+def roles(made: Compiled) -> set[Role]:
+    return {axis.role for kernel in made.kernels for axis in kernel.axes}
+
+
+def names_for(dtype: np.dtype, split_too: bool = False) -> list[str]:
+    return [name for name, known in DTYPES.items() if dtype in known and (TABLE[name].associative or not split_too)]
+
+
+def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str]) -> Compiled:
+    """All rows of the table that take this dtype, in one program."""
+    with jax.enable_x64(True):
+        data = rows_of(dtype, length, np.random.default_rng())
+        data = data if axis == 1 else np.ascontiguousarray(data.T)
+
+        def fn(x: Any) -> list[Any]:
+            return [apply(name, x, (axis,)) for name in names]
+
+        made = compiled(fn, data)
+        assert not made.leftovers
+        found = zip(names, made.run("interpret", False, data), jax.jit(fn)(data))
+        wrong = [line for name, got, wanted in found for line in problems(name, got, wanted, data, axis)]
+        assert not wrong, "\n".join(wrong)
+    return made
+
+
+every_dtype = pytest.mark.parametrize("dtype", (*NUMBERS, BOOL), ids=str)
+
+
+def test_every_row_is_exercised() -> None:
+    assert set(DTYPES) == set(TABLE)
+
+
+@every_dtype
+@pytest.mark.parametrize(("length", "axis"), [(1, 1), (16, 1), (13, 0)], ids=str)
+def test_resident(dtype: np.dtype, length: int, axis: int) -> None:
+    made = check(dtype, length, axis, names_for(dtype))
+    assert Role.LOOP not in roles(made)
+
+
+@every_dtype
+def test_unrolled(dtype: np.dtype) -> None:
+    made = check(dtype, 3, 1, names_for(dtype))
+    assert Role.UNROLL in roles(made) and Role.LOOP not in roles(made)
+
+
+@every_dtype
+@pytest.mark.parametrize("axis", [0, 1])
+def test_streamed(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "RESIDENT", 64)
+    monkeypatch.setattr(schedule, "STREAMED", 64)
+    made = check(dtype, 150, axis, names_for(dtype))
+    assert Role.LOOP in roles(made)
+
+
+@every_dtype
+@pytest.mark.parametrize("axis", [0, 1])
+def test_in_two_steps(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split, "LITTLE_WORK", 1)
+    monkeypatch.setattr(split, "CHUNK_AT_LEAST", 8)
+    made = check(dtype, 61, axis, names_for(dtype, split_too=True))
+    assert len(made.kernels) >= 2
+    assert "boundary" not in str(made.program), "what is in memory between two kernels is an operand"
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["resident", "streamed"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1), (0, 1, 2)], ids=str)
+def test_axes(axes: tuple[int, ...], small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if small:
+        monkeypatch.setattr(schedule, "RESIDENT", 64)
+        monkeypatch.setattr(schedule, "STREAMED", 64)
+    names = [name for name in names_for(np.dtype(np.int32)) if len(axes) == 1 or not TABLE[name].indexed]
+    x = np.random.default_rng().integers(-(2**31), 2**31 - 1, (3, 70, 5), dtype=np.int32)
+
+    def fn(x: Any) -> list[Any]:
+        return [apply(name, x, axes) for name in names]
+
+    made = compiled(fn, x)
+    for name, got, wanted in zip(names, made.run("interpret", False, x), fn(x)):
+        np.testing.assert_array_equal(got, wanted, err_msg=name)
+
+
+@pytest.mark.parametrize("index_dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("length", [5, 100])
+def test_places_of_any_dtype(index_dtype: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "RESIDENT", 64)
+    with jax.enable_x64(True):
+        x = np.random.default_rng().standard_normal((6, length)).astype(np.float32)
+        fn = functools.partial(lax.argmax, axis=1, index_dtype=np.dtype(index_dtype))
+        (got,) = compiled(lambda x: fn(x), x).run("interpret", False, x)
+        np.testing.assert_array_equal(got, fn(x), strict=True)
+
+
+def test_several_axes_at_once_are_refused_for_places() -> None:
+    (eqn,) = jax.make_jaxpr(lambda x: lax.argmax(x, 0, np.int32))(np.zeros((3, 4), np.float32)).jaxpr.eqns
+    assert TABLE["argmax"].refuse(eqn) is None
+    assert str(TABLE["argmax"].refuse(eqn.replace(params={**eqn.params, "axes": (0, 1)}))) == (
+        "it looks for a place along several axes at once"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "identity"),
+    [
+        ("reduce_sum", np.float32, 0),
+        ("reduce_prod", np.int8, 1),
+        ("reduce_max", jnp.bfloat16, -np.inf),
+        ("reduce_min", np.uint8, 255),
+        ("reduce_max", np.int64, -(2**63)),
+        ("reduce_max", np.bool_, False),
+        ("reduce_min", np.bool_, True),
+        ("reduce_and", np.int32, -1),
+        ("reduce_and", np.uint16, 65535),
+        ("reduce_and", np.bool_, True),
+        ("reduce_or", np.int32, 0),
+        ("reduce_xor", np.bool_, False),
+    ],
+)
+def test_neutral_elements(name: str, dtype: Any, identity: Any) -> None:
+    found = identity_of(TABLE[name], dtype)
+    assert found == identity and type(found) is type(identity)
+
+
+def test_helpers_are_those_that_rows_name() -> None:
+    named = {row.helper(np.dtype(np.int32)) for row in TABLE.values()} - {None}
+    assert named == set(HELPERS)
