@@ -19,7 +19,7 @@ from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
-from jaxpr2triton.ir.index import Axis, Condition, flatten
+from jaxpr2triton.ir.index import Axis, Condition, Index, flatten
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
@@ -298,18 +298,20 @@ class Emitter:
             if dtype != operand.dtype:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
             text = self._neutralised(node, operand, text, tile, scope)
-            piece = [text, self._place_tile(node, position, tile)] if row.indexed else [text]
+            piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
         return parts, tile
 
-    def _place_tile(self, node: Reduce, position: Any, tile: Tile) -> str:
-        index = node.dtype
+    def _place_tile(self, position: Index, tile: Tile) -> str:
+        """The places of a tile's elements, in a type that holds them all until one is chosen."""
         text = self.spell.index(position, tile)
-        if not tile:
-            return as_tensor(text, index) if not position.axes else f"{in_parentheses(text)}.to({triton_name(index)})"
-        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({triton_name(index)})" if position.axes else (
-            f"tl.full({self.spell.shape(tile)}, {text}, {triton_name(index)})"
-        )
+        kind = triton_name(self._place_dtype())
+        if not position.axes:
+            return f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
+
+    def _place_dtype(self) -> np.dtype:
+        return np.dtype(np.int64 if self.wide else np.int32)
 
     def _combined(self, row: Reduction, dtype: np.dtype, one: list[str], other: list[str]) -> list[str]:
         if not row.indexed:
@@ -342,6 +344,8 @@ class Emitter:
             whole = template.format(*parts, axis=tile.index(axis))
             parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
             tile = tuple(other for other in tile if other is not axis)
+        if row.indexed and node.dtype != self._place_dtype():
+            return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
 
     def _reduce(self, node: Reduce, scope: Scope) -> None:
@@ -398,7 +402,7 @@ class Emitter:
             self._say(body, f"{stem} = {combined}", node.eqn)
             return [stem], tile
         place = self.names.new(f"{stem}_place", scope.depth)
-        scope.lines.append(f"{place} = tl.full({shape}, {LAST_PLACE}, {triton_name(node.dtype)})")
+        scope.lines.append(f"{place} = tl.full({shape}, {LAST_PLACE}, {triton_name(self._place_dtype())})")
         combined = row.combine(held(dtype)).format(stem, place, *parts)
         self._say(body, f"{stem}, {place} = {combined}", node.eqn)
         return [stem, place], tile
