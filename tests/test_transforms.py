@@ -15,12 +15,16 @@ import jaxpr2triton as j2t
 from tests.transforms import batches, calls, control, derivatives, surroundings
 
 CASES = (*calls.CASES, *derivatives.CASES, *batches.CASES, *control.CASES, *surroundings.CASES)
+# what cannot be asked of a program that calls back to Python
+NOT_INTERPRETED = {surroundings.export, surroundings.export_with_gradient}
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12, "complex128": 1e-12}
 
 
 @pytest.mark.parametrize("backend", ["auto", "interpret"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_like_jit(case: Callable[..., Any], backend: str) -> None:
+    if backend == "interpret" and case in NOT_INTERPRETED:
+        pytest.skip("JAX does not write callbacks to Python into a file")
     expected = case(jax.jit)
     found = case(functools.partial(j2t.fuse, backend=backend))
     assert jax.tree.structure(found) == jax.tree.structure(expected)

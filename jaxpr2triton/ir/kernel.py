@@ -74,6 +74,9 @@ class Kernel:
     bytes_written: int
     flops: int
 
+    def __repr__(self) -> str:
+        return f"Kernel({self.name})"  # jaxprs print their parameters
+
 
 @dataclass(frozen=True)
 class Leftover:

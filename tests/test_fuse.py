@@ -1,0 +1,266 @@
+"""The decorator itself: its options, its errors, what it lowers to, and what it costs."""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+import weakref
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+import jaxpr2triton as j2t
+from jaxpr2triton import fused
+from tests.transforms.functions import V, X, Y, energy, layer_norm, mix, wave
+
+CUDA_CALL = re.compile(r"custom_call @(\w+)")
+
+
+def lowered(function: Any, *args: Any, platform: str = "cpu") -> str:
+    return jax.jit(function).trace(*args).lower(lowering_platforms=(platform,)).as_text()
+
+
+def programs(function: Any, *args: Any) -> list[str]:
+    """The names of the fused programs in a traced function."""
+
+    def walk(jaxpr: Any) -> list[str]:
+        found = []
+        for eqn in jaxpr.eqns:
+            if eqn.primitive is fused.fused_p:
+                found.append(eqn.params["name"])
+            else:
+                found += [name for body in jex.jaxprs_in_params(eqn.params) for name in walk(body)]
+        return found
+
+    return walk(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def loss(x: Any, scale: Any, bias: Any) -> Any:
+    return (layer_norm(x, scale, bias) ** 2).sum()
+
+
+def sorted_twice(x: Any) -> Any:
+    return jnp.sort(x) * 2
+
+
+# ---------------------------------------------------------------------------------------------- options and errors
+def test_unknown_backend() -> None:
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.fuse(wave, backend="gpu")
+    assert str(caught.value) == 'backend=\'gpu\' is not a backend\n  try  one of auto, triton, interpret, xla'
+
+
+def test_not_a_function() -> None:
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.fuse(3)
+    assert str(caught.value) == "fuse takes a function, not 3"
+
+
+def test_options_of_jit_are_checked_by_jit() -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        j2t.fuse(wave, no_such_option=1)
+    with pytest.raises(ValueError, match="not hashable|Non-hashable"):
+        j2t.fuse(lambda x, n: x, static_argnums=1)(X, [1])
+
+
+def test_both_ways_to_decorate() -> None:
+    assert type(j2t.fuse(wave)) is type(j2t.fuse(backend="xla")(wave)) is type(jax.jit(wave))
+
+
+def test_backend_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "custom_call" not in lowered(j2t.fuse(wave), X)
+    monkeypatch.setenv("J2T_BACKEND", "interpret")
+    assert "callback" in lowered(j2t.fuse(wave), X)
+    assert "custom_call" not in lowered(j2t.fuse(wave, backend="xla"), X)
+
+
+def test_wrong_backend_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_BACKEND", "gpu")
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.fuse(wave)(X)
+    assert str(caught.value) == "J2T_BACKEND='gpu' is not a backend\n  try  one of auto, triton, interpret, xla"
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="on a GPU this backend works")
+@pytest.mark.parametrize("transformed", [lambda f: f, lambda f: jax.grad(lambda x: f(x).sum()), jax.vmap])
+def test_triton_without_gpu(transformed: Any) -> None:
+    with pytest.raises(j2t.BackendError) as caught:
+        transformed(j2t.fuse(wave, backend="triton"))(X)
+    assert str(caught.value) == (
+        'backend="triton" runs on CUDA and ROCm devices only, and this program is to run elsewhere\n'
+        '  try  backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s interpreter'
+    )
+
+
+# ---------------------------------------------------------------------------------------------- strict
+def test_strict_names_the_equation() -> None:
+    with pytest.raises(j2t.NotFusible) as caught:
+        j2t.fuse(sorted_twice, strict=True)(X)
+    what, where, hint = str(caught.value).splitlines()
+    assert re.fullmatch(r"cannot compile `\w+:f32\[3,4\] = sort\[.*\] \w+`: .*sort.*", what)
+    assert re.fullmatch(r"  at   test_fuse\.py:\d+ \(sorted_twice\)", where)
+    assert hint == "  try  leave it to XLA (drop strict=True), or see `jaxpr2triton explain` for what it costs"
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [jax.jit, jax.vmap, lambda f: jax.grad(lambda x: f(x).sum()), lambda f: lambda x: jax.jvp(f, (x,), (x,))],
+)
+def test_strict_under_transformations(transformed: Any) -> None:
+    with pytest.raises(j2t.NotFusible):
+        transformed(j2t.fuse(sorted_twice, strict=True))(X)
+
+
+def test_strict_with_xla_refuses_nothing() -> None:
+    np.testing.assert_array_equal(j2t.fuse(sorted_twice, strict=True, backend="xla")(X), sorted_twice(X))
+
+
+@pytest.mark.parametrize("backend", ["auto", "interpret"])
+def test_strict_accepts_what_is_covered(backend: str) -> None:
+    f = j2t.fuse(layer_norm, strict=True, backend=backend)
+    np.testing.assert_allclose(f(X, V, V), layer_norm(X, V, V), rtol=1e-5, atol=1e-6)
+    gradient = jax.grad(lambda *a: (f(*a) ** 2).sum())(X, V, V)
+    np.testing.assert_allclose(gradient, jax.grad(loss)(X, V, V), rtol=1e-4, atol=1e-5)
+
+
+def test_strict_and_side_effects() -> None:
+    def noisy(x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(j2t.NotFusible) as caught:
+        j2t.fuse(noisy, strict=True)(X)
+    what, where, hint = str(caught.value).splitlines()
+    assert re.fullmatch(
+        r"cannot compile `debug_\w+`: it has side effects, so the whole function stays with XLA", what
+    )
+    assert re.fullmatch(r"  at   test_fuse\.py:\d+ \(.*noisy\)", where)
+    assert hint == "  try  take the side effect out of the function, or leave it to XLA (drop strict=True)"
+
+
+# ---------------------------------------------------------------------------------------------- what it lowers to
+def test_elsewhere_it_is_plain_xla() -> None:
+    text = lowered(jax.value_and_grad(j2t.fuse(loss)), X, V, V)
+    assert "custom_call" not in text
+
+
+@pytest.mark.parametrize("backend", ["auto", "triton"])
+def test_for_cuda_without_a_gpu(backend: str) -> None:
+    text = lowered(jax.value_and_grad(j2t.fuse(loss, backend=backend)), X, V, V, platform="cuda")
+    calls = Counter(CUDA_CALL.findall(text))
+    assert set(calls) == {"triton_kernel_call_ffi"} and 2 <= sum(calls.values()) <= 4
+
+
+def test_for_both_platforms_at_once() -> None:
+    text = jax.jit(j2t.fuse(wave)).trace(X).lower(lowering_platforms=("cpu", "cuda")).as_text()
+    assert "triton_kernel_call_ffi" in text and "stablehlo.sine" in text
+
+
+def test_value_and_grad_is_two_programs() -> None:
+    assert programs(jax.value_and_grad(j2t.fuse(loss)), X, V, V) == ["loss_fwd", "loss_bwd"]
+
+
+def test_a_batch_of_gradients_is_two_programs() -> None:
+    gradient = jax.vmap(jax.grad(j2t.fuse(loss)), in_axes=(0, None, None))
+    assert programs(gradient, X[:, None], V, V) == ["loss_fwd_vmap", "loss_bwd_vmap"]
+
+
+def test_forward_mode_is_two_programs() -> None:
+    assert programs(lambda x: jax.jvp(j2t.fuse(energy), (x,), (x,)), X) == ["energy_fwd", "energy_lin"]
+
+
+@pytest.mark.parametrize("term", [jnp.square, lambda x: jnp.arctan2(x, 2.0)], ids=["abs2", "atan2"])
+def test_the_gradient_of_a_sum_computes_no_sum(term: Any) -> None:
+    x = jnp.ones((28, 28, 1, 16))
+    gradient = jax.grad(j2t.fuse(lambda x: term(x).sum()))
+    assert "stablehlo.reduce" not in lowered(gradient, x)
+    assert CUDA_CALL.findall(lowered(gradient, x, platform="cuda")) == ["triton_kernel_call_ffi"]
+
+
+def test_unread_outputs_are_not_computed() -> None:
+    both = j2t.fuse(lambda x, y: (jnp.sin(x), jnp.cumsum(y)))
+    assert "sine" not in lowered(lambda x, y: both(x, y)[1], X, Y)
+
+
+def test_an_unbatched_output_is_computed_once() -> None:
+    both = j2t.fuse(lambda x, y: (x * 2, jnp.sin(y)))
+    jaxpr = jax.make_jaxpr(jax.vmap(both, in_axes=(0, None), out_axes=(0, None)))(X, V)
+    assert [aval.shape for aval in jaxpr.out_avals] == [(3, 4), (4,)]
+
+
+def test_a_fused_function_inside_is_part_of_the_outer_one() -> None:
+    inner = j2t.fuse(wave)
+    outer = j2t.transpile(lambda x: inner(inner(x)) + jax.lax.map(inner, x), X)
+    assert "fused" not in [leftover.primitive for leftover in outer.leftovers]
+    assert not j2t.transpile(lambda x: inner(inner(x)), X).leftovers
+
+
+def test_sharding_is_kept() -> None:
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("data", None))
+    out = j2t.fuse(wave)(jax.device_put(jnp.ones((8, 4)), sharding))
+    assert out.sharding.is_equivalent_to(sharding, 2)
+
+
+# ---------------------------------------------------------------------------------------------- what it costs
+def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    original = fused.compile_jaxpr
+
+    def compile_and_count(jaxpr: Any, name: str) -> Any:
+        counted.append(name)
+        time.sleep(0.05)  # long enough for the other threads to come by
+        return original(jaxpr, name)
+
+    monkeypatch.setattr(fused, "compile_jaxpr", compile_and_count)
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * 3)(X)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: fused.compiled_program(jaxpr, "once"), range(8)))
+    assert counted == ["once"] and len(set(map(id, found))) == 1
+
+    f = j2t.fuse(mix, backend="interpret")
+    gradient = jax.jit(jax.grad(lambda x, y: f(x, y).sum()))
+    for _ in range(3):
+        gradient(X, Y)
+        f(X, Y)
+    assert Counter(counted) == Counter({"once": 1, "mix": 1, "mix_bwd": 1})
+
+
+def test_derived_programs_go_with_the_program() -> None:
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * x)(X)
+    fused.split_program(jaxpr, (True,))
+    gone = weakref.ref(jaxpr)
+    del jaxpr
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_later_call_costs_what_jit_costs() -> None:
+    def microseconds(function: Any) -> float:
+        function(X).block_until_ready()
+        rounds = []
+        for _ in range(30):
+            start = time.perf_counter()
+            for _ in range(100):
+                function(X)
+            rounds.append((time.perf_counter() - start) * 1e4)
+        return min(rounds)
+
+    assert microseconds(j2t.fuse(wave)) < microseconds(jax.jit(wave)) + 20
+
+
+@pytest.mark.gpu
+def test_on_a_device() -> None:
+    f = j2t.fuse(layer_norm, backend="triton", strict=True)
+    np.testing.assert_allclose(f(X, V, V), layer_norm(X, V, V), rtol=1e-5, atol=1e-5)
+    gradient = jax.jit(jax.grad(lambda *a: (f(*a) ** 2).sum(), argnums=(0, 1, 2)))(X, V, V)
+    for found, expected in zip(gradient, jax.grad(loss, argnums=(0, 1, 2))(X, V, V)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
