@@ -28,84 +28,27 @@ from jaxpr2triton.ir.index import (
     substitute,
 )
 from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.nodes import (
+    Carried,
+    Choose,
+    Compute,
+    Constant,
+    Demand,
+    Final,
+    Graph,
+    Load,
+    Node,
+    Place,
+    Position,
+    Product,
+    Recurrence,
+    Reduce,
+    Store,
+    Take,
+)
 from jaxpr2triton.rules.indexing import Indexing, iota_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-
-Place = tuple[Index, ...]
-Demand = tuple[Place, Guard]
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One value of the kernel at one place; `axes` are the axes it varies along."""
-
-    number: int
-    axes: frozenset[Axis]
-    dtype: np.dtype
-
-
-@dataclass(frozen=True, eq=False)
-class Load(Node):
-    buffer: int  # which operand of the region
-    place: Place
-    guard: Guard
-
-
-@dataclass(frozen=True, eq=False)
-class Constant(Node):
-    value: Any
-
-
-@dataclass(frozen=True, eq=False)
-class Position(Node):
-    index: Index  # an index as a value
-
-
-@dataclass(frozen=True, eq=False)
-class Compute(Node):
-    eqn: Any
-    operands: tuple[Node, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Choose(Node):
-    conditions: tuple[Condition, ...]
-    then: Node
-    other: Node
-
-
-@dataclass(frozen=True, eq=False)
-class Reduce(Node):
-    """`operands` (more than one where an axis is unrolled) combined, then collapsed along the axes `over`."""
-
-    eqn: Any
-    operands: tuple[Node, ...]
-    over: tuple[Axis, ...]
-    positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
-
-
-@dataclass(frozen=True, eq=False)
-class Store:
-    output: int
-    place: Place
-    value: Node
-
-
-@dataclass(frozen=True)
-class Graph:
-    nodes: tuple[Node, ...]  # operands before those that use them
-    stores: tuple[Store, ...]
-
-    def of_kind(self, kind: type) -> Iterator[Any]:
-        return (node for node in self.nodes if isinstance(node, kind))
-
-
-def operands_of(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, (Compute, Reduce)):
-        return node.operands
-    return (node.then, node.other) if isinstance(node, Choose) else ()
-
 
 # Given an equation's number, the equation and the axes in use where its result is wanted: an index for each reduced
 # dimension, over axes that are not in use.

@@ -1,0 +1,219 @@
+"""Scans in a walk by demand.
+
+The dimensions of what a loop carries fall into classes (rules/classes.py). A class is `held` when a step reads a carried
+value at another index of it than the one that is being written, or sums over it: then one program has to have all of
+that class. Every other class is parallel, and may be spread over the grid, because the steps of different indices never
+meet. One trial walk through the body finds out.
+
+A walk then enters the body as if its equations stood in the loop's place, with every carried value as a leaf. What does
+not depend on such a leaf nor on the step is a value of the kernel like any other, and lands before the loop by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.index import ZERO, Axis, Index, constant, of_axis, substitute
+from jaxpr2triton.rules.classes import Classes, body_classes
+from jaxpr2triton.rules.nodes import Carried, Node, Place
+from jaxpr2triton.rules.scans import Scan, scan_of
+
+
+@dataclass(frozen=True)
+class LoopFacts:
+    """The classes of everything a loop carries or puts out, in a stable order, and which of them are held."""
+
+    classes: Classes
+    sizes: dict[Any, int]
+    held: frozenset[Any]
+
+
+def carried_sizes(scan: Scan, classes: Classes) -> dict[Any, int]:
+    sizes: dict[Any, int] = {}
+    for var in [before for _, before, _, _ in scan.carries] + [atom for atom, _ in scan.ys]:
+        if not isinstance(var, jex.Literal):
+            sizes.update({k: s for k, s in zip(classes.of(var), var.aval.shape) if s != 1 and k not in sizes})
+    return sizes
+
+
+def loop_facts(walk: Any, scan: Scan) -> LoopFacts:
+    """Which classes are held, by a trial walk in which each class has one axis of its own."""
+    classes = body_classes(scan)
+    sizes = carried_sizes(scan, classes)
+    axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
+    held: set[Any] = set()
+
+    def place_of(var: Any) -> Place:
+        kinds = classes.of(var)
+        held.update(kind for kind in kinds if kinds.count(kind) > 1)
+        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds)
+
+    inner = walk.trial(scan.body, classes, axes)
+    atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
+    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
+    inner.backwards(roots)
+    for _, before, _, _ in scan.carries:
+        usual = place_of(before)
+        for place, _ in inner.wanted.get(before, ()):
+            pairs = zip(classes.of(before), usual, place)
+            held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
+    by_axis = {axis: kind for kind, axis in axes.items()}
+    held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
+    return LoopFacts(classes, sizes, frozenset(held))
+
+
+@dataclass
+class LoopWalk:
+    """One scan equation inside a walk: where its step and its classes run, and the walk through its body."""
+
+    scan: Scan
+    step: Index  # the index of the step, as xs and ys see it
+    binding: dict[Any, Index]  # class → where it runs
+    live: list[int]  # positions of the carried values that somebody needs
+    inner: Any
+    places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
+    starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
+
+
+def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Any, Index], frozenset[Any]]:
+    """Where parallel classes run, by the places at which the results are wanted; and the axes in use there."""
+    binding: dict[Any, Index] = {}
+    in_use: set[Axis] = set()
+    for atom, result, offset in results_of(scan):
+        for place, guard in walk.wanted.get(result, ()):
+            if guard:
+                raise walk.crowded(result)
+            kinds = facts.classes.of(atom) if not isinstance(atom, jex.Literal) else ()
+            for kind, index in zip(kinds, place[offset:]):
+                if kind in facts.held or kind not in facts.sizes:
+                    continue
+                if binding.setdefault(kind, index) != index:
+                    raise walk.crowded(result)
+                in_use |= index.axes
+    return binding, frozenset(in_use)
+
+
+def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
+    """(what it is in the body, the result, how many leading dimensions the result has more)."""
+    yield from ((before, result, 0) for _, before, _, result in scan.carries)
+    yield from ((atom, result, 1) for atom, result in scan.ys)
+
+
+def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
+    """Walk backwards through a loop whose results are wanted."""
+    scan = scan_of(eqn)
+    facts = walk.facts(eqn, scan)
+    binding, in_use = bind_classes(walk, scan, facts)
+    open_kinds = [kind for kind in facts.sizes if kind not in binding]
+    step, *rest = walk.choose.loop(number, scan, in_use, [(k, facts.sizes[k], facts) for k in open_kinds])
+    binding.update(zip(open_kinds, rest))
+    wanted = [result for _, result, _ in results_of(scan) if result in walk.wanted]
+    loop = LoopWalk(scan, step, binding, live_carries(scan, wanted), walk.inside(scan.body, number))
+    roots = []
+    for position in loop.live:
+        start, before, after, _ = scan.carries[position]
+        usual = tuple(binding.get(kind, ZERO) for kind in facts.classes.of(before))
+        loop.places[position] = list(every_place(usual, walk.unrolled))
+        for place in loop.places[position]:
+            roots.append((after, place))
+            loop.starts.append(walk.want(start, place, ()))
+    for atom, result in scan.ys:
+        for place, guard in walk.wanted.get(result, ()):
+            if place[0] != step:
+                raise walk.crowded(result)
+            roots.append((atom, place[1:]))
+    loop.inner.backwards(roots)
+    for outside, inside in scan.consts:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, place, guard)
+    for outside, inside in scan.xs:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, (step, *place), guard)
+    return loop
+
+
+def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
+    """The place, once for each index of the unrolled axes in it."""
+    axes = sorted({a for i in place for a in i.axes if a in unrolled}, key=lambda a: a.name)
+    for values in itertools.product(*(range(axis.size) for axis in axes)):
+        yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)
+
+
+def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
+    """The positions of the carried values that the wanted results need."""
+    atoms = {atom for atom, result in scan.ys if result in wanted_results and not isinstance(atom, jex.Literal)}
+    live = {n for n, carry in enumerate(scan.carries) if carry[3] in wanted_results}
+    while True:
+        wanted = atoms | {scan.carries[n][2] for n in live if not isinstance(scan.carries[n][2], jex.Literal)}
+        for eqn in reversed(scan.body.eqns):
+            if any(var in wanted for var in eqn.outvars):
+                wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal)}
+        more = {n for n, carry in enumerate(scan.carries) if carry[1] in wanted}
+        if more <= live:
+            return sorted(live)
+        live |= more
+
+
+def leave(walk: Any, number: Any, loop: LoopWalk) -> None:
+    """Build the nodes of a loop and of its body, and make its results known to the walk."""
+    scan, inner = loop.scan, loop.inner
+    (step_axis,) = loop.step.axes
+    carried: dict[tuple[int, Place], Carried] = {}
+    starts, slots = [], []
+    reads = iter(loop.starts)
+    for position in loop.live:
+        dtype = scan.carries[position][1].aval.dtype
+        for place in loop.places[position]:
+            axes = frozenset(a for i in place for a in i.axes) | {step_axis}
+            leaf = walk.make(
+                ("carried", id(scan.eqn), position, place), lambda n, axes=axes, dtype=dtype: Carried(n, axes, dtype, step_axis)
+            )
+            carried[position, place] = leaf
+            starts.append(walk.node(*next(reads)))
+            slots.append((position, place))
+    for outside, inside in scan.consts:
+        for place, guard in inner.wanted.get(inside, ()):
+            inner.nodes[inside, (place, guard)] = walk.node(*walk.read_again(outside, place, guard))
+    for outside, inside in scan.xs:
+        for place, guard in inner.wanted.get(inside, ()):
+            inner.nodes[inside, (place, guard)] = walk.node(*walk.read_again(outside, (loop.step, *place), guard))
+    for position in loop.live:
+        before = scan.carries[position][1]
+        tiles = {place: carried[position, place] for place in loop.places[position]}
+        for place, guard in inner.wanted.get(before, ()):
+            inner.nodes[before, (place, guard)] = found_at(walk, tiles, place)
+    inner.forwards()
+    nexts = tuple(inner.node(*inner.read_again(scan.carries[p][2], place, ())) for p, place in slots)
+    recurrence = walk.recurrence(scan, step_axis, tuple(starts), tuple(carried[slot] for slot in slots), nexts)
+    finals = {slot: walk.final(recurrence, n) for n, slot in enumerate(slots)}
+    for position in loop.live:
+        result = scan.carries[position][3]
+        tiles = {place: finals[position, place] for place in loop.places[position]}
+        for place, guard in walk.wanted.get(result, ()):
+            walk.nodes[result, (place, guard)] = found_at(walk, tiles, place)
+    for atom, result in scan.ys:
+        for place, guard in walk.wanted.get(result, ()):
+            walk.nodes[result, (place, guard)] = inner.node(*inner.read_again(atom, place[1:], ()))
+
+
+def found_at(walk: Any, tiles: dict[Place, Node], place: Place) -> Node:
+    """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    if place in tiles:
+        return tiles[place]
+    if len(tiles) > 1:
+        return walk.chosen_from(tiles, place)
+    ((usual, node),) = tiles.items()
+    for have, want in zip(usual, place):
+        if have == want:
+            continue
+        (axis,) = have.axes or {None}
+        if axis is None or have != of_axis(axis):
+            raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
+        node = walk.take(node, axis, want)
+    return node

@@ -1,0 +1,77 @@
+"""What a scan is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton._compat import scan_counts
+
+Dim = tuple[Any, int]  # (variable, position)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A scan equation, taken apart: operands and results by what they are."""
+
+    eqn: Any
+    body: Any  # an open jaxpr
+    consts: tuple[tuple[Any, Any], ...]  # (operand, variable of the body)
+    carries: tuple[tuple[Any, Any, Any, Any], ...]  # (operand, variable before a step, atom after it, result)
+    xs: tuple[tuple[Any, Any], ...]
+    ys: tuple[tuple[Any, Any], ...]  # (atom of the body, result)
+    length: int
+    reverse: bool
+
+
+def scan_of(eqn: Any) -> Scan:
+    num_consts, num_carry = scan_counts(eqn)
+    body = eqn.params["jaxpr"].jaxpr
+    operands = list(zip(eqn.invars, body.invars))
+    first_x = num_consts + num_carry
+    carried = operands[num_consts:first_x]
+    return Scan(
+        eqn,
+        body,
+        tuple(operands[:num_consts]),
+        tuple((*pair, after, result) for pair, after, result in zip(carried, body.outvars, eqn.outvars)),
+        tuple(operands[first_x:]),
+        tuple(zip(body.outvars[num_carry:], eqn.outvars[num_carry:])),
+        eqn.params["length"],
+        eqn.params["reverse"],
+    )
+
+
+def ties(scan: Scan) -> Iterator[tuple[Dim, Dim]]:
+    """What goes out of a step is what comes into the next one."""
+    for _, before, after, _ in scan.carries:
+        if not isinstance(after, jex.Literal):
+            yield from (((before, d), (after, d)) for d in range(len(before.aval.shape)))
+
+
+def outer_dims(scan: Scan) -> Iterator[tuple[Dim, Dim]]:
+    """Pairs of a dimension outside and the same one inside of the body."""
+    for outside, inside in scan.consts:
+        yield from _paired(outside, inside, 0)
+    for outside, before, after, result in scan.carries:
+        yield from _paired(outside, before, 0)
+        yield from _paired(result, before, 0)
+    for outside, inside in scan.xs:
+        yield from _paired(outside, inside, 1)
+    for inside, result in scan.ys:
+        yield from _paired(result, inside, 1)
+
+
+def time_dims(scan: Scan) -> list[Dim]:
+    outside = [atom for atom, _ in scan.xs] + [result for _, result in scan.ys]
+    return [(atom, 0) for atom in outside if not isinstance(atom, jex.Literal)]
+
+
+def _paired(outside: Any, inside: Any, offset: int) -> Iterator[tuple[Dim, Dim]]:
+    if isinstance(outside, jex.Literal) or isinstance(inside, jex.Literal):
+        return
+    for d in range(len(inside.aval.shape)):
+        yield (outside, d + offset), (inside, d)
