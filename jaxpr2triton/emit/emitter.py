@@ -41,6 +41,9 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
+# Primitives whose result jumps. They see 16-bit values as JAX does, rounded, so that a value that one program stores and
+# another computes again is equal to itself.
+SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"} | {"sign", "floor", "ceil", "round", "rem"}
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
 LAST_PLACE = 2**31 - 1
 
@@ -244,6 +247,8 @@ class Emitter:
     def _compute(self, node: Compute, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
         texts = [self._operand(operand, scope, tile) for operand in node.operands]
+        if node.eqn.primitive.name in SUDDEN:
+            texts = [_rounded(operand, text) for operand, text in zip(node.operands, texts)]
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
@@ -297,6 +302,7 @@ class Emitter:
                 text = as_tensor(text, operand.dtype)
             if dtype != operand.dtype:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
+            text = _rounded(operand, text) if row.indexed else text
             text = self._neutralised(node, operand, text, tile, scope)
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
@@ -478,6 +484,16 @@ def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
     """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
     product = isinstance(operand, Compute) and operand.eqn.primitive.name == "mul"
     return node.eqn.primitive.name == "reduce_sum" and product and len(tile) > 2
+
+
+def _rounded(node: Node, text: str) -> str:
+    """A 16-bit value that is held as f32, with the digits that JAX would keep."""
+    exact = isinstance(node, (Load, Constant)) or (
+        isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
+    )
+    if exact or held(node.dtype) == node.dtype:
+        return text
+    return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
 
 
 def _work(node: Node) -> int:
