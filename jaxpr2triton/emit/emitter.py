@@ -390,8 +390,12 @@ class Emitter:
             self.names.leave()
             outer.said = None
         for node, (names, tile) in running.items():
-            self._assign(node, scope, self._collapsed(node, names, tile), self.wish[id(node.eqn)], node.eqn)
             self.flops += _work(node)
+            whole = self._collapsed(node, names, tile)
+            if whole == names[-1]:
+                scope.known[node] = Written(whole, tile)
+            else:
+                self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
         if around:
             self.done.discard(key)  # it is written again wherever an enclosing loop needs it
 
