@@ -224,7 +224,7 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
 
 
 def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
-    """Since 0.11 some functions, such as `custom_root`, stay high-level until nobody can ask for a derivative any more."""
+    """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
     return fused_p.bind(*args, jaxpr=_derived(jaxpr, ("lower",), lambda: lower(jaxpr)), **settings)
 
 

@@ -96,7 +96,8 @@ def test_triton_without_gpu(transformed: Any) -> None:
         transformed(j2t.fuse(wave, backend="triton"))(X)
     assert str(caught.value) == (
         'backend="triton" runs on CUDA and ROCm devices only, and this program is to run elsewhere\n'
-        '  try  backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s interpreter'
+        '  try  backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s '
+        "interpreter"
     )
 
 

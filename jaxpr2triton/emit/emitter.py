@@ -41,8 +41,8 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
-# Primitives whose result jumps. They see 16-bit values as JAX does, rounded, so that a value that one program stores and
-# another computes again is equal to itself.
+# Primitives whose result jumps. They see 16-bit values as JAX does, rounded, so that a value that one program stores
+# and another computes again is equal to itself.
 SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"} | {"sign", "floor", "ceil", "round", "rem"}
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
 LAST_PLACE = 2**31 - 1
@@ -313,7 +313,9 @@ class Emitter:
         text = self.spell.index(position, tile)
         kind = triton_name(self._place_dtype())
         if not position.axes:
-            return f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            return (
+                f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            )
         return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
 
     def _place_dtype(self) -> np.dtype:
@@ -366,7 +368,7 @@ class Emitter:
             return
         self.done.add(key)
         opened, around, _ = key
-        members = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
+        members: list[Reduce] = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
         stores = [s for s in self.graph.stores if self._store_key(s) == key] if not around else []
         bodies = []
         body = scope
@@ -375,7 +377,7 @@ class Emitter:
             self.names.enter()
             self._define_loop_axis(axis, body)
             bodies.append(body)
-        running: dict[Node, tuple[list[str], Tile]] = {}
+        running: dict[Reduce, tuple[list[str], Tile]] = {}
         for node in members:
             for operand in node.operands:
                 self._require(operand, body)
@@ -526,4 +528,3 @@ def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
 
 def _defines(line: Line, name: str) -> bool:
     return isinstance(line, str) and line.startswith(f"{name} = ")
-

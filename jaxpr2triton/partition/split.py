@@ -42,9 +42,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
     """The reductions that are better done in two steps, and in how many chunks."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
-    walked_anyway = {
-        node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)
-    }
+    walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
     found: dict[Any, int] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
@@ -53,7 +51,11 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
-            simple = TABLE[eqn.primitive.name].associative and eqn not in walked_anyway and not halves & {eqn.invars[0], eqn.outvars[0]}
+            simple = (
+                TABLE[eqn.primitive.name].associative
+                and eqn not in walked_anyway
+                and not halves & {eqn.invars[0], eqn.outvars[0]}
+            )
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
             below = [other for other in space.graph.of_kind(Reduce) if other in inner]
@@ -91,7 +93,7 @@ class Chunked:
 
 
 def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
-    """Outputs that can be written by the programs that also sum their rows, chunk by chunk; adjusts `chunks` to fit.
+    """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `chunks` to fit.
 
     The backward pass of layer norm writes dx row by row and sums two products over all rows. Seen as [chunk, row, column]
     all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.

@@ -114,7 +114,7 @@ def cheap(eqn: Any) -> bool:
 
 def cost(jaxpr: Any, num_outputs: int, var: Any) -> int:
     there = var in jaxpr.jaxpr.invars or var in jaxpr.jaxpr.outvars[:num_outputs]
-    return math.prod(var.aval.shape) * var.aval.dtype.itemsize * (1 if there else 2)
+    return math.prod(var.aval.shape) * var.aval.dtype.itemsize * (4 if there else 9)
 
 
 def suffices(jaxpr: Any, kept: Any, asked: Any) -> bool:

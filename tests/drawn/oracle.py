@@ -232,10 +232,12 @@ class _Wide:
         noise = table.reshape(aval.shape)
         eps, tiny = float(info.eps), float(info.tiny)
         if operand and name in SUMS:
-            eps *= math.sqrt(size)
+            eps *= math.sqrt(size)  # how far a sum of as many terms may wander
         if aval.dtype == np.float16:
             tiny = 2.0**-24
         moved = x * (1 + eps * noise) + (tiny + eps * (name in ABSOLUTE and not operand)) * noise
+        if operand and name in SUMS:
+            return jnp.where(jnp.all(jnp.round(x) == x) & (jnp.sum(jnp.abs(x)) * eps < 1), x, moved)
         if name in RIGHT:
             representable = lax.convert_element_type(lax.convert_element_type(x, aval.dtype), x.dtype) == x
             moved = jnp.where(representable, x, moved)

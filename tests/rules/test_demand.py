@@ -108,7 +108,8 @@ def test_guards_only_where_elements_may_be_missing() -> None:
     padded = graph_of(lambda x: jnp.pad(x * 2, ((0, 0), (2, 3))), X)
     (load,) = padded.of_kind(Load)
     (choice,) = padded.of_kind(Choose)
-    assert [str(c) for c in load.guard] == [str(c) for c in choice.conditions] == ["2 <= d1 < 42"]
+    assert [str(c) for c in load.guard] == ["2 <= d1 < 42"]
+    assert [str(c) for c in choice.conditions] == ["0 <= d1 - 2 < 40"]
 
 
 def test_a_broadcast_operand_needs_no_guard() -> None:
@@ -182,11 +183,9 @@ def test_a_place_outside_of_an_operand_is_a_bug() -> None:
 
 
 def test_a_primitive_without_rule_is_a_bug_here() -> None:
-    jaxpr = jax.make_jaxpr(lambda x: jnp.cumsum(x, 1))(X).jaxpr
-    inner = jax.make_jaxpr(lambda x: lax.cumsum(x, 1))(X).jaxpr
-    assert jaxpr.eqns
+    jaxpr = jax.make_jaxpr(lambda x: lax.cumsum(x, 1))(X).jaxpr
     with pytest.raises(CompilerBug) as caught:
-        walk(inner, [(inner.outvars[0], (of_axis(ROW), of_axis(COL)))], lambda *_: ())
+        walk(jaxpr, [(jaxpr.outvars[0], (of_axis(ROW), of_axis(COL)))], lambda *_: ())
     assert str(caught.value) == "no rule for `cumsum` inside a kernel"
 
 
