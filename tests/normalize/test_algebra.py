@@ -51,7 +51,7 @@ GONE: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "min with the greatest": (lambda x: lax.min(x, _like(x, _largest(x))), FLOATS + INTEGERS + BOOLS),
     "x | 0": (lambda x: lax.bitwise_or(x, _full(x, 0)), INTEGERS + BOOLS),
     "x ^ 0": (lambda x: lax.bitwise_xor(_full(x, 0), x), INTEGERS + BOOLS),
-    "x & all": (lambda x: lax.bitwise_and(x, lax.bitwise_not(_full(x, 0))), BOOLS),
+    "x & all": (lambda x: lax.bitwise_and(x, lax.broadcast(~np.zeros((), x.dtype), x.shape)), INTEGERS + BOOLS),
     "x << 0": (lambda x: lax.shift_left(x, _full(x, 0)), INTEGERS),
     "select True": (lambda x: lax.select_n(np.bool_(True), x + x, x), FLOATS + INTEGERS),
     "select x x": (lambda x: lax.select_n(x > _like(x, 1), x, x), FLOATS + INTEGERS),
@@ -151,7 +151,8 @@ def _convert_twice(middle: str, end: str, x: Any) -> Any:
 def test_chains_of_conversions(start: str) -> None:
     x = _every(start)
     if x.dtype.kind not in "biu":
-        x = x[np.isfinite(x.astype(np.float32)) & (np.abs(x.astype(np.float32)) < 100)]
+        size = np.abs(x.astype(np.float32))
+        x = x[(size < 100) & (size > 1e-30) | (size == 0)]  # XLA takes denormal numbers for zeros, but not always
     for middle, end in product(WIDE[:7] + WIDE[9:], WIDE[:7] + WIDE[9:]):
         if x.dtype.kind not in "b" and jnp.dtype(end).kind == "u" and x.dtype.kind != "u":
             continue  # negative numbers as unsigned ones are undefined, unless an integer wraps around

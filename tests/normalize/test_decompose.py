@@ -53,5 +53,5 @@ def test_dtypes_without_a_place_in_kernels_stay() -> None:
 
 
 def test_an_expansion_without_end_is_our_bug() -> None:
-    with pytest.raises(CompilerBug, match=r"^a rewrite of `sin` does not come to an end$"):
+    with pytest.raises(CompilerBug, match=r"^a rewrite of `sin` does not come to an end"):
         rewrite(traced(jnp.sin, X), lambda node, rewriter: rewriter.expand(jnp.sin, node.args))

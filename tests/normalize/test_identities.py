@@ -70,7 +70,7 @@ def test_before_and_after() -> None:
         (lambda x: x[:, ::2], "slice"),
         (lambda x: x.T, "transpose"),
         (lambda x: lax.rev(x, (0,)), "rev"),
-        (lambda x: jnp.pad(x, 1), "pad"),
+        (lambda x: lax.pad(x, np.float32(0), [(1, 0, 0)] * 2), "pad"),
         (lambda x: x.astype(jnp.bfloat16), "convert_element_type"),
         (lambda x: jax.device_put(x, jax.devices()[0]), "device_put"),
     ],
