@@ -38,8 +38,7 @@ def user_frame(eqn: Any) -> Frame | None:
 
 def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The outputs of one equation for these inputs, with its context and the user's line kept."""
-    names = source_info_util.current_name_stack() + eqn.source_info.name_stack
-    with source_info_util.user_context(eqn.source_info.traceback, name_stack=names), eqn.ctx.manager:
+    with source_of(eqn):
         outputs = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return list(outputs) if eqn.primitive.multiple_results else [outputs]
 

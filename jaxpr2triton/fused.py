@@ -29,6 +29,7 @@ from jaxpr2triton.errors import BackendError, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
+from jaxpr2triton.normalize.structural import STRUCTURAL
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
@@ -141,13 +142,18 @@ def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- transformations
+_ALSO_FREE = frozenset({"iota", "split", "stack", "unstack", "empty", "name", "copy_p"})  # no rows, but no work either
+
+
 def recomputable(eqn: Any) -> bool:
     """Elementwise and index work costs nothing to do twice; a call does if all of its body does."""
     bodies = list(jex.jaxprs_in_params(eqn.params))
     if bodies:
         return eqn.primitive.name.startswith("custom_") and all(recomputable(e) for body in bodies for e in body.eqns)
     name = eqn.primitive.name
-    return name in DECOMPOSITIONS or isinstance(TABLE.get(name), Pointwise | Indexing)
+    if name in DECOMPOSITIONS or name in STRUCTURAL or name == "iota":
+        return True
+    return isinstance(TABLE.get(name), Pointwise | Indexing)
 
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
@@ -218,7 +224,7 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
 
 
 def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
-    """Since 0.11 some functions, such as `custom_root`, stay high-level until nobody can ask for a derivative any more."""
+    """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
     return fused_p.bind(*args, jaxpr=_derived(jaxpr, ("lower",), lambda: lower(jaxpr)), **settings)
 
 

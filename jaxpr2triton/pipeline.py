@@ -153,6 +153,8 @@ def _printed(eqn: Any) -> str:
         if not isinstance(atom, jex.Literal):
             names.setdefault(atom, "abcdefghijklmnopqrstuvwxyz"[len(names) % 26])
     outputs = " ".join(f"{names[v]}:{v.aval.str_short(short_dtypes=True)}" for v in eqn.outvars)
-    params = " ".join(f"{key}={value}" for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple))
+    params = " ".join(
+        f"{key}={value}" for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)
+    )
     operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
     return f"{outputs} = {eqn.primitive.name}{f'[{params}]' if params else ''} {operands}"

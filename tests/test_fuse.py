@@ -55,7 +55,7 @@ def sorted_twice(x: Any) -> Any:
 def test_unknown_backend() -> None:
     with pytest.raises(j2t.UserError) as caught:
         j2t.fuse(wave, backend="gpu")
-    assert str(caught.value) == 'backend=\'gpu\' is not a backend\n  try  one of auto, triton, interpret, xla'
+    assert str(caught.value) == "backend='gpu' is not a backend\n  try  one of auto, triton, interpret, xla"
 
 
 def test_not_a_function() -> None:
@@ -96,7 +96,8 @@ def test_triton_without_gpu(transformed: Any) -> None:
         transformed(j2t.fuse(wave, backend="triton"))(X)
     assert str(caught.value) == (
         'backend="triton" runs on CUDA and ROCm devices only, and this program is to run elsewhere\n'
-        '  try  backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s interpreter'
+        '  try  backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s '
+        "interpreter"
     )
 
 
@@ -139,9 +140,7 @@ def test_strict_and_side_effects() -> None:
     with pytest.raises(j2t.NotFusible) as caught:
         j2t.fuse(noisy, strict=True)(X)
     what, where, hint = str(caught.value).splitlines()
-    assert re.fullmatch(
-        r"cannot compile `debug_\w+`: it has side effects, so the whole function stays with XLA", what
-    )
+    assert re.fullmatch(r"cannot compile `debug_\w+`: it has side effects, so the whole function stays with XLA", what)
     assert re.fullmatch(r"  at   test_fuse\.py:\d+ \(.*noisy\)", where)
     assert hint == "  try  take the side effect out of the function, or leave it to XLA (drop strict=True)"
 

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jaxpr2triton import pipeline
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.pipeline import STAGES, Kernels, Plans, compile_jaxpr
 from tests.compiling import RUNNABLE, compiled, differences, halves_of
 
-JAXPR_STAGES = ("normalize", "partition")
+JAXPR_STAGES = ("trace", "normalize", "partition")
 X = np.ones((6, 40), np.float32)
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_stage_preserves_every_program(name: str) -> None:
     for half in halves_of(name):
+        stages = half.compiled.stages
+
+        def as_jaxprs(*args: Any, stages: Any = stages) -> list[Any]:
+            return [run(stages[stage], *args) for stage in JAXPR_STAGES]
+
+        def as_kernels(*args: Any, compiled: Any = half.compiled) -> list[Any]:
+            return compiled.run("interpret", False, *args)
+
         with half.enable_x64():
-            stages, inputs = half.compiled.stages, half.inputs
-            expected = jax.jit(lambda *args, stages=stages: run(stages["trace"], *args))(*inputs)
-            for stage in JAXPR_STAGES:
-                found = jax.jit(lambda *args, made=stages[stage]: run(made, *args))(*inputs)
-                assert differences(found, expected, half.digits) == [], f"{half.compiled.name} after {stage}"
-            found = half.compiled.run("interpret", False, *inputs)
-            assert differences(found, expected, half.digits) == [], f"kernels of {half.compiled.name}"
+            expected, *found = jax.jit(as_jaxprs)(*half.inputs)
+            found.append(jax.jit(as_kernels)(*half.inputs))
+        for stage, results in zip((*JAXPR_STAGES[1:], "emit"), found, strict=True):
+            assert differences(results, expected, half.digits) == [], f"{half.compiled.name} after {stage}"
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -89,9 +97,21 @@ def test_smaller_schedules_compute_the_same() -> None:
         assert differences(found, [jax.nn.softmax(x)], 1e-5) == [], kernel.source
 
 
+def decaying(x: Any) -> Any:
+    return jnp.exp(-jnp.cumsum(x * x, axis=1))
+
+
 def test_leftovers_say_what_and_why() -> None:
-    (half, _) = halves_of("sort_inside")
-    (left,) = half.compiled.leftovers
-    assert left.primitive == "sort" and left.equation.startswith("b:f32[4,9] = sort[") and left.equation.endswith(" a")
-    assert left.where.endswith("(sort_inside)") and left.where.startswith("programs.py:")
-    assert left.why == "there is no rule for the primitive `sort`"
+    (left,) = compiled(decaying, X).leftovers
+    line = inspect.getsourcelines(decaying)[1] + 1
+    assert left == Leftover(
+        primitive="cumsum",
+        equation="b:f32[6,40] = cumsum[axis=1 reverse=False] a",
+        where=f"test_pipeline.py:{line} (decaying)",
+        why="there is no rule for the primitive `cumsum`",
+    )
+
+
+def test_what_xla_does_for_nothing_is_no_leftover() -> None:
+    made = compiled(lambda x, empty: (x.reshape(-1), empty * 2), X, np.zeros((0, 3), np.float32))
+    assert (made.leftovers, made.kernels) == ((), ())

@@ -61,6 +61,6 @@ def choose(
 
 
 def _cost(aval: Any, there_anyway: bool) -> int:
-    """Bytes moved, and of two equal costs the one with fewer arrays."""
+    """Bytes moved, with a little on top for memory taken for it alone; and of two equal costs the fewer arrays."""
     nbytes = math.prod(aval.shape) * aval.dtype.itemsize
-    return 1024 * nbytes * (1 if there_anyway else 2) + 1
+    return 256 * nbytes * (4 if there_anyway else 9) + 1

@@ -9,7 +9,7 @@ from typing import Any
 import jax.extend.core as jex
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import called_jaxpr, close_like, is_high_level, low_level_results
+from jaxpr2triton._compat import called_jaxpr, close_like, is_high_level, low_level_results, source_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace, run, trace
 
@@ -29,7 +29,10 @@ def flatten(jaxpr: Any) -> Any:
 
     def inline(eqn: Any, values: list[Any]) -> list[Any] | None:
         body = _body(eqn)
-        return None if body is None else results(*body, values)
+        if body is None:
+            return None
+        with source_of(eqn):
+            return results(*body, values)
 
     def results(inner: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         env = dict(zip([*inner.constvars, *inner.invars], [*consts, *args]))

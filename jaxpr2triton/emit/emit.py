@@ -88,11 +88,15 @@ def _header(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> 
     return "".join(
         f"# {line}\n"
         for line in [
-            f"{axes}   ({programs} program{'s' * (programs != 1)} of {plan.num_warps} warp{'s' * (plan.num_warps != 1)})",
+            f"{axes}   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})",
             f"reads  {', '.join(map(_described, inputs)) or 'nothing'}",
             f"writes {', '.join(map(_described, outputs))}",
         ]
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _described(buffer: Buffer) -> str:

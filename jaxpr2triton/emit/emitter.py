@@ -41,6 +41,9 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
+# Primitives whose result jumps. They see 16-bit values as JAX does, rounded, so that a value that one program stores
+# and another computes again is equal to itself.
+SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"} | {"sign", "floor", "ceil", "round", "rem"}
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
 LAST_PLACE = 2**31 - 1
 
@@ -244,6 +247,8 @@ class Emitter:
     def _compute(self, node: Compute, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
         texts = [self._operand(operand, scope, tile) for operand in node.operands]
+        if node.eqn.primitive.name in SUDDEN:
+            texts = [_rounded(operand, text) for operand, text in zip(node.operands, texts)]
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
@@ -297,6 +302,7 @@ class Emitter:
                 text = as_tensor(text, operand.dtype)
             if dtype != operand.dtype:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
+            text = _rounded(operand, text) if row.indexed else text
             text = self._neutralised(node, operand, text, tile, scope)
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
@@ -307,7 +313,9 @@ class Emitter:
         text = self.spell.index(position, tile)
         kind = triton_name(self._place_dtype())
         if not position.axes:
-            return f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            return (
+                f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            )
         return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
 
     def _place_dtype(self) -> np.dtype:
@@ -360,7 +368,7 @@ class Emitter:
             return
         self.done.add(key)
         opened, around, _ = key
-        members = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
+        members: list[Reduce] = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
         stores = [s for s in self.graph.stores if self._store_key(s) == key] if not around else []
         bodies = []
         body = scope
@@ -369,7 +377,7 @@ class Emitter:
             self.names.enter()
             self._define_loop_axis(axis, body)
             bodies.append(body)
-        running: dict[Node, tuple[list[str], Tile]] = {}
+        running: dict[Reduce, tuple[list[str], Tile]] = {}
         for node in members:
             for operand in node.operands:
                 self._require(operand, body)
@@ -384,8 +392,12 @@ class Emitter:
             self.names.leave()
             outer.said = None
         for node, (names, tile) in running.items():
-            self._assign(node, scope, self._collapsed(node, names, tile), self.wish[id(node.eqn)], node.eqn)
             self.flops += _work(node)
+            whole = self._collapsed(node, names, tile)
+            if whole == names[-1]:
+                scope.known[node] = Written(whole, tile)
+            else:
+                self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
         if around:
             self.done.discard(key)  # it is written again wherever an enclosing loop needs it
 
@@ -480,6 +492,16 @@ def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
     return node.eqn.primitive.name == "reduce_sum" and product and len(tile) > 2
 
 
+def _rounded(node: Node, text: str) -> str:
+    """A 16-bit value that is held as f32, with the digits that JAX would keep."""
+    exact = isinstance(node, (Load, Constant)) or (
+        isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
+    )
+    if exact or held(node.dtype) == node.dtype:
+        return text
+    return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
+
+
 def _work(node: Node) -> int:
     steps = math.prod(axis.size for axis in node.axes)
     match node:
@@ -506,4 +528,3 @@ def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
 
 def _defines(line: Line, name: str) -> bool:
     return isinstance(line, str) and line.startswith(f"{name} = ")
-

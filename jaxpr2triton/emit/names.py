@@ -109,4 +109,3 @@ def comment(frame: Frame | None) -> str | None:
         return where
     full = f"{where}: {text}"
     return full if len(full) <= 108 else full[:105] + "..."
-

@@ -1,7 +1,7 @@
 """Index expressions: where a value is read, as a function of the kernel's axes.
 
-An `Index` is an integer `const + Σ coef · atom`; an atom is an axis, a quotient or a remainder. The constructors keep one
-canonical form, so that equal places are equal values: `f // 4 * 4 + f % 4` is `f`, and `(4 * i + j) // 4` is `i` when
+An `Index` is an integer `const + Σ coef · atom`; an atom is an axis, a quotient or a remainder. The constructors keep
+one form, so that equal places are equal values: `f // 4 * 4 + f % 4` is `f`, and `(4 * i + j) // 4` is `i` when
 `0 <= j < 4`. Quotients round down; an index is meant to be non-negative wherever its guard holds.
 """
 
@@ -154,7 +154,7 @@ def divide(index: Index, by: int) -> Index:
         return constant(low // by)
     whole, rest = _split(index, by)
     low, high = rest.bounds
-    if 0 <= low and high < by:
+    if low >= 0 and high < by:
         return add(whole)
     factor = _common_factor(rest, by)
     reduced = Index(rest.const // factor, tuple((atom, coef // factor) for atom, coef in rest.terms))
@@ -179,7 +179,7 @@ def modulo(index: Index, by: int) -> Index:
         return ZERO
     _, rest = _split(index, by)
     low, high = rest.bounds
-    if 0 <= low and high < by:
+    if low >= 0 and high < by:
         return add(rest)
     factor = _common_factor(rest, by)
     if factor > 1 and rest.const % factor == 0:
@@ -253,9 +253,7 @@ def _atom_text(atom: Atom, axis_text: Callable[[Axis], str]) -> str:
     if isinstance(atom, Axis):
         return axis_text(atom)
     inner = index_text(atom.of, axis_text)
-    if len(atom.of.terms) + bool(atom.of.const) > 1:
-        inner = f"({inner})"
-    elif atom.of.terms and atom.of.terms[0][1] != 1:
+    if len(atom.of.terms) + bool(atom.of.const) > 1 or atom.of.terms and atom.of.terms[0][1] != 1:
         inner = f"({inner})"
     symbol = "//" if isinstance(atom, Quotient) else "%"
     return f"({inner} {symbol} {atom.by})"

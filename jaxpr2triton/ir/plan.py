@@ -55,7 +55,5 @@ class Plan:
 
     def __str__(self) -> str:
         axes = " | ".join(str(axis) for axis in self.kernel_axes()) or "one element"
-        outputs = [
-            f"  out{n}[{', '.join(map(str, place))}]" for n, place in enumerate(self.places)
-        ]
+        outputs = [f"  out{n}[{', '.join(map(str, place))}]" for n, place in enumerate(self.places)]
         return "\n".join([f"kernel {self.name}   {axes}   warps {self.num_warps}", *outputs])

@@ -1,4 +1,4 @@
-"""The primitives that only this compiler binds: a region (one kernel) and a boundary (a value that must be in memory)."""
+"""The primitives that only this compiler binds: a region is one kernel, a boundary a value that must be in memory."""
 
 from __future__ import annotations
 

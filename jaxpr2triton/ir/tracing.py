@@ -114,9 +114,7 @@ def flatten(jaxpr: Any) -> Any:
 
     if not any(eqn.primitive.name in TRANSPARENT for eqn in jaxpr.jaxpr.eqns):
         return jaxpr
-    return retrace(
-        lambda *args: evaluate(jaxpr.jaxpr, jaxpr.consts, args), *avals(jaxpr), names=argument_names(jaxpr)
-    )
+    return retrace(lambda *args: evaluate(jaxpr.jaxpr, jaxpr.consts, args), *avals(jaxpr), names=argument_names(jaxpr))
 
 
 def read(env: dict[Any, Any], atom: Any) -> Any:
@@ -124,7 +122,7 @@ def read(env: dict[Any, Any], atom: Any) -> Any:
 
 
 def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool = False) -> tuple[Any, list[bool]]:
-    """The program of some outputs, with the inputs that they need or that are to be kept; and which inputs those are."""
+    """The program of some outputs, with the inputs that they need or that are to be kept; and which these are."""
     inner, used_inputs = pe.dce_jaxpr(jaxpr.jaxpr, list(used_outputs), keep)
     kept = [aval for aval, used in zip(avals(jaxpr), used_inputs) if used]
     names = [name for name, used in zip(argument_names(jaxpr), used_inputs) if used]

@@ -19,7 +19,7 @@ def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
         b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
 
-    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes that live in no kernel.
+    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel.
     """
     if not primitive_names(closed) & DECOMPOSITIONS.keys():
         return closed

@@ -21,7 +21,7 @@ def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         c = mul 2.0 3.0;  d = exp c;  e = add a d   →   e = add a 403.4288
 
     Arrays are never folded: `broadcast_in_dim 1.0` stays an equation. Left alone: integer divisions by zero,
-    conversions of floats that do not fit, and primitives that are in neither table below.
+    conversions of floats that do not fit, the larger of 0.0 and -0.0, and primitives that are in neither table below.
     """
     if not any(eqn.invars and all(isinstance(atom, jex.Literal) for atom in eqn.invars) for eqn in closed.jaxpr.eqns):
         return closed
@@ -87,8 +87,20 @@ def _select(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
     return args[1 + int(args[0])]
 
 
+def _extreme(function: Callable[..., Any]) -> Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]:
+    """Between 0.0 and -0.0 machines differ."""
+
+    def fold(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+        x, y = args
+        return None if x == 0 == y and np.copysign(1, float(x)) != np.copysign(1, float(y)) else function(x, y)
+
+    return fold
+
+
 def _clamp(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
-    return np.minimum(np.maximum(args[1], args[0]), args[2])
+    low, x, high = args
+    raised = _extreme(np.maximum)((x, low), params)
+    return None if raised is None else _extreme(np.minimum)((raised, high), params)
 
 
 EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = {
@@ -99,8 +111,8 @@ EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = 
     "div": _divide,
     "neg": _numpy(lambda x: -x),
     "abs": _numpy(abs),
-    "max": _numpy(np.maximum),
-    "min": _numpy(np.minimum),
+    "max": _extreme(np.maximum),
+    "min": _extreme(np.minimum),
     "eq": _numpy(lambda x, y: x == y),
     "ne": _numpy(lambda x, y: x != y),
     "lt": _numpy(lambda x, y: x < y),

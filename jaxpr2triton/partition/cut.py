@@ -37,7 +37,8 @@ class Cuts:
 
 def find_cuts(jaxpr: Any) -> Cuts:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program."""
-    inside, outside = [], []
+    inside: list[Any] = []
+    outside: list[Any] = []
     for eqn in jaxpr.eqns:
         kernel_can = eqn.primitive is not boundary_p and why_not(eqn) is None
         (inside if kernel_can else outside).append(eqn)

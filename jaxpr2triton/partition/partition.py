@@ -45,7 +45,7 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
     aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     count = sum(isinstance(step, Group) for step in steps)
-    regions = []
+    regions: list[tuple[Group, Any, list[Any], str]] = []
     for step in steps:
         if isinstance(step, Group):
             label = name if count == 1 else f"{name}_{len(regions)}"

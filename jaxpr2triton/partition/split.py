@@ -20,7 +20,6 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p
@@ -35,7 +34,7 @@ PROGRAMS_WANTED = 512
 LITTLE_WORK = 1 << 15
 COMPANION_CHUNKS = 128  # programs that share the rows of an output and of a sum over its rows
 ROWS_AT_LEAST = 16
-WORTH_SHARING = 1 << 18  # elements of an output
+WORTH_SHARING = 1 << 18  # elements of an operand
 CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
 
 
@@ -43,9 +42,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
     """The reductions that are better done in two steps, and in how many chunks."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
-    walked_anyway = {
-        node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)
-    }
+    walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
     found: dict[Any, int] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
@@ -54,29 +51,35 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
-            simple = TABLE[eqn.primitive.name].associative and eqn not in walked_anyway and not halves & {eqn.invars[0], eqn.outvars[0]}
+            simple = (
+                TABLE[eqn.primitive.name].associative
+                and eqn not in walked_anyway
+                and not halves & {eqn.invars[0], eqn.outvars[0]}
+            )
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
-            if any(other in inner for other in space.graph.of_kind(Reduce)):
-                continue
-            chunks = _chunks(eqn)
+            below = [other for other in space.graph.of_kind(Reduce) if other in inner]
+            if any(set(other.over) & set(node.over) for other in below):
+                continue  # its result is wanted for the whole axis that would be split
+            chunks = _chunks(eqn, math.prod({axis: axis.size for other in below for axis in other.over}.values()))
             if chunks > 1:
                 found[eqn] = chunks
     return found
 
 
-def _chunks(eqn: Any) -> int:
+def _chunks(eqn: Any, work: int) -> int:
+    """How many; `work` elements are walked for each element that is reduced."""
     shape = eqn.invars[0].aval.shape
     results = math.prod(eqn.outvars[0].aval.shape)
     length = math.prod(shape[d] for d in eqn.params["axes"])
-    if length * results <= LITTLE_WORK:
+    if length * results * work <= LITTLE_WORK:
         return 1
     rows = len(shape) - 1 in eqn.params["axes"]
     programs = results if rows else max(1, results // 32)
     if programs >= FEW_PROGRAMS:
         return 1
     columns = 1 if rows else min(results, 64)
-    most = length // max(CHUNK_AT_LEAST // columns, 1)
+    most = length // max(CHUNK_AT_LEAST // (columns * work), 1)
     return max(1, min(PROGRAMS_WANTED // programs, most))
 
 
@@ -90,17 +93,18 @@ class Chunked:
 
 
 def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
-    """Outputs that can be written by the programs that also sum their rows, chunk by chunk; adjusts `chunks` to fit.
+    """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `chunks` to fit.
 
     The backward pass of layer norm writes dx row by row and sums two products over all rows. Seen as [chunk, row, column]
     all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.
     """
-    read_by_others = {atom for eqn in cuts.jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jex.Literal)}
+    outputs = {atom for atom in cuts.jaxpr.outvars if not isinstance(atom, jex.Literal)}
+    outputs -= {atom for eqn in cuts.outside for atom in eqn.invars if not isinstance(atom, jex.Literal)}
     found: dict[Any, Chunked] = {}
     for eqn in list(chunks):
         leading = len(eqn.params["axes"])
         shape = eqn.invars[0].aval.shape
-        if tuple(sorted(eqn.params["axes"])) != tuple(range(leading)) or leading == len(shape):
+        if tuple(sorted(eqn.params["axes"])) != tuple(range(leading)):
             continue
         rows = math.prod(shape[:leading])
         count = _even_chunks(rows)
@@ -109,9 +113,11 @@ def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
         kinds = cuts.classes.of(eqn.invars[0])[:leading]
         operands = _loads_below(cuts, eqn)
         for root in cuts.roots:
-            large = elements(root) * 2 >= rows * math.prod(shape[leading:]) and elements(root) >= WORTH_SHARING
             same = cuts.classes.of(root)[:leading] == kinds and root.aval.shape[:leading] == shape[:leading]
-            if same and large and root not in read_by_others and operands & set(loads_of(cuts, cuts.spaces[root])):
+            if not same or root not in outputs:
+                continue
+            shared = operands & set(loads_of(cuts, cuts.spaces[root]))
+            if any(elements(operand) >= WORTH_SHARING for operand in shared):
                 found[root] = Chunked(leading, count, rows // count)
                 chunks[eqn] = count
     return found
@@ -136,16 +142,10 @@ def split_reductions(jaxpr: Any, chunks: dict[Any, int], chunked: dict[Any, Chun
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
 
-        def in_two(eqn: Any, values: list[Any]) -> list[Any] | None:
-            if eqn in chunks:
-                return [_in_two(eqn, values[0], chunks[eqn])]
-            if not any(var in chunked for var in eqn.outvars):
-                return None
-            (value,) = bind_equation(eqn, values)
-            return [_seen_in_chunks(value, chunked[eqn.outvars[0]])]
-
-        run(inner.eqns, env, in_two)
-        return [read(env, atom) for atom in inner.outvars]
+        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], chunks[eqn])] if eqn in chunks else None)
+        outputs = [(atom, read(env, atom)) for atom in inner.outvars]
+        shown = [(value, None if isinstance(atom, jex.Literal) else chunked.get(atom)) for atom, value in outputs]
+        return [value if how is None else _seen_in_chunks(value, how) for value, how in shown]
 
     return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
 

@@ -42,7 +42,7 @@ class Pointwise:
 
 
 def pointwise(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
-    """A row from templates such as "{0} + {1}"; `float=`, `int=`, `uint=`, `bool=` differ by the first operand's kind."""
+    """A row from templates such as "{0} + {1}"; `float=`, `int=` … hold for first operands of that kind."""
 
     def template_for(call: Call) -> str | None:
         return by_kind.get(kind(call.in_dtypes[0]), template)
@@ -73,12 +73,13 @@ def is_atom(text: str) -> bool:
     while rest:
         if rest[0] not in "([":
             return False
-        depth = 0
-        for position, letter in enumerate(rest):
+        depth = length = 0
+        for letter in rest:
             depth += (letter in "([") - (letter in ")]")
+            length += 1
             if depth == 0:
                 break
-        rest = rest[position + 1 :]
+        rest = rest[length:]
         method = re.match(r"\.\w+", rest)  # x.to(tl.float32)
         rest = rest[method.end() :] if method else rest
     return True

@@ -1,7 +1,7 @@
 """Which dimensions walk together.
 
-Two dimensions are of one class when an elementwise step, a broadcast, a transpose … lets the same index run over both.
-Classes only steer which axis a reduction is given, and which outputs share a kernel; nothing is wrong if they are coarse.
+Two dimensions are of one class when an elementwise step, a broadcast, a transpose … lets one index run over both.
+Classes only steer which axis a reduction is given, and which outputs share a kernel; coarse ones are not wrong.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def _signed(dtype: Any) -> np.dtype:
     return np.dtype(f"int{_bits(dtype)}")
 
 
-def _like(x: Array, value: Any) -> np.generic:
+def _like(x: Array, value: Any) -> Any:
     """The value as a scalar of the dtype of x."""
     return np.asarray(value, x.dtype)[()]
 

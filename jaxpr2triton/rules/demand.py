@@ -128,9 +128,7 @@ class _Walk:
             fixed = {axis: constant(value) for axis, value in zip(unrolled, values)}
             chosen = dict(zip(reduced, (substitute(index, fixed) for index in indices)))
             kept = iter(place)
-            whole = tuple(
-                chosen[d] if d in chosen else next(kept) for d in range(len(eqn.invars[0].aval.shape))
-            )
+            whole = tuple(chosen[d] if d in chosen else next(kept) for d in range(len(eqn.invars[0].aval.shape)))
             operands.append(self.want(eqn.invars[0], whole, guard))
             positions.append(chosen[reduced[0]])
         return operands, over, tuple(positions)
@@ -145,7 +143,8 @@ class _Walk:
 
     def node(self, atom: Any, demand: Demand) -> Node:
         if isinstance(atom, jex.Literal):
-            dtype = np.dtype(atom.aval.dtype)
+            aval: Any = atom.aval
+            dtype = np.dtype(aval.dtype)
             value = np.asarray(atom.val, dtype)
             return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value[()]))
         return self.nodes[atom, demand]
@@ -156,14 +155,16 @@ class _Walk:
         key, reads, dtype = (out, demand), self.reads[out, demand], np.dtype(out.aval.dtype)
         if isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
-            same = ("compute", id(eqn), operands)
-            self.nodes[key] = self.make(same, lambda n: Compute(n, _axes_of(operands), dtype, eqn, operands))
+            self.nodes[key] = self.make(
+                ("compute", id(eqn), operands), lambda n: Compute(n, _axes_of(operands), dtype, eqn, operands)
+            )
         elif isinstance(row, Reduction):
             asked, over, positions = reads
             operands = tuple(self.node(*read) for read in asked)
-            same = ("reduce", id(eqn), operands, over)
             axes = _axes_of(operands) - frozenset(over)
-            self.nodes[key] = self.make(same, lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions))
+            self.nodes[key] = self.make(
+                ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
+            )
         elif isinstance(row, Indexing):
             self.nodes[key] = self._choose_piece(reads)
         else:
@@ -173,15 +174,14 @@ class _Walk:
     def _choose_piece(self, pieces: Sequence[Any]) -> Node:
         node = self.node(*pieces[-1][1])
         for conditions, read in reversed(pieces[:-1]):
-            then, other = self.node(*read), node
-            axes = _axes_of((then, other)) | frozenset(a for c in conditions for a in c.index.axes)
-            node = self.make(
-                ("choose", conditions, then, other),
-                lambda n, axes=axes, conditions=conditions, then=then, other=other: Choose(
-                    n, axes, then.dtype, conditions, then, other
-                ),
-            )
+            node = self._choose(conditions, self.node(*read), node)
         return node
+
+    def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
+        axes = _axes_of((then, other)) | frozenset(a for c in conditions for a in c.index.axes)
+        return self.make(
+            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other)
+        )
 
     def load(self, buffer: int, var: Any, demand: Demand) -> None:
         place, guard = demand
@@ -255,7 +255,7 @@ def _needed_guard(atom: Any, place: Place, guard: Guard) -> Guard:
 
 
 def _inside(place: Place, shape: Sequence[int]) -> bool:
-    return all(0 <= index.bounds[0] and index.bounds[1] < size for index, size in zip(place, shape, strict=True))
+    return all(index.bounds[0] >= 0 and index.bounds[1] < size for index, size in zip(place, shape, strict=True))
 
 
 def _aligned(place: Place, shape: Sequence[int]) -> Place:

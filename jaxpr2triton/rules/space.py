@@ -134,5 +134,3 @@ def feeds_a_reduction(graph: Graph) -> frozenset[Node]:
             inherited = frozenset((node,))
         below[node] = inherited
     return frozenset(found)
-
-

@@ -1,7 +1,7 @@
 """Which axes of a kernel are better one, and which are better cut into pieces.
 
-Axes that every reduction treats alike are one candidate axis. They are merged where they lie next to each other in every
-array that is touched; otherwise they are flattened all the same where division and remainder are cheap.
+Axes that every reduction treats alike are one candidate axis. They are merged where they lie next to each other in
+every array that is touched; otherwise they are flattened all the same where division and remainder are cheap.
 """
 
 from __future__ import annotations

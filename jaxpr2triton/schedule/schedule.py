@@ -85,7 +85,8 @@ def _draft(
     draft = _Draft()
     for cut in cuts:
         draft.unrolled.append(cut.unrolled)
-    grids, inners = [], []
+    grids: list[list[Axis]] = []
+    inners: list[list[Axis]] = []
     for group in alike(space, axes):
         on_grid = group[0] in space.axes and group[0] not in space.inner
         current = [rest.get(axis, axis) for axis in group]

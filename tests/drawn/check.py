@@ -28,7 +28,7 @@ from tests.drawn.transforms import arguments, transformed
 
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL = (
-    (schedule, {"RESIDENT": 64, "STREAMED": 16, "POINTWISE_BLOCK": 16}),
+    (schedule, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
     (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
     (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),

@@ -15,6 +15,7 @@ from tests.drawn.check import check
 from tests.drawn.choices import Random
 from tests.drawn.families import ALL
 from tests.drawn.generator import drawn_program
+from tests.drawn.known import is_known
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
@@ -38,6 +39,8 @@ def main() -> int:
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
         program = drawn_program(Random(options.seed, number), ALL, options.transforms)
+        if is_known(program):
+            continue
         counts["programs"] += 1
         counts[program.transform] += 1
         try:

@@ -17,7 +17,7 @@ from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
 LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
-ELEMENTS_AT_MOST = 4096
+ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")

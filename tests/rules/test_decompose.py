@@ -19,7 +19,7 @@ Signature = tuple[np.dtype, ...]
 Params = dict[str, Any]
 
 ORDER = [(dtype, dtype) for dtype in DTYPES]
-POWERS: list[Params] = [{"y": y} for y in (-5, -2, -1, 0, 1, 2, 3, 4, 7, 10)]
+POWERS: list[Params] = [{"y": y} for y in (-5, -1, 0, 1, 2, 3, 10)]
 FORMATS: list[Params] = [
     {"exponent_bits": exponent, "mantissa_bits": mantissa}
     for exponent, mantissa in ((8, 7), (5, 10), (8, 10), (5, 2), (4, 3), (3, 4), (8, 23), (11, 52), (8, 1), (2, 1))
@@ -31,7 +31,7 @@ def signatures(name: str) -> Iterator[tuple[Signature, Params]]:
     match name:
         case "integer_pow":
             yield from itertools.product([(dtype,) for dtype in FLOATS], POWERS)
-            yield from itertools.product([(dtype,) for dtype in INTEGERS], [p for p in POWERS if p["y"] >= 0])
+            yield from itertools.product([(dtype,) for dtype in INTEGERS[::3]], [p for p in POWERS if p["y"] >= 0])
         case "polynomial":
             yield from (((dtype,) * count, {}) for dtype in FLOATS for count in (2, 3, 5))
         case "reduce_precision":

@@ -1,0 +1,302 @@
+"""`transpile`: programs to look at, to run, and to differentiate with."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from tests.transforms.functions import PARAMS, V, X, Y, dense, energy, layer_norm, mix, wave
+
+
+def close(found: Any, expected: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+# ---------------------------------------------------------------------------------------------- programs
+def test_from_arrays_and_from_shapes() -> None:
+    by_array = j2t.transpile(layer_norm, X, V, V)
+    by_shape = j2t.transpile(layer_norm, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (X, V, V)))
+    assert by_array.source == by_shape.source
+    assert len(by_array.kernels) == 1 and by_array.leftovers == ()
+    close(by_shape(X, V, V), layer_norm(X, V, V))
+
+
+def test_what_a_kernel_tells() -> None:
+    (kernel,) = j2t.transpile(layer_norm, X, V, V).kernels
+    assert [buffer.name for buffer in kernel.inputs] == ["x", "scale", "bias"]
+    assert [buffer.shape for buffer in kernel.outputs] == [(3, 4)]
+    assert kernel.bytes_read == 4 * (12 + 4 + 4) and kernel.bytes_written == 4 * 12
+    assert all(axis.size for axis in kernel.axes) and kernel.num_warps >= 1 and kernel.flops > 0
+
+
+def test_pytrees_keywords_and_defaults() -> None:
+    def f(params: Any, x: Any, factor: Any = 2.0, *, offset: Any) -> Any:
+        return {"out": dense(params, x) * factor + offset["deep"]}
+
+    program = j2t.transpile(f, PARAMS, X, offset={"deep": V})
+    close(program(PARAMS, X, offset={"deep": V}), f(PARAMS, X, offset={"deep": V}))
+    close(program(PARAMS, x=X, offset={"deep": V}), f(PARAMS, X, offset={"deep": V}))
+
+
+def test_static_arguments_are_left_out() -> None:
+    def power(x: Any, n: int, how: str = "sum") -> Any:
+        return (x**n).sum(0) if how == "sum" else x**n
+
+    by_number = j2t.transpile(power, X, 3, "none", static_argnums=(1, 2))
+    by_name = j2t.transpile(power, X, 3, how="none", static_argnames=("n", "how"))
+    close(by_number(X), X**3)
+    close(by_name(x=X), X**3)
+
+
+def test_closed_over_arrays_and_numbers() -> None:
+    table = np.arange(4, dtype=np.float32)
+    close(j2t.transpile(lambda x, k: x * table + k, X, 2.0)(X, 2.0), X * table + 2.0)
+
+
+def test_keys_and_integers() -> None:
+    def f(key: Any, n: Any) -> Any:
+        return jax.random.bits(key, (3,)) % 7 + n
+
+    program = j2t.transpile(f, jax.random.key(0), jnp.arange(3, dtype=jnp.uint32))
+    np.testing.assert_array_equal(program(jax.random.key(5), jnp.ones(3, jnp.uint32)), f(jax.random.key(5), 1))
+
+
+def test_a_fused_function_can_be_transpiled() -> None:
+    program = j2t.transpile(j2t.fuse(layer_norm), X, V, V)
+    assert len(program.kernels) == 1 and not program.leftovers
+    close(program(X, V, V), layer_norm(X, V, V))
+
+
+def test_a_program_can_be_transformed() -> None:
+    program = j2t.transpile(wave, X)
+    close(jax.jit(program)(X), wave(X))
+    close(jax.vmap(program)(jnp.stack([X, Y])), wave(jnp.stack([X, Y])))
+    close(jax.grad(lambda x: program(x).sum())(X), jax.grad(lambda x: wave(x).sum())(X))
+
+
+def test_leftovers_have_a_place_and_a_reason() -> None:
+    program = j2t.transpile(lambda x: jnp.sort(x * 2) + 1, X)
+    (leftover,) = program.leftovers
+    assert leftover.primitive == "sort" and "sort" in leftover.equation and leftover.why
+    assert re.fullmatch(r"test_transpile\.py:\d+ \(.*\)", leftover.where)
+    close(program(X), jnp.sort(X * 2) + 1)
+
+
+def test_source_is_a_module(tmp_path: Path) -> None:
+    program = j2t.transpile(lambda x, y: (x.sum(), jnp.sin(y).sum(1), x * y), jnp.ones((300, 40)), jnp.ones((300, 40)))
+    source = program.source
+    assert source.startswith("# lambda: (f32[300,40], f32[300,40]) → (f32[], f32[300], f32[300,40])\n")
+    assert len(re.findall("^import triton$", source, re.M)) == 1
+    path = tmp_path / "kernels.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location("kernels", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for kernel in program.kernels:
+        assert hasattr(module, kernel.name) and f"# {kernel.name}: " in source
+
+
+def test_kernels_have_different_names() -> None:
+    program = j2t.transpile(loss_of_two, X, V, V, grad=(0, 1, 2))
+    names = [kernel.name for part in (program.forward, program.backward) for kernel in part.kernels]
+    assert len(set(names)) == len(names)
+
+
+def test_explain() -> None:
+    text = j2t.transpile(layer_norm, X, V, V).explain()
+    assert text.startswith("layer_norm: (f32[3,4], f32[4], f32[4]) → (f32[3,4])\n")
+    assert "nothing left to XLA" in text
+
+
+def test_strict() -> None:
+    with pytest.raises(j2t.NotFusible, match="sort"):
+        j2t.transpile(jnp.sort, X, strict=True)
+    with pytest.raises(j2t.NotFusible, match="sort"):
+        j2t.transpile(lambda x: jnp.sort(x).sum(), X, strict=True, grad=True)
+    assert j2t.transpile(layer_norm, X, V, V, strict=True, grad=(0, 1, 2)).residuals
+
+
+# ---------------------------------------------------------------------------------------------- gradients
+def loss_of_two(x: Any, scale: Any, bias: Any) -> Any:
+    return (layer_norm(x, scale, bias) ** 2).sum() + bias.sum()
+
+
+def test_value_and_gradients() -> None:
+    program = j2t.transpile(loss_of_two, X, V, V, grad=(0, 2))
+    close(program(X, V, V), jax.value_and_grad(loss_of_two, argnums=(0, 2))(X, V, V))
+
+
+@pytest.mark.parametrize("grad", [True, 0, -3])
+def test_one_argument(grad: Any) -> None:
+    close(j2t.transpile(loss_of_two, X, V, V, grad=grad)(X, V, V)[1], jax.grad(loss_of_two)(X, V, V))
+
+
+def test_no_gradient_asked() -> None:
+    assert isinstance(j2t.transpile(energy, X, grad=False), j2t.Program)
+    assert isinstance(j2t.transpile(energy, X, grad=0), j2t.GradProgram)
+
+
+def test_order_of_arguments_is_kept() -> None:
+    close(j2t.transpile(loss_of_two, X, V, V, grad=(2, 0))(X, V, V)[1], jax.grad(loss_of_two, (2, 0))(X, V, V))
+
+
+def test_pytree_gradients_beside_static_arguments() -> None:
+    def f(how: str, params: Any, x: Any, n: Any) -> Any:
+        return (dense(params, x) * n).sum() if how == "sum" else dense(params, x)
+
+    program = j2t.transpile(f, "sum", PARAMS, X, jnp.arange(4), grad=(1, 2), static_argnums=0)
+    expected = jax.grad(lambda p, x: f("sum", p, x, jnp.arange(4)), argnums=(0, 1))(PARAMS, X)
+    close(program(PARAMS, X, jnp.arange(4))[1], expected)
+
+
+def test_forward_then_backward() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return {"a": mix(x, y), "n": jnp.arange(3), "b": [x.sum()]}
+
+    program = j2t.transpile(f, X, Y, grad=(0, 1))
+    out, residuals = program.forward(X, Y)
+    expected, pullback = jax.vjp(lambda x, y: {k: v for k, v in f(x, y).items() if k != "n"}, X, Y)
+    close({k: v for k, v in out.items() if k != "n"}, expected)
+    cotangents = {"a": Y, "n": np.zeros(3, jax.dtypes.float0), "b": [jnp.float32(2)]}
+    close(program.backward(residuals, cotangents), pullback({"a": Y, "b": [jnp.float32(2)]}))
+    assert [leaf.shape for leaf in residuals] == [residual.shape for residual in program.residuals]
+
+
+def test_gradient_that_is_zero() -> None:
+    program = j2t.transpile(lambda x, y: jnp.sin(x).sum(), X, Y, grad=(0, 1))
+    close(program(X, Y)[1], (jnp.cos(X), jnp.zeros_like(Y)))
+
+
+def test_residuals_of_layer_norm() -> None:
+    program = j2t.transpile(layer_norm, X, V, V, grad=(0, 1, 2))
+    found = [(residual.name, residual.source, residual.shape) for residual in program.residuals]
+    assert found == [
+        ("x", "input", (3, 4)),
+        ("scale", "input", (4,)),
+        ("div0", "new", (3, 1)),
+        ("rsqrt1", "new", (3, 1)),
+    ]
+    assert [residual.nbytes for residual in program.residuals] == [48, 16, 12, 12]
+    where = [residual.where for residual in program.residuals]
+    assert where[:2] == ["", ""] and all(re.fullmatch(r"functions\.py:\d+ \(layer_norm\)", w) for w in where[2:])
+    assert "rsqrt1" in program.explain() and "forward" in program.explain_json()
+    assert all(kernel.name in program.source for kernel in program.backward.kernels)
+
+
+def test_custom_vjp() -> None:
+    f = j2t.transpile(layer_norm, X, V, V, grad=(0, 1, 2)).as_custom_vjp()
+    assert isinstance(f, jax.custom_vjp)
+    close(f(X, V, V), layer_norm(X, V, V))
+    expected = jax.grad(lambda *a: (layer_norm(*a) ** 2).sum(), argnums=(0, 1, 2))(X, V, Y[0])
+    found = jax.jit(jax.grad(lambda x, s, b: (f(x, bias=b, scale=s) ** 2).sum(), argnums=(0, 1, 2)))(X, V, Y[0])
+    close(found, expected)
+    batch = jnp.stack([X, Y])
+    close(
+        jax.vmap(jax.grad(lambda x: (f(x, V, V) ** 2).sum()))(batch),
+        jax.vmap(jax.grad(lambda x: (layer_norm(x, V, V) ** 2).sum()))(batch),
+    )
+
+
+def test_custom_vjp_with_pytrees_and_integers() -> None:
+    def f(params: Any, x: Any, n: Any) -> Any:
+        return dense(params, x) * n, n + 1
+
+    g = j2t.transpile(f, PARAMS, X, jnp.arange(4), grad=0).as_custom_vjp()
+    n = jnp.arange(4)
+    close(jax.grad(lambda p: g(p, X, n)[0].sum())(PARAMS), jax.grad(lambda p: f(p, X, n)[0].sum())(PARAMS))
+
+
+def test_custom_vjp_refuses_gradients_that_were_not_asked_for() -> None:
+    f = j2t.transpile(mix, X, Y, grad=0).as_custom_vjp()
+    with pytest.raises(j2t.UserError) as caught:
+        jax.grad(lambda y: f(X, y).sum())(Y)
+    assert str(caught.value) == (
+        "mix was transpiled without the gradient for `y`\n"
+        "  try  name the argument in `grad`, or wrap it in jax.lax.stop_gradient"
+    )
+
+
+# ---------------------------------------------------------------------------------------------- errors
+def message(call: Any) -> str:
+    with pytest.raises(j2t.UserError) as caught:
+        call()
+    return str(caught.value)
+
+
+def test_errors_of_transpile() -> None:
+    assert message(lambda: j2t.transpile(mix, X, "abc")) == (
+        "the argument `y` of mix is 'abc', which is not an array\n"
+        "  try  an argument that is not an array is static: static_argnames='y'"
+    )
+    assert message(lambda: j2t.transpile(mix, X, Y, grad=2)) == (
+        "grad=2: mix is given 2 positional arguments, numbered from 0"
+    )
+    assert message(lambda: j2t.transpile(mix, X, Y, grad=(0, "y"))) == (
+        "grad=(0, 'y'): mix is given 2 positional arguments, numbered from 0"
+    )
+    assert message(lambda: j2t.transpile(mix, X, Y, static_argnums=5)) == (
+        "static_argnums has 5, but there are 2 positional arguments"
+    )
+    assert message(lambda: j2t.transpile(mix, X, Y, static_argnames="z")) == (
+        "static_argnames has 'z', but the arguments are (x, y)"
+    )
+    assert message(lambda: j2t.transpile(pow, X, 2, grad=1, static_argnums=1)) == "grad=1: argument 1 of pow is static"
+    assert message(lambda: j2t.transpile(mix, X, jnp.arange(4), grad=1)) == (
+        "`y` is i32[4]: only floating-point arguments have gradients"
+    )
+
+
+def test_errors_of_a_call() -> None:
+    program = j2t.transpile(mix, X, Y)
+    assert message(lambda: program(X, V)) == (
+        "`y` is f32[4], but mix was transpiled for f32[3,4]\n"
+        "  try  transpile it again for this shape and dtype, or use `fuse`, which does so by itself"
+    )
+    assert message(lambda: program(X)) == (
+        "mix was transpiled for the arguments (x, y): missing a required argument: 'y'"
+    )
+    assert message(lambda: program(X, [Y])) == (
+        "mix was transpiled for arguments of the form PyTreeDef((*, *)), not PyTreeDef((*, [*]))"
+    )
+
+
+def test_errors_of_a_gradient() -> None:
+    program = j2t.transpile(mix, X, Y, grad=0)
+    assert message(lambda: program(X, Y)) == (
+        "mix does not return one floating-point number, so it has no gradient by itself\n"
+        "  try  `result, residuals = program.forward(...)` and `program.backward(residuals, cotangents)`"
+    )
+    _, residuals = program.forward(X, Y)
+    assert message(lambda: program.backward(residuals, V)) == (
+        "a cotangent has the shape (4,), but mix returns f32[3,4]"
+    )
+    assert message(lambda: program.backward(residuals, (X, X))) == (
+        "the cotangents have the form PyTreeDef((*, *)), but mix returns PyTreeDef(*)"
+    )
+
+
+def test_side_effects_cannot_be_transpiled() -> None:
+    def noisy(x: Any) -> Any:
+        jax.debug.print("{}", x)
+        return x
+
+    with pytest.raises(j2t.NotFusible, match="it has side effects"):
+        j2t.transpile(noisy, X)
+
+
+@pytest.mark.gpu
+def test_on_a_device() -> None:
+    program = j2t.transpile(loss_of_two, X, V, V, grad=(0, 1, 2))
+    close(program(X, V, V), jax.value_and_grad(loss_of_two, argnums=(0, 1, 2))(X, V, V))
