@@ -95,7 +95,7 @@ class Chunked:
 def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
     """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `chunks` to fit.
 
-    The backward pass of layer norm writes dx row by row and sums two products over all rows. Seen as [chunk, row, column]
+    The backward pass of layer norm writes dx row by row and sums two products over all rows. As [chunk, row, column]
     all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.
     """
     outputs = {atom for atom in cuts.jaxpr.outvars if not isinstance(atom, jex.Literal)}
