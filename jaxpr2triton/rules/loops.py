@@ -12,17 +12,18 @@ not depend on such a leaf nor on the step is a value of the kernel like any othe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.extend.core as jex
+import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import ZERO, Axis, Index, constant, of_axis, substitute
 from jaxpr2triton.rules.classes import Classes, body_classes
-from jaxpr2triton.rules.nodes import Carried, Node, Place
-from jaxpr2triton.rules.scans import Scan, scan_of
+from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
+from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def carried_sizes(scan: Scan, classes: Classes) -> dict[Any, int]:
     return sizes
 
 
-def loop_facts(walk: Any, scan: Scan) -> LoopFacts:
+def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
     """Which classes are held, by a trial walk in which each class has one axis of its own."""
     classes = body_classes(scan)
     sizes = carried_sizes(scan, classes)
@@ -54,7 +55,7 @@ def loop_facts(walk: Any, scan: Scan) -> LoopFacts:
         held.update(kind for kind in kinds if kinds.count(kind) > 1)
         return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds)
 
-    inner = walk.trial(scan.body, classes, axes)
+    inner = trial(ByClass(classes, dict(axes), [], {}))
     atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
     roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
     inner.backwards(roots)
@@ -69,12 +70,60 @@ def loop_facts(walk: Any, scan: Scan) -> LoopFacts:
 
 
 @dataclass
+class ByClass:
+    """Chooses axes: for a dimension those of its class, else of its size, else new ones; and remembers its choices."""
+
+    classes: Classes
+    by_class: dict[Any, Axis]
+    fresh: list[Axis]
+    chosen: dict[Any, tuple[Axis, ...]]
+
+    def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
+        taken = set(in_use)
+        shape = operand.aval.shape
+        known = not isinstance(operand, jex.Literal)
+        kinds = [self.classes.find((operand, d)) if known else None for d in dims]
+        return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], taken)
+
+    def loop(
+        self, number: Any, scan: Scan, facts: LoopFacts, kinds: Sequence[Any], in_use: frozenset[Axis]
+    ) -> Place:
+        outside: dict[Any, Any] = {}
+        for outer, inner in outer_dims(scan):
+            outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
+        times = time_dims(scan)
+        time = self.classes.find(times[0]) if times else None
+        wishes = [(time, scan.length, "t"), *((outside.get(kind), facts.sizes[kind], "h") for kind in kinds)]
+        return self._pick(number, wishes, set(in_use))
+
+    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> ByClass:
+        plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
+        exact = {kind: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis)}
+        return ByClass(facts.classes, exact, self.fresh, self.chosen)
+
+    def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], taken: set[Axis]) -> Place:
+        picked = []
+        for kind, size, stem in wishes:
+            candidates = [self.by_class[kind]] if kind in self.by_class else []
+            candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
+            axis = next((a for a in candidates if a not in taken and a.size == size), None)
+            if axis is None:
+                axis = Axis(f"{stem}{len(self.fresh)}", size)
+                self.fresh.append(axis)
+                if kind is not None:
+                    self.by_class.setdefault(kind, axis)
+            taken.add(axis)
+            picked.append(axis)
+        self.chosen[number] = tuple(picked)
+        return tuple(of_axis(axis) for axis in picked)
+
+
+@dataclass
 class LoopWalk:
     """One scan equation inside a walk: where its step and its classes run, and the walk through its body."""
 
     scan: Scan
     step: Index  # the index of the step, as xs and ys see it
-    binding: dict[Any, Index]  # class → where it runs
     live: list[int]  # positions of the carried values that somebody needs
     inner: Any
     places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
@@ -86,7 +135,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Any, Ind
     binding: dict[Any, Index] = {}
     in_use: set[Axis] = set()
     for atom, result, offset in results_of(scan):
-        for place, guard in walk.wanted.get(result, ()):
+        for place, guard in walk.demands_on(result):
             if guard:
                 raise walk.crowded(result)
             kinds = facts.classes.of(atom) if not isinstance(atom, jex.Literal) else ()
@@ -111,10 +160,10 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     facts = walk.facts(eqn, scan)
     binding, in_use = bind_classes(walk, scan, facts)
     open_kinds = [kind for kind in facts.sizes if kind not in binding]
-    step, *rest = walk.choose.loop(number, scan, in_use, [(k, facts.sizes[k], facts) for k in open_kinds])
+    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, in_use)
     binding.update(zip(open_kinds, rest))
-    wanted = [result for _, result, _ in results_of(scan) if result in walk.wanted]
-    loop = LoopWalk(scan, step, binding, live_carries(scan, wanted), walk.inside(scan.body, number))
+    wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
+    loop = LoopWalk(scan, step, live_carries(scan, wanted), walk.inside(scan.body, number, facts, binding))
     roots = []
     for position in loop.live:
         start, before, after, _ = scan.carries[position]
@@ -124,7 +173,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
             roots.append((after, place))
             loop.starts.append(walk.want(start, place, ()))
     for atom, result in scan.ys:
-        for place, guard in walk.wanted.get(result, ()):
+        for place, _ in walk.demands_on(result):
             if place[0] != step:
                 raise walk.crowded(result)
             roots.append((atom, place[1:]))
@@ -160,7 +209,7 @@ def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
         live |= more
 
 
-def leave(walk: Any, number: Any, loop: LoopWalk) -> None:
+def leave(walk: Any, loop: LoopWalk) -> None:
     """Build the nodes of a loop and of its body, and make its results known to the walk."""
     scan, inner = loop.scan, loop.inner
     (step_axis,) = loop.step.axes
@@ -172,34 +221,46 @@ def leave(walk: Any, number: Any, loop: LoopWalk) -> None:
         for place in loop.places[position]:
             axes = frozenset(a for i in place for a in i.axes) | {step_axis}
             leaf = walk.make(
-                ("carried", id(scan.eqn), position, place), lambda n, axes=axes, dtype=dtype: Carried(n, axes, dtype, step_axis)
+                ("carried", id(scan.eqn), position, place),
+                lambda n, axes=axes, dtype=dtype: Carried(n, axes, np.dtype(dtype), step_axis),
             )
             carried[position, place] = leaf
             starts.append(walk.node(*next(reads)))
             slots.append((position, place))
     for outside, inside in scan.consts:
         for place, guard in inner.wanted.get(inside, ()):
-            inner.nodes[inside, (place, guard)] = walk.node(*walk.read_again(outside, place, guard))
+            inner.nodes[inside, (place, guard)] = walk.node(*walk.reading(outside, place, guard))
     for outside, inside in scan.xs:
         for place, guard in inner.wanted.get(inside, ()):
-            inner.nodes[inside, (place, guard)] = walk.node(*walk.read_again(outside, (loop.step, *place), guard))
+            inner.nodes[inside, (place, guard)] = walk.node(*walk.reading(outside, (loop.step, *place), guard))
     for position in loop.live:
         before = scan.carries[position][1]
         tiles = {place: carried[position, place] for place in loop.places[position]}
         for place, guard in inner.wanted.get(before, ()):
             inner.nodes[before, (place, guard)] = found_at(walk, tiles, place)
     inner.forwards()
-    nexts = tuple(inner.node(*inner.read_again(scan.carries[p][2], place, ())) for p, place in slots)
-    recurrence = walk.recurrence(scan, step_axis, tuple(starts), tuple(carried[slot] for slot in slots), nexts)
-    finals = {slot: walk.final(recurrence, n) for n, slot in enumerate(slots)}
+    nexts = tuple(inner.node(*inner.reading(scan.carries[p][2], place, ())) for p, place in slots)
+    leaves = tuple(carried[slot] for slot in slots)
+    axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
+    recurrence = walk.make(
+        ("recurrence", id(scan.eqn), leaves),
+        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, scan.reverse, tuple(starts), leaves, nexts),
+    )
+    finals = {
+        slot: walk.make(
+            ("final", recurrence, n),
+            lambda number, n=n, leaf=leaf: Final(number, leaf.axes - {step_axis}, leaf.dtype, recurrence, n),
+        )
+        for n, (slot, leaf) in enumerate(zip(slots, leaves))
+    }
     for position in loop.live:
         result = scan.carries[position][3]
         tiles = {place: finals[position, place] for place in loop.places[position]}
-        for place, guard in walk.wanted.get(result, ()):
+        for place, guard in walk.demands_on(result):
             walk.nodes[result, (place, guard)] = found_at(walk, tiles, place)
     for atom, result in scan.ys:
-        for place, guard in walk.wanted.get(result, ()):
-            walk.nodes[result, (place, guard)] = inner.node(*inner.read_again(atom, place[1:], ()))
+        for place, guard in walk.demands_on(result):
+            walk.nodes[result, (place, guard)] = inner.node(*inner.reading(atom, place[1:], ()))
 
 
 def found_at(walk: Any, tiles: dict[Place, Node], place: Place) -> Node:

@@ -70,33 +70,6 @@ def match_dims(lead: Any, other: Any, classes: Classes, allowed: Sequence[int] |
     return matched
 
 
-def chooser(classes: Classes, root_axes: Mapping[Any, Axis], chosen: dict[int, tuple[Axis, ...]]) -> Chooser:
-    """Gives each reduction its axes: those of the same class, else of the same size, else new ones."""
-    by_class = dict(root_axes)
-    fresh: list[Axis] = []
-
-    def choose(number: int, eqn: Any, in_use: frozenset[Axis]) -> tuple[Index, ...]:
-        shape = eqn.invars[0].aval.shape
-        operand = eqn.invars[0]
-        taken = set(in_use)
-        picked = []
-        for d in eqn.params["axes"]:
-            kind = classes.find((operand, d)) if not hasattr(operand, "val") else None
-            candidates = [by_class[kind]] if kind in by_class else []
-            candidates += [axis for axis in fresh if axis.size == shape[d]]
-            axis = next((a for a in candidates if a not in taken and a.size == shape[d]), None)
-            if axis is None:
-                axis = Axis(f"k{len(fresh)}", shape[d])
-                fresh.append(axis)
-                by_class.setdefault(kind, axis)
-            taken.add(axis)
-            picked.append(axis)
-        chosen[number] = tuple(picked)
-        return tuple(of_axis(axis) for axis in picked)
-
-    return choose
-
-
 def space_of(
     jaxpr: Any,
     outputs: Sequence[Any],
