@@ -49,9 +49,11 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
         return
     out = eqn.outvars[0]
     operands = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
+    if not operands:
+        return
     match eqn.primitive.name:
         case "broadcast_in_dim":
-            for d, place in enumerate(eqn.params["broadcast_dimensions"] if operands else ()):
+            for d, place in enumerate(eqn.params["broadcast_dimensions"]):
                 if operands[0].aval.shape[d] == out.aval.shape[place]:
                     yield (operands[0], d), (out, place)
         case "transpose":
