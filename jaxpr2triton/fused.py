@@ -142,7 +142,7 @@ def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- transformations
-_ALSO_FREE = frozenset({"iota", "split", "stack", "unstack", "empty", "name", "copy_p"})  # no rows, but no work either
+FREE = frozenset({"iota", "name", "copy_p", *STRUCTURAL, *DECOMPOSITIONS})  # no rows, but nothing more than those have
 
 
 def recomputable(eqn: Any) -> bool:
@@ -151,9 +151,7 @@ def recomputable(eqn: Any) -> bool:
     if bodies:
         return eqn.primitive.name.startswith("custom_") and all(recomputable(e) for body in bodies for e in body.eqns)
     name = eqn.primitive.name
-    if name in DECOMPOSITIONS or name in STRUCTURAL or name == "iota":
-        return True
-    return isinstance(TABLE.get(name), Pointwise | Indexing)
+    return name in FREE or isinstance(TABLE.get(name), Pointwise | Indexing)
 
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:

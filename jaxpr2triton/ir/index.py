@@ -135,10 +135,14 @@ def shift(index: Index, by: int) -> Index:
 
 
 def _split(index: Index, by: int) -> tuple[Index, Index]:
-    """index = by * whole + rest, with as much in `whole` as can be."""
+    """index = by * whole + rest, with as much in `whole` as can be while `rest` is never negative.
+
+    Triton's quotients and remainders of negative numbers are those of C, not of Python.
+    """
     whole = [(atom, coef // by) for atom, coef in index.terms if coef % by == 0]
-    rest = [(atom, coef) for atom, coef in index.terms if coef % by]
-    return Index(index.const // by, tuple(whole)), Index(index.const % by, tuple(rest))
+    rest = Index(index.const % by, tuple((atom, coef) for atom, coef in index.terms if coef % by))
+    below = max(0, -(rest.bounds[0] // by))
+    return Index(index.const // by - below, tuple(whole)), shift(rest, below * by)
 
 
 def _common_factor(index: Index, by: int) -> int:

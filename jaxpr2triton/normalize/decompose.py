@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.extend.core as jex
-from jax import lax
+import jax.numpy as jnp
 
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.inline import inline_call
@@ -33,5 +33,5 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         return None
     params = {key: value for key, value in node.params.items() if key != "accuracy" and value is not None}
     shape = node.out_avals[0].shape
-    args = [lax.broadcast(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
+    args = [jnp.broadcast_to(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)

@@ -21,7 +21,7 @@ def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         c = mul 2.0 3.0;  d = exp c;  e = add a d   →   e = add a 403.4288
 
     Arrays are never folded: `broadcast_in_dim 1.0` stays an equation. Left alone: integer divisions by zero,
-    conversions of floats that do not fit, the larger of 0.0 and -0.0, and primitives that are in neither table below.
+    the larger of 0.0 and -0.0, and primitives that are in neither table below.
     """
     if not any(eqn.invars and all(isinstance(atom, jex.Literal) for atom in eqn.invars) for eqn in closed.jaxpr.eqns):
         return closed
@@ -78,8 +78,9 @@ def _convert(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
         return x != 0
     if jnp.issubdtype(dtype, jnp.integer) and jnp.issubdtype(x.dtype, jnp.inexact):
         info = jnp.iinfo(dtype)
-        fits = np.isfinite(x) and info.min <= int(x) <= info.max
-        return np.asarray(int(x), dtype) if fits else None
+        if np.isnan(x):
+            return 0
+        return min(max(x.item(), info.min), info.max) if np.isinf(x) else min(max(int(x), int(info.min)), int(info.max))
     return x.astype(dtype)
 
 

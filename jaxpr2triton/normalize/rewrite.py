@@ -80,7 +80,8 @@ class Rewriter:
         outs = node.primitive.bind(*node.args, **node.primitive.get_bind_params(node.params))
         if node.primitive.multiple_results:
             return list(outs)
-        self._makers[id(outs)] = (node, outs)
+        if not any(outs is arg for arg in node.args):  # JAX itself leaves out a conversion to the same type
+            self._makers[id(outs)] = (node, outs)
         return [outs]
 
     def write(self, node: Node, *args: Value, **params: Any) -> Value:

@@ -60,7 +60,7 @@ def find_cuts(jaxpr: Any) -> Cuts:
 
 def _is_view(eqn: Any, loaded: dict[Any, int]) -> bool:
     plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
-    return plain and eqn.invars[0] in loaded
+    return plain and not isinstance(eqn.invars[0], jex.Literal) and eqn.invars[0] in loaded
 
 
 def _settle(cuts: Cuts) -> None:
@@ -91,10 +91,10 @@ def _cut(cuts: Cuts, value: Any) -> list[Any]:
     if value not in cuts.roots:
         cuts.roots.append(value)
     (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if value in eqn.outvars)
-    return [value, *(root for root in cuts.spaces if _reads(cuts.spaces[root], eqn))]
+    return [value, *(root for root in cuts.spaces if reads(cuts.spaces[root], eqn))]
 
 
-def _reads(space: Space, eqn: Any) -> bool:
+def reads(space: Space, eqn: Any) -> bool:
     return any(getattr(node, "eqn", None) is eqn for node in space.graph.nodes)
 
 
@@ -104,10 +104,11 @@ def acceptable(space: Space) -> bool:
         return True
     if space.held > HELD_AT_MOST:
         return False
-    if space.held * space.parallel <= SMALL or space.parallel >= ENOUGH_PROGRAMS:
-        return True
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
-    return len(space.inner) == 1 and space.inner <= reduced
+    work = space.held * space.parallel * math.prod(axis.size for axis in reduced - set(space.axes))
+    if work <= SMALL or space.parallel >= ENOUGH_PROGRAMS:
+        return True
+    return len(space.inner) == 1 and space.inner == reduced
 
 
 def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:

@@ -24,8 +24,8 @@ from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
-from jaxpr2triton.partition.cut import Cuts, elements, loads_of
-from jaxpr2triton.rules.demand import Reduce
+from jaxpr2triton.partition.cut import Cuts, elements, loads_of, reads
+from jaxpr2triton.rules.demand import Load, Reduce
 from jaxpr2triton.rules.reductions import TABLE
 from jaxpr2triton.rules.space import feeds_a_reduction
 
@@ -58,23 +58,24 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
             )
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
+            axes = frozenset(node.over)
             below = [other for other in space.graph.of_kind(Reduce) if other in inner]
             if any(set(other.over) & set(node.over) for other in below):
                 continue  # its result is wanted for the whole axis that would be split
-            chunks = _chunks(eqn, math.prod({axis: axis.size for other in below for axis in other.over}.values()))
+            rows = any(node.place and node.place[-1].axes & axes for node in space.graph.of_kind(Load))
+            chunks = _chunks(eqn, rows, math.prod({axis: axis.size for other in below for axis in other.over}.values()))
             if chunks > 1:
                 found[eqn] = chunks
     return found
 
 
-def _chunks(eqn: Any, work: int) -> int:
-    """How many; `work` elements are walked for each element that is reduced."""
+def _chunks(eqn: Any, rows: bool, work: int) -> int:
+    """How many; `rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
     results = math.prod(eqn.outvars[0].aval.shape)
     length = math.prod(shape[d] for d in eqn.params["axes"])
     if length * results * work <= LITTLE_WORK:
         return 1
-    rows = len(shape) - 1 in eqn.params["axes"]
     programs = results if rows else max(1, results // 32)
     if programs >= FEW_PROGRAMS:
         return 1
@@ -114,9 +115,10 @@ def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
         operands = _loads_below(cuts, eqn)
         for root in cuts.roots:
             same = cuts.classes.of(root)[:leading] == kinds and root.aval.shape[:leading] == shape[:leading]
-            if not same or root not in outputs:
+            if not same or root not in outputs or reads(cuts.spaces[root], eqn):
                 continue
-            shared = operands & set(loads_of(cuts, cuts.spaces[root]))
+            loads = set(loads_of(cuts, cuts.spaces[root]))
+            shared = operands & loads if eqn.outvars[0] not in loads else set()
             if any(elements(operand) >= WORTH_SHARING for operand in shared):
                 found[root] = Chunked(leading, count, rows // count)
                 chunks[eqn] = count

@@ -78,6 +78,8 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
         return
     out = eqn.outvars[0]
     operands = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
+    if not operands:
+        return
     match eqn.primitive.name:
         case "scan":
             yield from _joined_by_scan(eqn)
@@ -85,7 +87,7 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
             if len(operands) == 2:
                 yield from _joined_by_dot(eqn)
         case "broadcast_in_dim":
-            for d, place in enumerate(eqn.params["broadcast_dimensions"] if operands else ()):
+            for d, place in enumerate(eqn.params["broadcast_dimensions"]):
                 if operands[0].aval.shape[d] == out.aval.shape[place]:
                     yield (operands[0], d), (out, place)
         case "transpose":

@@ -24,6 +24,8 @@ def convert(x: str, source: np.dtype, target: np.dtype) -> str:
     if is_float(source) and not is_float(target):
         return _to_integer(x, target)
     if held(target) != target and not _fits(source, target):
+        if source == np.float64:
+            x = f"{x}.to(tl.float32)"  # XLA rounds twice
         return f"{x}.to({triton_name(target)}).to({triton_name(held(target))})"
     return x if held(source) == held(target) else f"{x}.to({triton_name(held(target))})"
 

@@ -26,6 +26,7 @@ RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
 STREAMED = 4096  # elements of a tile in a loop
 POINTWISE_BLOCK = 1024
 PROGRAMS_WANTED = 264  # two for each processor of a large device
+ACROSS_AT_MOST, ACROSS_AT_LEAST = 64, 8  # columns, when a program walks down them
 UNROLLED_REDUCTION = 4
 WARPS_AT_MOST = 16
 
@@ -187,7 +188,7 @@ def _blocks(
     budget = max(RESIDENT // width >> 2 * shrink, 64)
     streamed = max(STREAMED // width >> shrink, 64)
     fast = _fastest(draft, offsets)
-    across = min(power_of_two(fast.size), 64) if fast in draft.grid and draft.inner else 1
+    across = _across(draft, fast) if fast in draft.grid and draft.inner else 1
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
@@ -208,6 +209,15 @@ def _blocks(
     planned += [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     per_thread = 8 if not draft.inner else 16
     return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(tile * width // (32 * per_thread))))
+
+
+def _across(draft: _Draft, fast: Axis) -> int:
+    """How many neighbours along the grid a program takes: whole sectors of memory, if there are programs enough."""
+    across = min(power_of_two(fast.size), ACROSS_AT_MOST)
+    others = math.prod(axis.size for axis in draft.grid if axis is not fast)
+    while across > ACROSS_AT_LEAST and others * -(-fast.size // across) < PROGRAMS_WANTED // 2:
+        across //= 2
+    return across
 
 
 def _largest(tiles: Sequence[frozenset[Axis]], blocks: dict[Axis, int]) -> frozenset[Axis] | None:

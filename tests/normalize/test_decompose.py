@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -39,7 +41,7 @@ def test_a_wanted_accuracy_is_no_operand() -> None:
 
 
 def test_new_equations_have_the_line_of_the_old() -> None:
-    def user(x: object) -> object:
+    def user(x: Any) -> Any:
         return lax.cbrt(x)
 
     frames = {user_frame(eqn) for eqn in decompose(traced(user, X)).jaxpr.eqns}

@@ -125,6 +125,6 @@ def test_time_grows_with_the_length() -> None:
         return time.process_time() - start
 
     seconds(10)
-    short, tall = seconds(60), seconds(480)
+    short, tall = seconds(40), seconds(320)
     assert tall < 8 * short * 2.5
     assert tall < 10

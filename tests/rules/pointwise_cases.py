@@ -108,7 +108,17 @@ def special(dtype: np.dtype) -> list[Any]:
     if is_float(dtype):
         info = jnp.finfo(dtype)
         sizes = [0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 10.0, 88.0, 127.5, 300.0, 40000.0, 2.0**31, 2.0**63, 2.0**64]
-        sizes += [1e-4, 0.1, 0.999, float(info.max), float(info.tiny), float(info.eps), np.inf]
+        sizes += [
+            1e-4,
+            0.1,
+            0.999,
+            1 + 2.0**-8 + 2.0**-40,
+            1 + 2.0**-11 + 2.0**-40,
+            float(info.max),
+            float(info.tiny),
+            float(info.eps),
+            np.inf,
+        ]
         signed = [sign * size for size in sizes for sign in (1, -1)]
         with np.errstate(over="ignore"):
             return [*np.asarray([*signed, np.nan], dtype)]
