@@ -12,7 +12,8 @@ import jax.extend.core as jex
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.demand import Compute, Crowded, Load, Reduce
+from jaxpr2triton.rules.demand import Crowded
+from jaxpr2triton.rules.nodes import Compute, Load, Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them

@@ -9,7 +9,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
-from jaxpr2triton.rules.demand import Reduce
+from jaxpr2triton.rules.nodes import Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
 OUTPUTS_AT_MOST = 32

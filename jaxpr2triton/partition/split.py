@@ -25,7 +25,7 @@ from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.partition.cut import Cuts, elements, loads_of, reads
-from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.nodes import Load, Reduce
 from jaxpr2triton.rules.reductions import TABLE
 from jaxpr2triton.rules.space import feeds_a_reduction
 

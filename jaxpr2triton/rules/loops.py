@@ -124,6 +124,7 @@ class LoopWalk:
 
     scan: Scan
     step: Index  # the index of the step, as xs and ys see it
+    held: frozenset[Axis]
     live: list[int]  # positions of the carried values that somebody needs
     inner: Any
     places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
@@ -163,7 +164,8 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     step, *rest = walk.choose.loop(number, scan, facts, open_kinds, in_use)
     binding.update(zip(open_kinds, rest))
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
-    loop = LoopWalk(scan, step, live_carries(scan, wanted), walk.inside(scan.body, number, facts, binding))
+    held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
+    loop = LoopWalk(scan, step, held, live_carries(scan, wanted), walk.inside(scan.body, number, facts, binding))
     roots = []
     for position in loop.live:
         start, before, after, _ = scan.carries[position]
@@ -244,7 +246,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
     recurrence = walk.make(
         ("recurrence", id(scan.eqn), leaves),
-        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, scan.reverse, tuple(starts), leaves, nexts),
+        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, loop.held, scan.reverse, tuple(starts), leaves, nexts),
     )
     finals = {
         slot: walk.make(

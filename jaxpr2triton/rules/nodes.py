@@ -92,6 +92,7 @@ class Recurrence(Node):
 
     eqn: Any
     step: Axis
+    held: frozenset[Axis]  # axes that one program has to have whole
     reverse: bool
     starts: tuple[Node, ...]
     carried: tuple[Carried, ...]
@@ -118,7 +119,7 @@ class Graph:
     nodes: tuple[Node, ...]  # operands before those that use them
     stores: tuple[Store, ...]
 
-    def of_kind(self, kind: type) -> Iterator[Any]:
+    def of_kind(self, kind: type | tuple[type, ...]) -> Iterator[Any]:
         return (node for node in self.nodes if isinstance(node, kind))
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 from jaxpr2triton.ir.index import ZERO, Axis, Index, of_axis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.demand import Chooser, Graph, Node, Place, Reduce, operands_of, walk
+from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.loops import ByClass
+from jaxpr2triton.rules.nodes import Graph, Node, Place, Recurrence, Reduce, operands_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Space:
     axes: tuple[Axis, ...]  # of the lead output, without those of size 1
     places: tuple[Place, ...]  # of each output, in terms of `axes`
     graph: Graph
-    chosen: Mapping[int, tuple[Axis, ...]]  # equation number of a reduction → its axes
+    chosen: Mapping[Any, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
     inner: frozenset[Axis]
 
     @property
@@ -34,9 +36,19 @@ class Space:
     def held(self) -> int:
         return math.prod(axis.size for axis in self.axes if axis in self.inner)
 
-    def wanted_whole(self, reduction: Reduce) -> frozenset[Axis]:
-        """The root axes for all of which the reduction's one result is wanted."""
-        return frozenset(self.axes) - reduction.axes
+    def wanted_whole(self, node: Reduce | Recurrence) -> frozenset[Axis]:
+        """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
+        return frozenset(self.axes) - parallel_axes(node)
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        """The axes that count the steps of loops."""
+        return frozenset(node.step for node in self.graph.of_kind(Recurrence))
+
+    @property
+    def held_axes(self) -> frozenset[Axis]:
+        """The axes that a loop holds whole."""
+        return frozenset().union(*(node.held for node in self.graph.of_kind(Recurrence)))
 
 
 def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
@@ -86,14 +98,20 @@ def space_of(
         if matched is None:
             return None
         places.append(tuple(of_axis(dims[matched[d]]) if d in matched else ZERO for d in range(len(atom.aval.shape))))
-    chosen: dict[int, tuple[Axis, ...]] = {}
+    chosen: dict[Any, tuple[Axis, ...]] = {}
     root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
-    graph = walk(jaxpr, list(zip(outputs, places)), chooser(classes, root_axes, chosen), loaded=loaded, patient=patient)
+    choose = ByClass(classes, root_axes, [], chosen)
+    graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
     axes = tuple(axis for axis in dims if axis.size != 1)
-    inner = set().union(*(frozenset(axes) - node.axes for node in graph.of_kind(Reduce)))
+    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Reduce, Recurrence))))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]
     inner |= set().union(*(frozenset(axes) - have for have in stored))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
+
+
+def parallel_axes(node: Reduce | Recurrence) -> frozenset[Axis]:
+    """The axes along which each element of the result has a computation of its own."""
+    return node.axes - node.held if isinstance(node, Recurrence) else node.axes
 
 
 def feeds_a_reduction(graph: Graph) -> frozenset[Node]:
