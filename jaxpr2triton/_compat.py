@@ -106,9 +106,9 @@ def set_lowering_of_high_level(primitive: Any, rule: Any) -> None:
     primitive.to_lojax = rule
 
 
-def scan_counts(eqn: Any) -> tuple[int, int]:
-    """How many operands of a scan are constants, and how many are carried."""
-    if "num_consts" in eqn.params:
-        return eqn.params["num_consts"], eqn.params["num_carry"]
-    consts, carried, _ = eqn.params["ft_in"].unpack()
+def scan_counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a scan with these parameters are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()
     return len(consts), len(carried)

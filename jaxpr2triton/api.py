@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast, overload
+from typing import Any, cast, overload
 
 import jax
 
@@ -21,15 +21,14 @@ from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, p
 __version__ = "0.1.0"
 __all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpile"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 
 @overload
-def fuse(function: Function, **options: Any) -> Function: ...
+def fuse(function: Callable[..., Any], /, **options: Any) -> jax.stages.Wrapped: ...
 @overload
-def fuse(function: None = None, **options: Any) -> Callable[[Function], Function]: ...
+def fuse(function: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], jax.stages.Wrapped]: ...
 def fuse(
     function: Callable[..., Any] | None = None,
+    /,
     *,
     backend: str = "auto",
     strict: bool = False,
@@ -50,7 +49,8 @@ def fuse(
               "xla"        plain XLA, everywhere
     strict    raise `NotFusible` if any equation would be left to XLA, on every machine
 
-    A fused function inside another one is part of it: the outer one's options count.
+    A fused function inside another one is part of it: the outer one's options count. A function with side effects
+    (`jax.debug.print`, references, collectives over a named axis) stays with XLA as a whole.
     """
     options = dict(
         backend=backend,
@@ -90,27 +90,26 @@ def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool
         dynamic = [any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)) for value in values]
         call = Call(function, args, kwargs, tuple(dynamic))
         jaxpr, out_tree = call.trace()
-        if jaxpr.effects:  # printing, references, collectives: their order is XLA's to keep
-            _refuse_effects(jaxpr, strict and backend != "xla")
+        chosen = backend if backend != "auto" else _known_backend("J2T_BACKEND", read_knobs().backend or "auto")
+        if jaxpr.effects:  # their order is XLA's to keep
+            if strict and chosen != "xla":
+                raise _side_effects(jaxpr, "leave it to XLA (drop strict=True)")
             outputs = run(jaxpr, *call.leaves)
         else:
             program, constants = hoist(jaxpr)
-            chosen = backend if backend != "auto" else _known_backend("J2T_BACKEND", read_knobs().backend or "auto")
             outputs = fused.bind(program, [*constants, *call.leaves], name=name, backend=chosen, strict=strict)
         return jax.tree.unflatten(out_tree, outputs)
 
     return fused_function
 
 
-def _refuse_effects(jaxpr: Any, strict: bool) -> None:
-    if not strict:
-        return
-    first = next(eqn for eqn in jaxpr.jaxpr.eqns if eqn.effects)
+def _side_effects(jaxpr: Any, way_out: str) -> NotFusible:
+    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if eqn.effects)
     frame = user_frame(first)
-    raise NotFusible(
+    return NotFusible(
         f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
         where=str(frame) if frame else None,
-        hint="take the side effect out of the function, or leave it to XLA (drop strict=True)",
+        hint=f"take the side effect out of the function, or {way_out}",
     )
 
 
@@ -125,6 +124,7 @@ def program_name(function: Callable[..., Any]) -> str:
 
 def transpile(
     function: Callable[..., Any],
+    /,
     *args: Any,
     grad: bool | int | Sequence[int] | None = None,
     strict: bool = False,
@@ -145,7 +145,8 @@ def transpile(
     check_arrays(name, call.names, call.values)
     traced, out_tree = call.trace()
     jaxpr = flatten(traced)
-    _refuse_effects(jaxpr, bool(jaxpr.effects))
+    if jaxpr.effects:
+        raise _side_effects(jaxpr, "call it through `fuse`")
     avals = tuple(var.aval for var in jaxpr.jaxpr.invars)
     program, constants = hoist(jaxpr)
     signature = Signature(name, call.names, jax.tree.structure(call.values), avals)

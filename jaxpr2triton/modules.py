@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report.explain import short_type
 
 
-def one_module(name: str, *parts: Compiled) -> str:
-    """The kernels of the parts, in the order in which they run.
+def one_module(*parts: Compiled) -> str:
+    """The kernels of the parts, in the order in which they run: imports, then every function once.
 
-    imports of every kernel, once, and then each kernel's functions under a header
+    # softmax: (f32[8,300]) → (f32[8,300])
+    #   in one kernel: softmax
+
+    import triton
+    ...
     """
-    kernels = [kernel for part in parts for kernel in part.kernels]
-    imports: list[str] = []
-    bodies = []
-    for kernel in kernels:
-        lines = kernel.source.splitlines()
-        imports += [line for line in lines if _is_import(line) and line not in imports]
-        body = "\n".join(line for line in lines if not _is_import(line)).strip()
-        if body not in bodies:
-            bodies.append(body)
-    header = "\n".join(_header(name, parts, kernels))
-    top = "\n".join([header, "", *sorted(imports)]).strip()
-    return "\n\n\n".join([top, *bodies]) + "\n"
+    sources = [kernel.source.splitlines() for part in parts for kernel in part.kernels]
+    imports = dict.fromkeys(line for lines in sources for line in lines if _is_import(line))
+    blocks = dict.fromkeys(block for lines in sources for block in _blocks(lines))
+    top = "\n".join([*(line for part in parts for line in _header(part)), "", *sorted(imports)])
+    return "\n\n\n".join([top.strip(), *blocks]) + "\n"
 
 
 def _is_import(line: str) -> bool:
     return line.startswith(("import ", "from "))
 
 
-def _header(name: str, parts: Sequence[Compiled], kernels: Sequence[Kernel]) -> list[str]:
-    inputs, outputs = parts[0].in_avals, parts[-1].out_avals
-    lines = [f"# {name}: ({', '.join(map(short_type, inputs))}) → ({', '.join(map(short_type, outputs))})", "#"]
-    for kernel in kernels:
-        grid = "×".join(str(size) for size in kernel.grid if size > 1) or "1"
-        lines += [
-            f"# {kernel.name}: {', '.join(map(_buffer, kernel.inputs)) or 'nothing'}"
-            f" → {', '.join(map(_buffer, kernel.outputs))}",
-            f"#   {' | '.join(map(str, kernel.axes)) or 'no axes'}; {grid} programs of {kernel.num_warps} warps",
-        ]
-    left = [f"#   {leftover.equation}" for part in parts for leftover in part.leftovers]
-    if left:
-        lines += ["#", "# Left to XLA, between the kernels:", *left]
-    return lines
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    """The functions of a source, each with the comments above it; two blank lines lie between them."""
+    text = "\n".join(line for line in lines if not _is_import(line))
+    yield from (block.strip() for block in text.split("\n\n\n") if block.strip())
 
 
-def _buffer(buffer: Buffer) -> str:
-    return f"{buffer.name}: {short_type(buffer)}"
+def _header(part: Compiled) -> Iterator[str]:
+    inputs, outputs = (", ".join(map(short_type, avals)) for avals in (part.in_avals, part.out_avals))
+    yield f"# {part.name}: ({inputs}) → ({outputs})"
+    names = [kernel.name for kernel in part.kernels]
+    if names:
+        yield f"#   in {len(names)} kernels: {', '.join(names)}" if len(names) > 1 else f"#   in one kernel: {names[0]}"
+    for leftover in part.leftovers:
+        yield f"#   left to XLA: {leftover.equation}"

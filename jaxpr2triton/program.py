@@ -46,7 +46,7 @@ class Program:
     @property
     def source(self) -> str:
         """One importable Python module with every kernel."""
-        return one_module(self.name, self.compiled)
+        return one_module(self.compiled)
 
     def explain(self) -> str:
         """What the kernels move and compute, and what is left to XLA, why."""
@@ -93,7 +93,7 @@ class GradProgram:
     @property
     def source(self) -> str:
         """One importable Python module with the kernels of both programs."""
-        return one_module(self.name, self.forward.compiled, self.backward.compiled)
+        return one_module(self.forward.compiled, self.backward.compiled)
 
     def explain(self) -> str:
         """Both programs, and what the first saves for the second."""

@@ -14,7 +14,7 @@ import numpy as np
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
-from tests.programs import PROGRAMS, Program
+from tests.programs import PROGRAMS, Arguments, Program
 
 BY_NAME = {program.name: program for program in PROGRAMS}
 RUNNABLE = tuple(program.name for program in PROGRAMS if "long" not in program.tags)  # in the interpreter
@@ -80,3 +80,19 @@ def differences(found: Any, expected: Any, digits: float) -> list[str]:
             where = tuple(map(int, place))
             lines.append(f"output {number}{list(where)}: {have[where]}, expected {want[where]}")
     return lines
+
+
+class Shapes:
+    """Stands for a random generator where only shapes matter: all its numbers are one, in no memory."""
+
+    def standard_normal(self, shape: Any = ()) -> np.ndarray:
+        return np.broadcast_to(np.ones(()), shape)
+
+    def uniform(self, low: float, high: float, shape: Any = ()) -> np.ndarray:
+        return self.standard_normal(shape)
+
+
+def shapes_of(arguments: Arguments) -> tuple[Any, ...]:
+    """The arguments of a program, however large, as shapes and dtypes."""
+    generator: Any = Shapes()
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.asarray(leaf).dtype), arguments(generator))

@@ -263,3 +263,15 @@ def test_on_a_device() -> None:
     gradient = jax.jit(jax.grad(lambda *a: (f(*a) ** 2).sum(), argnums=(0, 1, 2)))(X, V, V)
     for found, expected in zip(gradient, jax.grad(loss, argnums=(0, 1, 2))(X, V, V)):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_gradients_know_which_devices_hold_them() -> None:
+    """Inside of a `shard_map` unread outputs are dropped where its mesh is out of sight."""
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    both = j2t.fuse(lambda x, w: (jnp.sin(x @ w), jnp.cumsum(x)))
+    spec = PartitionSpec("data")
+    mapped = jax.shard_map(lambda x, w: both(x, w)[0], mesh=mesh, in_specs=(spec, PartitionSpec()), out_specs=spec)
+    x, w = jnp.ones((8, 4)), jnp.ones((4, 2))
+    found = jax.jit(jax.grad(lambda x, w: mapped(x, w).sum(), argnums=(0, 1)))(x, w)
+    for one, other in zip(found, jax.grad(lambda x, w: jnp.sin(x @ w).sum(), argnums=(0, 1))(x, w)):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -96,7 +96,11 @@ def test_leftovers_have_a_place_and_a_reason() -> None:
 def test_source_is_a_module(tmp_path: Path) -> None:
     program = j2t.transpile(lambda x, y: (x.sum(), jnp.sin(y).sum(1), x * y), jnp.ones((300, 40)), jnp.ones((300, 40)))
     source = program.source
-    assert source.startswith("# lambda: (f32[300,40], f32[300,40]) → (f32[], f32[300], f32[300,40])\n")
+    names = ", ".join(kernel.name for kernel in program.kernels)
+    assert source.startswith(
+        "# lambda: (f32[300,40], f32[300,40]) → (f32[], f32[300], f32[300,40])\n"
+        f"#   in {len(program.kernels)} kernels: {names}\n\nimport triton\n"
+    )
     assert len(re.findall("^import triton$", source, re.M)) == 1
     path = tmp_path / "kernels.py"
     path.write_text(source)
@@ -105,7 +109,18 @@ def test_source_is_a_module(tmp_path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for kernel in program.kernels:
-        assert hasattr(module, kernel.name) and f"# {kernel.name}: " in source
+        assert hasattr(module, kernel.name)
+
+
+def test_source_has_every_helper_once() -> None:
+    source = j2t.transpile(lambda x: (jnp.argmax(x, 1), jnp.argmax(x * 2, 0)), jnp.ones((300, 40))).source
+    functions = re.findall(r"^def (\w+)", source, re.M)
+    assert len(functions) == len(set(functions)) == 3
+
+
+def test_source_tells_what_is_left() -> None:
+    source = j2t.transpile(lambda x: jnp.sort(x), X).source
+    assert re.fullmatch(r"# lambda: \(f32\[3,4\]\) → \(f32\[3,4\]\)\n#   left to XLA: .* = sort\[.*\] .*\n", source)
 
 
 def test_kernels_have_different_names() -> None:
@@ -292,8 +307,12 @@ def test_side_effects_cannot_be_transpiled() -> None:
         jax.debug.print("{}", x)
         return x
 
-    with pytest.raises(j2t.NotFusible, match="it has side effects"):
+    with pytest.raises(j2t.NotFusible) as caught:
         j2t.transpile(noisy, X)
+    what, where, hint = str(caught.value).splitlines()
+    assert re.fullmatch(r"cannot compile `debug_\w+`: it has side effects, so the whole function stays with XLA", what)
+    assert re.fullmatch(r"  at   test_transpile\.py:\d+ \(.*noisy\)", where)
+    assert hint == "  try  take the side effect out of the function, or call it through `fuse`"
 
 
 @pytest.mark.gpu

@@ -47,9 +47,12 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
-# Primitives whose result jumps. They see 16-bit values as JAX does, rounded, so that a value that one program stores
-# and another computes again is equal to itself.
-SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"} | {"sign", "floor", "ceil", "round", "rem"}
+# Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
+# so that a value that one program stores and another computes again is equal to itself.
+SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
+    "convert_element_type",
+    "bitcast_convert_type",
+}
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
 LAST_PLACE = 2**31 - 1
 
@@ -280,7 +283,10 @@ class Emitter:
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
-        if self._inline(node, text):
+        if text in texts:  # a conversion between dtypes that are held alike
+            same = self._get(node.operands[texts.index(text)], scope)
+            scope.known[node] = Written(text, tile, same.bare)
+        elif self._inline(node, text):
             scope.known[node] = Written(text, tile)
         else:
             self._assign(node, scope, text, self.wish[id(node.eqn)], node.eqn)

@@ -13,14 +13,20 @@ from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
+from jaxpr2triton.normalize.loops import normalize_bodies
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
+def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    return normalize_bodies(closed, normalize)
+
+
 PASSES: tuple[Pass, ...] = (
     inline_calls,
+    _bodies,
     remove_dead,  # before work is spent on it
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,

@@ -14,11 +14,13 @@ from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Load, Reduce
-from jaxpr2triton.rules.space import Space, space_of
+from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
+MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
+NEIGHBOURS = 8  # columns that one program takes at least
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
 
 
@@ -77,7 +79,8 @@ def _settle(cuts: Cuts) -> None:
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
         if not acceptable(space):
-            whole = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node)]
+            fed = feeds_a_reduction(space.graph)
+            whole = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
             culprit = max(whole, key=lambda node: node.number)
             pending.extend([root, *_cut(cuts, culprit.eqn.outvars[0])])
             continue
@@ -101,15 +104,21 @@ def reads(space: Space, eqn: Any) -> bool:
 
 def acceptable(space: Space) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
-    if not space.inner:
+    if not space.inner and not feeds_a_reduction(space.graph):
         return True
+    reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
+    walked = space.held * math.prod(axis.size for axis in reduced - set(space.axes))
     if space.held > HELD_AT_MOST:
         return False
-    reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
-    work = space.held * space.parallel * math.prod(axis.size for axis in reduced - set(space.axes))
-    if work <= SMALL or space.parallel >= ENOUGH_PROGRAMS:
+    if walked * space.parallel <= SMALL:
         return True
-    return len(space.inner) == 1 and space.inner == reduced
+    along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
+    programs = space.parallel if along_rows else space.parallel // NEIGHBOURS
+    if programs >= ENOUGH_PROGRAMS and (space.inner <= reduced or programs >= MANY_PROGRAMS):
+        return True
+    # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
+    alone = reduced | space.inner
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= HELD_AT_MOST
 
 
 def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:

@@ -14,8 +14,8 @@ from jaxpr2triton.rules.space import Space, space_of
 
 OUTPUTS_AT_MOST = 32
 BUFFERS_AT_MOST = 96
-CHEAP_TO_JOIN = 1 << 18  # elements read, below which saving a launch is all that counts
-WALKED = 1 << 18  # elements that one program may walk for the sake of reading them once
+CHEAP_TO_JOIN = 1 << 22  # elements read, below which saving a launch is all that counts
+WALKED = 1 << 20  # elements that one program may walk for the sake of reading them once
 RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
 
 
@@ -86,6 +86,8 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         return False
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
         return True
+    if sum(map(elements, mine & theirs)) * 4 < sum(map(elements, mine | theirs)):
+        return False  # little is shared for what it would cost
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if joined.held <= RESIDENT:

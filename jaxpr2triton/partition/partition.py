@@ -28,9 +28,10 @@ def partition(jaxpr: Any, name: str) -> Any:
     for _ in range(ROUNDS_AT_MOST):
         cuts = find_cuts(jaxpr.jaxpr)
         chunks = to_split(cuts)
-        if not chunks:
+        chunked = companions(cuts, chunks)
+        if all(count == 1 for count in chunks.values()):
             break
-        jaxpr = split_reductions(jaxpr, chunks, companions(cuts, chunks))
+        jaxpr = split_reductions(jaxpr, chunks, chunked)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]

@@ -39,7 +39,7 @@ CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its pa
 
 
 def to_split(cuts: Cuts) -> dict[Any, int]:
-    """The reductions that are better done in two steps, and in how many chunks."""
+    """The reductions that can be done in two steps, and in how many chunks; 1 where one step is as good."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
     walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
@@ -64,8 +64,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
                 continue  # its result is wanted for the whole axis that would be split
             rows = any(node.place and node.place[-1].axes & axes for node in space.graph.of_kind(Load))
             chunks = _chunks(eqn, rows, math.prod({axis: axis.size for other in below for axis in other.over}.values()))
-            if chunks > 1:
-                found[eqn] = chunks
+            found[eqn] = chunks
     return found
 
 
@@ -144,7 +143,7 @@ def split_reductions(jaxpr: Any, chunks: dict[Any, int], chunked: dict[Any, Chun
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
 
-        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], chunks[eqn])] if eqn in chunks else None)
+        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], chunks[eqn])] if chunks.get(eqn, 1) > 1 else None)
         outputs = [(atom, read(env, atom)) for atom in inner.outvars]
         shown = [(value, None if isinstance(atom, jex.Literal) else chunked.get(atom)) for atom, value in outputs]
         return [value if how is None else _seen_in_chunks(value, how) for value, how in shown]

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton._compat import scan_counts
+from jaxpr2triton._compat import scan_counts_of
 
 Dim = tuple[Any, int]  # (variable, position)
 
@@ -28,7 +28,7 @@ class Scan:
 
 
 def scan_of(eqn: Any) -> Scan:
-    num_consts, num_carry = scan_counts(eqn)
+    num_consts, num_carry = scan_counts_of(eqn.params)
     body = eqn.params["jaxpr"].jaxpr
     operands = list(zip(eqn.invars, body.invars))
     first_x = num_consts + num_carry

@@ -20,6 +20,8 @@ from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
 
+SLOW = 20  # seconds
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -43,6 +45,7 @@ def main() -> int:
             continue
         counts["programs"] += 1
         counts[program.transform] += 1
+        start = time.monotonic()
         try:
             outcome = check(program)
         except Exception as problem:
@@ -53,11 +56,13 @@ def main() -> int:
             if seen[kind] <= 2:
                 report(program, kind, options.failures, number)
             continue
+        if time.monotonic() - start > SLOW:
+            print(f"seed {options.seed}, program {number}: took {time.monotonic() - start:.0f} s", flush=True)
         counts["kernels"] += len(outcome.kernels)
         counts["elements compared"] += outcome.compared
         counts["elements decided by rounding"] += outcome.skipped
         counts["programs with nothing to compare"] += outcome.compared == 0
-        if counts["programs"] % 100 == 0:
+        if counts["programs"] % 50 == 0:
             print(", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
     print(f"seed {options.seed}:", ", ".join(f"{count} {what}" for what, count in counts.items()))
     for kind, count in seen.most_common():

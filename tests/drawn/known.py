@@ -7,11 +7,7 @@ from collections.abc import Callable
 from tests.drawn.program import Program
 
 
-def _nextafter_of_one_and_many(program: Program) -> bool:
-    return "nextafter" in str(program) and "vmap" in program.transform
-
-
-KNOWN: tuple[Callable[[Program], bool], ...] = (_nextafter_of_one_and_many,)
+KNOWN: tuple[Callable[[Program], bool], ...] = ()
 
 
 def is_known(program: Program) -> bool:

@@ -18,7 +18,7 @@ from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.rules.coverage import why_not
 from tests import programs
-from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of
+from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of, shapes_of
 from tests.programs import PROGRAMS
 
 Shape = tuple[int, ...]
@@ -54,20 +54,6 @@ def test_one_kernel_and_at_most_three_for_the_gradient(name: str, large: bool) -
             pair = j2t.transpile(program.fn, *args, grad=program.grad)
             assert (len(pair.forward.kernels), pair.forward.leftovers) == (1, ())
             assert (len(pair.backward.kernels) <= 3, pair.backward.leftovers) == (True, ())
-
-
-class Shapes:
-    """A random generator whose arrays are all ones, in no memory."""
-
-    def standard_normal(self, shape: Any = ()) -> np.ndarray:
-        return np.broadcast_to(np.ones(()), shape)
-
-    def uniform(self, low: float, high: float, shape: Any = ()) -> np.ndarray:
-        return self.standard_normal(shape)
-
-
-def shapes_of(make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...]:
-    return jax.tree.map(lambda leaf: floats(*np.shape(leaf), dtype=np.asarray(leaf).dtype), make(Shapes()))
 
 
 def test_huber_to_a_scalar() -> None:

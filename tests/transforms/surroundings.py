@@ -88,6 +88,13 @@ def explicit_sharding(wrap: Any) -> Any:
         return wrap(wave)(x), jax.jit(jax.grad(lambda x: wrap(wave)(x).sum()))(x)
 
 
+def explicit_sharding_of_a_batch(wrap: Any) -> Any:
+    mesh = _mesh(AxisType.Explicit)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(ROWS, NamedSharding(mesh, P("data", None)))
+        return jax.vmap(wrap(softmax))(x), jax.jit(jax.vmap(jax.grad(wrap(energy))))(x)
+
+
 def sharding_options(wrap: Any) -> Any:
     sharding = NamedSharding(_mesh(), P("data", None))
     out = wrap(wave, in_shardings=sharding, out_shardings=sharding)(ROWS)
@@ -257,7 +264,14 @@ def reference_inside(wrap: Any) -> Any:
 CASES = (
     *(shard_map, shard_map_with_replicated, shard_map_with_collective, grad_of_shard_map),
     *(grad_of_shard_map_with_reduction, grad_inside_shard_map, fused_shard_map, grad_of_fused_shard_map),
-    *(unchecked_shard_map, sharded_inputs, sharded_gradient, explicit_sharding, sharding_options),
+    *(
+        unchecked_shard_map,
+        sharded_inputs,
+        sharded_gradient,
+        explicit_sharding,
+        explicit_sharding_of_a_batch,
+        sharding_options,
+    ),
     *(sharding_constraint_inside, other_device, default_device, eval_shape, make_jaxpr, lower_and_compile),
     *(trace_then_lower, lower_with_static, export, export_with_gradient, checking_leaks, debug_nans, disable_jit),
     *(named_scope, matmul_precision, strict_promotion, x64_and_back, threads, clear_caches, printing),

@@ -1,0 +1,122 @@
+"""Emitted kernels compile for every target, keep their precision, and fit into registers; nothing here needs a GPU.
+
+The quick profile takes a sample: a target for each kernel, the larger kernels for spills. `HYPOTHESIS_PROFILE=deep` takes all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.compile import asm, compile_kernel, resources
+from tests.compiling import BY_NAME, RUNNABLE, halves_of, shapes_of
+
+pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("no_disk_cache")]
+ALL = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+TARGET_NAMES = ("sm_80", "sm_90", "sm_100", "gfx942")
+SM_90 = TARGETS["sm_90"]
+TALL = jax.ShapeDtypeStruct((64, 64), np.float32)
+
+
+@pytest.fixture
+def no_disk_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_CACHE", "0")
+
+
+def sampled() -> list[tuple[str, str]]:
+    """Programs and targets; in the quick profile one target for every second program, each in turn."""
+    if ALL:
+        return [(name, target) for name in RUNNABLE for target in TARGET_NAMES]
+    return [(name, TARGET_NAMES[number // 2 % len(TARGET_NAMES)]) for number, name in enumerate(RUNNABLE) if number % 2]
+
+
+@pytest.mark.parametrize(("name", "target"), sampled())
+def test_kernels_compile(name: str, target: str) -> None:
+    for half in halves_of(name):
+        for kernel in half.compiled.kernels:
+            binary = compile_kernel(kernel, TARGETS[target])
+            assert binary.target == target and binary.shared <= TARGETS[target].shared_bytes
+
+
+# precision
+
+
+def kernels(fn: Callable[..., Any], *avals: Any) -> tuple[Kernel, ...]:
+    return j2t.transpile(fn, *avals).kernels
+
+
+@pytest.mark.parametrize("name", ["layer_norm_f64", "special_functions_f64"])
+def test_everything_is_f64_in_a_program_of_f64(name: str) -> None:
+    for half in halves_of(name):
+        for kernel in half.compiled.kernels:
+            assert "f32" not in asm(kernel, SM_90, "ttir")
+
+
+def polynomial(x: Any) -> Any:
+    return jnp.where(x > 0.3, 0.12, 0.7) * x + jnp.maximum(x, 0.1) ** 2 / jnp.clip(x, 0.3, 0.6)
+
+
+def test_constants_keep_their_digits() -> None:
+    with jax.enable_x64(True):
+        (kernel,) = kernels(polynomial, jax.ShapeDtypeStruct((1000,), np.float64))
+    text = asm(kernel, SM_90, "ttir")
+    assert "f32" not in text
+    for digits in ("1.200000e-01", "3.000000e-01", "1.000000e-01"):
+        assert f"{digits} : f64" in text or f"dense<{digits}> : tensor" in text, digits
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: (x[:, :, None] * y[None, :, :]).sum(1),
+        lambda x, y: (x[:, None, :] * y[None, :, :]).sum(-1),
+        lambda x, y: (jnp.tanh(x)[:, :, None] * y[None, :, :]).sum(1) + 1,
+        lambda x, y: (2 * (x[:, :, None] * y[None, :, :])).sum(1),
+        lambda x, y: (x.T[:, :, None] * y[:, None, :]).sum(0),
+    ],
+)
+def test_sums_of_products_do_not_become_tf32_dots(fn: Callable[..., Any]) -> None:
+    for kernel in kernels(fn, TALL, TALL):
+        text = asm(kernel, SM_90, "ttgir")
+        assert "tt.dot" not in text and "warp_group_dot" not in text and "tf32" not in text, kernel.source
+
+
+# registers
+
+QUICK = (
+    *("layer_norm", "rms_norm", "softmax_4096", "log_softmax_1000", "softmax_1000000", "rotary_halves"),
+    *("gelu_erf", "swiglu", "adam", "huber"),
+)
+ACCEPTED = [p.name for p in BY_NAME.values() if p.bench_args is not None and "one kernel" in p.tags] + ["huber"]
+
+
+@pytest.mark.parametrize("name", ACCEPTED if ALL else QUICK)
+def test_no_spills(name: str) -> None:
+    program = BY_NAME[name]
+    assert program.bench_args is not None and name in ACCEPTED
+    args = shapes_of(program.bench_args)
+    found = list(kernels(program.fn, *args))
+    if program.grad is not None:
+        found += j2t.transpile(program.fn, *args, grad=program.grad).backward.kernels
+    for kernel in found:
+        taken = resources(compile_kernel(kernel, SM_90))
+        assert (taken.spills, taken.stack) == (0, 0), f"{kernel.name}: {taken}\n{kernel.source}"
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_smaller_schedules_compile(grad: bool) -> None:
+    args = shapes_of(BY_NAME["layer_norm"].args)
+    program = j2t.transpile(BY_NAME["layer_norm"].fn, *args, grad=(0, 1, 2) if grad else None)
+    compiled = program.backward.compiled if grad else program.compiled
+    for smaller in compiled._alternatives:
+        for kernel in smaller:
+            compile_kernel(kernel, SM_90)

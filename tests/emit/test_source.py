@@ -1,0 +1,175 @@
+"""The source of every kernel of the named programs is meant to be read: no copies, no dead lines, names that say what."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.emit.names import Names, comment
+from jaxpr2triton.ir.kernel import Kernel
+from tests.compiling import RUNNABLE, compiled, halves_of
+from tests.emit import reading
+from tests.golden import functions as f
+
+ROOT = Path(__file__).parents[2]
+
+
+def kernels_of(name: str) -> list[Kernel]:
+    return [kernel for half in halves_of(name) for kernel in half.compiled.kernels]
+
+
+every_program = pytest.mark.parametrize("name", RUNNABLE)
+
+
+@every_program
+def test_source_is_clean(name: str) -> None:
+    for kernel in kernels_of(name):
+        function = reading.function_of(kernel)
+        buffers = [*kernel.inputs, *kernel.outputs]
+        assert reading.parameters(function) == [f"{buffer.name}_ptr" for buffer in buffers]
+        assert set(reading.parameters(function)) <= reading.loaded(function), "an unused parameter"
+        assert reading.copies(function) == [], kernel.source
+        assert reading.dead(function) == set(), kernel.source
+        assert reading.loaded_twice(function) == [], kernel.source
+        assert kernel.source.endswith("\n") and "\t" not in kernel.source
+        assert not [line for line in kernel.source.splitlines() if line != line.rstrip()]
+
+
+@every_program
+def test_names_hide_nothing(name: str) -> None:
+    for kernel in kernels_of(name):
+        function = reading.function_of(kernel)
+        names = reading.defined(function) | set(reading.parameters(function))
+        helpers = {n.name for n in ast.parse(kernel.source).body if isinstance(n, ast.FunctionDef)}
+        assert not names & ({"tl", "triton", "libdevice", *dir(builtins), *keyword.kwlist} | helpers), kernel.source
+        assert names.isdisjoint(helpers)
+
+
+@every_program
+def test_only_ragged_axes_are_masked(name: str) -> None:
+    """A store has a mask exactly where its tile reaches beyond the array."""
+    for kernel in kernels_of(name):
+        ragged = {axis.name for axis in kernel.axes if axis.block > 1 and axis.size % axis.block}
+        function = reading.function_of(kernel)
+        assert {n for n in reading.defined(function) if n.endswith("_ok")} <= {f"{axis}_ok" for axis in ragged}
+        for store in reading.calls(function, "store"):
+            masks = [word for word in store.keywords if word.arg == "mask"]
+            used = {name for name in reading.loaded(store.args[0]) if name in ragged}
+            assert len(masks) == bool(used), ast.unparse(store)
+
+
+@every_program
+def test_imports_are_those_that_are_used(name: str) -> None:
+    for kernel in kernels_of(name):
+        assert kernel.source.startswith("import triton\nimport triton.language as tl\n")
+        imported = "from triton.language.extra import libdevice\n" in kernel.source
+        assert imported == ("libdevice." in kernel.source.replace("extra import libdevice", ""))
+        assert kernel.source.count("@triton.jit\n") == kernel.source.count("\ndef ")
+
+
+@every_program
+def test_the_header_says_what_a_kernel_is(name: str) -> None:
+    for kernel in kernels_of(name):
+        header = [line for line in kernel.source.splitlines() if line.startswith("# ")]
+        programs = int(np.prod(kernel.grid))
+        axes = " | ".join(map(str, kernel.axes)) or "one element"
+        count, warps = f"{programs} program{'s' * (programs != 1)}", kernel.num_warps
+        assert header[0] == f"# {axes}   ({count} of {warps} warp{'s' * (warps != 1)})"
+        assert header[1].startswith("# reads  ") and header[2].startswith("# writes ")
+        for buffer in kernel.inputs:
+            assert f"{buffer.name} {buffer.dtype.name}[{','.join(map(str, buffer.shape))}]" in header[1]
+
+
+FLAGSHIPS: list[tuple[Callable[..., Any], list[tuple[int, ...]]]] = [
+    (f.layer_norm, [(6, 40), (40,), (40,)]),
+    (f.softmax, [(4, 20_000)]),
+    (f.rotary, [(2, 3, 5, 8), (5, 8), (5, 8)]),
+    (f.adam, [(100,)] * 4),
+]
+PRINT_ALL = "from tests.emit.test_source import all_sources; print(all_sources(), end='')"
+
+
+def all_sources() -> str:
+    texts = []
+    for fn, shapes in FLAGSHIPS:
+        avals = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+        texts.append(j2t.transpile(fn, *avals).source)
+        texts.append(j2t.transpile(fn, *avals, grad=tuple(range(len(avals)))).source)
+    return "\n".join(texts)
+
+
+def test_the_same_text_every_time() -> None:
+    """Also in another process, where sets are in another order."""
+    first = all_sources()
+    assert first == all_sources()
+    environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", PRINT_ALL]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == first
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "gather_inside", "activations", "split_and_merge", "arg_extremes"])
+def test_all_kernels_of_a_program_are_one_module(name: str) -> None:
+    (program,) = {half.program for half in halves_of(name)}
+    source = j2t.transpile(program.fn, *program.args(np.random.default_rng())).source
+    module: dict[str, Any] = {}
+    tree = ast.parse(source)
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert len(names) == len(set(names)), "two functions of one name"
+    assert source.count("import triton\n") == 1
+    exec(compile("from __future__ import annotations\n" + source.replace("@triton.jit\n", ""), name, "exec"), module)
+    assert set(names) <= set(module)
+
+
+# names
+
+
+def test_names_come_from_the_users_lines() -> None:
+    (kernel,) = compiled(f.layer_norm, *(np.ones(s, np.float32) for s in ((6, 40), (40,), (40,)))).kernels
+    names = reading.defined(reading.function_of(kernel))
+    assert {"x", "scale", "bias", "mean", "row", "col"} <= names
+
+
+def nasty(tl: Any, triton: Any, program: Any, row: Any, out: Any, libdevice: Any) -> Any:
+    max = tl.max(-1, keepdims=True) + triton  # noqa: A001  # the name of a built-in function
+    float = jnp.exp(tl - max) * program  # noqa: A001
+    row_ok = float + row * out
+    return jnp.arctan2(row_ok, libdevice)
+
+
+def test_the_users_names_may_be_anything() -> None:
+    args = [np.random.default_rng().random((6, 40)).astype(np.float32) for _ in range(6)]
+    made = compiled(nasty, *args)
+    for kernel in made.kernels:
+        names = reading.defined(reading.function_of(kernel))
+        assert not names & {"tl", "triton", "libdevice", "max", "float"}
+        assert len({buffer.name for buffer in (*kernel.inputs, *kernel.outputs)}) == 7
+    np.testing.assert_allclose(made.run("interpret", False, *args)[0], nasty(*args), rtol=1e-5)
+
+
+def test_names_are_handed_out_once() -> None:
+    names = Names(["col", "col_ok"])
+    assert [names.new(wish, 0) for wish in ("x", "x", "col", "max", "lambda", "tl")] == [
+        *("x", "x_2", "col_2", "max_2", "lambda_2", "tl_2")
+    ]
+    names.enter()
+    assert (names.new("x", 1), names.new("y", 1)) == ("x_3", "y")
+    names.leave()
+    assert names.new("y", 0) == "y", "free again after the loop"
+
+
+def test_a_comment_is_one_line() -> None:
+    assert comment(None) is None
