@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import primitives
 
+from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
 
 
 def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -36,7 +37,17 @@ def _simplify(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in ALGEBRA:
         return None
     result = ALGEBRA[node.name](node, rewriter)
-    return [result] if result is not None and has_type_of(result, node.out_avals[0]) else None
+    if result is None or has_type_of(result, node.out_avals[0]):
+        return None if result is None else [result]
+    return [spread(result, node.out_avals[0].shape, rewriter)] if _fits(result, node.out_avals[0]) else None
+
+
+def _fits(value: Value, aval: Any) -> bool:
+    """True for operands that the primitive itself has spread over a larger one."""
+    got = jax.typeof(value)
+    if got.dtype != aval.dtype or varies_over_mesh(got) != varies_over_mesh(aval):
+        return False
+    return got.ndim == 0 or (got.ndim == aval.ndim and all(m in (1, n) for m, n in zip(got.shape, aval.shape)))
 
 
 def _equals(value: Value, number: float, rewriter: Rewriter) -> bool:
@@ -89,7 +100,7 @@ def _mul(node: Node, rewriter: Rewriter) -> Value | None:
     for kept, other in (node.args, node.args[::-1]):
         if _equals(other, 1, rewriter):
             return kept
-        if _equals(other, -1, rewriter) and has_type_of(kept, node.out_avals[0]):
+        if _equals(other, -1, rewriter):
             return rewriter.bind(primitives.neg_p, kept)
     return None
 

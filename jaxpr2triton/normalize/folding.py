@@ -1,4 +1,4 @@
-"""Arithmetic on constants → constants."""
+"""Arithmetic on known numbers → numbers."""
 
 from __future__ import annotations
 
@@ -12,40 +12,65 @@ import numpy as np
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, is_plain, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite, splat, spread
+from jaxpr2triton.normalize.uniform import UNIFORM
 
 
 def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Compute scalars that are known now, in their own dtype.
+    """Compute numbers that are known now, and arrays of one such number, in their own dtype.
 
-        c = mul 2.0 3.0;  d = exp c;  e = add a d   →   e = add a 403.4288
+        c = mul 2.0 3.0;  d = exp c;  e = add a d                             →   e = add a 403.4288
+        b = broadcast_in_dim 1.0;  c = neg b;  d = reduce_sum[axes=(1,)] c    →   d = broadcast_in_dim -17.0
 
-    Arrays are never folded: `broadcast_in_dim 1.0` stays an equation. Left alone: integer divisions by zero,
-    the larger of 0.0 and -0.0, and primitives that are in neither table below.
+    Left alone: arrays of different numbers, sums that would be rounded, integer divisions by zero, the larger of 0.0
+    and -0.0, and primitives that are in none of the tables.
     """
-    if not any(eqn.invars and all(isinstance(atom, jex.Literal) for atom in eqn.invars) for eqn in closed.jaxpr.eqns):
+    if not _is_foldable(closed):
         return closed
     return rewrite(closed, _fold)
 
 
+def _is_foldable(closed: jex.ClosedJaxpr) -> bool:
+    known: set[Any] = set()
+    for eqn in closed.jaxpr.eqns:
+        if eqn.invars and all(isinstance(atom, jex.Literal) or atom in known for atom in eqn.invars):
+            if not _is_spread(eqn.primitive.name, eqn.invars[0]):
+                return True
+            known.update(eqn.outvars)
+    return False
+
+
+def _is_spread(name: str, operand: Any) -> bool:
+    """True for the one way to write an array of one number."""
+    return name == "broadcast_in_dim" and not isinstance(operand, jax.core.Tracer | jex.Var)
+
+
 def _fold(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    if node.name not in EXACT and node.name not in ROUNDED:
+    if not node.args or _is_spread(node.name, node.args[0]) or len(node.out_avals) != 1:
         return None
     aval = node.out_avals[0]
-    known = [constant(arg) for arg in node.args]
-    args = [value for value in known if value is not None and not jnp.issubdtype(value.dtype, jnp.complexfloating)]
-    if len(args) < len(known) or aval.shape or not is_plain(aval.dtype) or varies_over_mesh(aval):
+    known = [splat(arg, rewriter) for arg in node.args]
+    numbers = [value for value in known if value is not None and not jnp.issubdtype(value.dtype, jnp.complexfloating)]
+    if len(numbers) < len(known) or not is_plain(aval.dtype) or varies_over_mesh(aval):
         return None
+    result = _number(node, numbers)
+    if result is None:
+        return None
+    number = np.asarray(result, aval.dtype)[()]
+    return [number if not aval.shape else spread(number, aval.shape, rewriter)]
+
+
+def _number(node: Node, numbers: Sequence[np.ndarray]) -> Any:
+    """The number that the result consists of, if a table knows it."""
+    if node.name in UNIFORM:
+        return UNIFORM[node.name](node, numbers)
+    if node.name in EXACT:
+        with np.errstate(all="ignore"):
+            return EXACT[node.name](numbers, node.params)
     if node.name in ROUNDED:
-        return [_by_jax(node)]
-    with np.errstate(all="ignore"):
-        result = EXACT[node.name](args, node.params)
-    return None if result is None else [np.asarray(result, aval.dtype)[()]]
-
-
-def _by_jax(node: Node) -> Value:
-    with jax.ensure_compile_time_eval():
-        return np.asarray(node.primitive.bind(*node.args, **node.params))[()]
+        with jax.ensure_compile_time_eval():
+            return np.asarray(node.primitive.bind(*[number[()] for number in numbers], **node.params))
+    return None
 
 
 def _numpy(function: Callable[..., Any]) -> Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]:
@@ -106,7 +131,6 @@ def _clamp(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
 
 EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("add", "add_any"), _numpy(lambda x, y: x + y)),
-    **dict.fromkeys(("squeeze", "reshape", "broadcast_in_dim", "transpose", "rev", "copy"), _numpy(lambda x: x)),
     "sub": _numpy(lambda x, y: x - y),
     "mul": _multiply,
     "div": _divide,

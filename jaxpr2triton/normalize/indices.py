@@ -18,6 +18,7 @@ def compose_indices(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         b:f32[3,1] = broadcast_in_dim a;  c:f32[3,4] = broadcast_in_dim b           →   c = broadcast_in_dim a
         b = slice[2:8] a;  c = slice[1:3] b                                         →   c = slice[3:5] a
         b = rev[dimensions=(0,)] a;  c = rev[dimensions=(0,)] b                     →   c = a
+        b:f32[1,40] = reshape a;  c:f32[40] = squeeze b                             →   c = a
 
     Left alone: pairs of different kinds; a kernel composes the indices of those for nothing.
     """
@@ -89,14 +90,23 @@ def _slice(node: Node, inner: Node, rewriter: Rewriter) -> Value:
     )
 
 
-def _squeeze(node: Node, inner: Node, rewriter: Rewriter) -> Value:
+def _squeeze(node: Node, inner: Node, rewriter: Rewriter) -> Value | None:
+    if inner.name == "reshape":
+        shape = node.out_avals[0].shape
+        if inner.params["dimensions"] is not None:
+            return None
+        return (
+            inner.args[0]
+            if jnp.shape(inner.args[0]) == shape
+            else rewriter.write(inner, inner.args[0], new_sizes=shape)
+        )
     gone = set(inner.params["dimensions"])
     left = [axis for axis in range(jnp.ndim(inner.args[0])) if axis not in gone]
     dimensions = tuple(sorted(gone | {left[axis] for axis in node.params["dimensions"]}))
     return rewriter.write(node, inner.args[0], dimensions=dimensions)
 
 
-_PARTNERS: Mapping[str, tuple[str, ...]] = {"reshape": ("reshape", "squeeze")}
+_PARTNERS: Mapping[str, tuple[str, ...]] = {"reshape": ("reshape", "squeeze"), "squeeze": ("squeeze", "reshape")}
 COMPOSED: Mapping[str, Callable[[Node, Node, Rewriter], Value | None]] = {
     "transpose": _transpose,
     "reshape": _reshape,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import called_jaxpr
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
 
 
 def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -16,8 +17,8 @@ def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         b = jit[jaxpr={ lambda ; c. let d = sin c in (d,) }] a   →   b = sin a
 
     Calls are `jit`, `checkpoint`, `custom_jvp_call`, `custom_vjp_call` and what else only runs its jaxpr: programs
-    come here after differentiation. Left alone: the bodies of `scan`, `while` and `cond`, and a `jit` that asks for
-    shardings or compiler options.
+    come here after differentiation. Left alone: the bodies of `scan`, `while` and `cond`, a `jit` that asks for
+    shardings or compiler options, and calls that hold arrays (`trace.hoist` makes operands of those that it may).
     """
     if all(called_jaxpr(eqn.primitive.name, eqn.params) is None for eqn in closed.jaxpr.eqns):
         return closed
@@ -27,4 +28,19 @@ def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 def inline_call(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     """The rule, for passes that trace JAX functions and meet calls in them."""
     called = called_jaxpr(node.name, node.params)
-    return None if called is None else rewriter.evaluate(*called, node.args)
+    if called is None:
+        return None
+    jaxpr, consts = called
+    known = [constant(const) for const in consts]
+    if any(value is None for value in known) or _holds_arrays(jaxpr):
+        return None
+    return rewriter.evaluate(jaxpr, [value[()] for value in known if value is not None], node.args)
+
+
+def _holds_arrays(jaxpr: Any) -> bool:
+    """True if a call in this jaxpr has constants that are not scalars."""
+    calls = [called_jaxpr(eqn.primitive.name, eqn.params) for eqn in jaxpr.eqns]
+    return any(
+        any(constant(const) is None for const in consts) or _holds_arrays(inner)
+        for inner, consts in (call for call in calls if call is not None)
+    )

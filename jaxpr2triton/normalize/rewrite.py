@@ -158,6 +158,12 @@ def splat(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     return None
 
 
+def spread(value: Value, shape: tuple[int, ...], rewriter: Rewriter) -> Value:
+    """The value in every place of a larger array; its axes of size 1 grow, and one number fills everything."""
+    places = tuple(range(len(shape))) if jax.typeof(value).ndim else ()
+    return rewriter.bind(primitives.broadcast_in_dim_p, value, shape=shape, broadcast_dimensions=places, sharding=None)
+
+
 def is_plain(dtype: Any) -> bool:
     """True for dtypes that NumPy arrays can hold and compute with: no keys, no float0."""
     return not jax.numpy.issubdtype(dtype, jax.dtypes.extended) and dtype != jax.dtypes.float0

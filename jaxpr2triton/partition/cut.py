@@ -78,15 +78,20 @@ def _settle(cuts: Cuts) -> None:
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
-        if not acceptable(space):
-            fed = feeds_a_reduction(space.graph)
-            whole = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
-            culprit = max(whole, key=lambda node: node.number)
-            pending.extend([root, *_cut(cuts, culprit.eqn.outvars[0])])
+        culprits = [] if acceptable(space) else _culprits(space, root)
+        if culprits:
+            pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
             continue
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
         if len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _culprits(space: Space, root: Any) -> list[Reduce]:
+    """The reductions that make a program walk what it would not have to, the last one last."""
+    fed = feeds_a_reduction(space.graph)
+    nodes = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
+    return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
 def _cut(cuts: Cuts, value: Any) -> list[Any]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.trace.flat import jaxpr_function, trace_flat
+from jaxpr2triton.trace.flat import hoist, jaxpr_function, trace_flat
 
-__all__ = ["jaxpr_function", "trace_flat"]
+__all__ = ["hoist", "jaxpr_function", "trace_flat"]

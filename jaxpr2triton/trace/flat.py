@@ -13,6 +13,9 @@ import numpy as np
 from jaxpr2triton._compat import called_jaxpr, source_of
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace, trace
 
+# Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
+TRANSPARENT = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "fused"})
+
 
 def trace_flat(
     fun: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] = ()
@@ -22,27 +25,38 @@ def trace_flat(
         w, c = array([1., 2.]), array(3.)        { lambda ; c0:f32[2] x:f32[2]. let
         trace_flat(lambda x: x * w + c, [x])  →      a = mul x c0;  b = add a 3.0  in (b,) },  [w]
 
-    The jaxpr holds no constants: arrays and outer tracers that `fun` closes over come back as a list and are its
-    leading operands. Known scalars become literals. A nested `jit` is kept, unless its jaxpr holds arrays of its own:
-    then its equations are written out, so that these can be operands too. The user's lines and names are kept.
-    Left alone: constants inside the bodies of loops.
+    The user's lines and names are kept. See `hoist` for what becomes an operand.
     """
-    traced, hoisted = trace(fun, *arguments, names=names)
-    nested = list(_nested(traced.jaxpr))
-    if not nested and not any(map(_is_scalar, hoisted)):
-        return traced, hoisted
-    captured = list({id(const): const for const in [*hoisted, *nested] if not _is_scalar(const)}.values())
+    traced, outer = trace(fun, *arguments, names=names)
+    return hoist(traced, outer)
+
+
+def hoist(closed: jex.ClosedJaxpr, leading: Sequence[Any] = ()) -> tuple[jex.ClosedJaxpr, list[Any]]:
+    """The program with its constants as leading operands, and the constants.
+
+        { lambda a:f32[2]; x. let b = mul x a in (b,) }   →   { lambda ; c0:f32[2] x. let b = mul x c0 in (b,) },  [a]
+
+    `leading` are the values of leading operands that have been constants before. Known scalars become literals. A
+    nested `jit` whose jaxpr holds arrays is written out, so that these become operands too. Left alone: arrays inside
+    the bodies of loops, checkpoints and functions with derivative rules of their own.
+    """
+    nested = list(_nested(closed.jaxpr))
+    given = [*leading, *closed.consts]
+    if not nested and not closed.consts and not any(map(_is_scalar, given)):
+        return closed, given
+    captured = list({id(const): const for const in [*given, *nested] if not _is_scalar(const)}.values())
     places = {id(const): place for place, const in enumerate(captured)}
+    count = len(leading)
 
     def flat(*operands: Any) -> list[Any]:
         def resolve(const: Any) -> Any:
             return _literal(const) if _is_scalar(const) else operands[places[id(const)]]
 
-        return _evaluate(traced.jaxpr, [*map(resolve, hoisted), *operands[len(captured) :]], resolve)
+        values = [*map(resolve, [*closed.consts, *leading]), *operands[len(captured) :]]
+        return _evaluate(closed.jaxpr, values, resolve)
 
-    given = len(hoisted)
-    labels = [f"c{place}" for place in range(len(captured))] + list(argument_names(traced)[given:])
-    return retrace(flat, *map(jax.typeof, captured), *avals(traced)[given:], names=labels), captured
+    labels = [f"c{place}" for place in range(len(captured))] + list(argument_names(closed)[count:])
+    return retrace(flat, *map(jax.typeof, captured), *avals(closed)[count:], names=labels), captured
 
 
 def jaxpr_function(closed: jex.ClosedJaxpr) -> Callable[..., list[Any]]:
@@ -62,7 +76,7 @@ def _evaluate(jaxpr: Any, values: Sequence[Any], resolve: Callable[[Any], Any]) 
 
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
-        called = called_jaxpr(eqn.primitive.name, eqn.params)
+        called = _transparent(eqn)
         with source_of(eqn):
             if called is not None and any(True for _ in _captured(*called)):
                 inner, consts = called
@@ -73,10 +87,14 @@ def _evaluate(jaxpr: Any, values: Sequence[Any], resolve: Callable[[Any], Any]) 
     return [read(atom) for atom in jaxpr.outvars]
 
 
+def _transparent(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
+    return called_jaxpr(eqn.primitive.name, eqn.params) if eqn.primitive.name in TRANSPARENT else None
+
+
 def _nested(jaxpr: Any) -> Iterator[Any]:
-    """The constants of the calls in a jaxpr."""
+    """The constants of the transparent calls in a jaxpr."""
     for eqn in jaxpr.eqns:
-        called = called_jaxpr(eqn.primitive.name, eqn.params)
+        called = _transparent(eqn)
         if called is not None:
             yield from _captured(*called)
 

@@ -6,9 +6,12 @@ Unlike a test it does not stop at the first failure: every one is made small and
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.drawn.check import check
@@ -31,6 +34,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
+    parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
     options = parser.parse_args()
     end = time.monotonic() + options.minutes * 60
@@ -47,13 +51,14 @@ def main() -> int:
         counts[program.transform] += 1
         start = time.monotonic()
         try:
-            outcome = check(program)
+            with limited(options.patience):
+                outcome = check(program)
         except Exception as problem:
             kind = failure(problem)
             counts["failures"] += 1
             seen[kind] += 1
             print(f"seed {options.seed}, program {number}: {kind}", flush=True)
-            if seen[kind] <= 2:
+            if seen[kind] <= 2 and not isinstance(problem, TimeoutError):
                 report(program, kind, options.failures, number)
             continue
         if time.monotonic() - start > SLOW:
@@ -68,6 +73,22 @@ def main() -> int:
     for kind, count in seen.most_common():
         print(f"  {count} times {kind}")
     return 1 if counts["failures"] else 0
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError when it takes longer."""
+
+    def too_long(number: int, frame: object) -> None:
+        raise TimeoutError(f"took more than {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int) -> None:

@@ -67,7 +67,7 @@ BINARY = (
     "jnp.where({0} > {1}, {0}, {1} * 0.5)",
     "jnp.clip({0}, -0.5, {1})",
 )
-SAME_SHAPE = ("lax.rem({0}, {1})", "lax.nextafter(lax.stop_gradient({0}), lax.stop_gradient({1}))", "lax.clamp({0}, {1}, {0} + 1)", "lax.pow({0}, {1})")
+SAME_SHAPE = ("lax.rem({0}, {1})", "helpers.nextafter({0}, {1})", "lax.clamp({0}, {1}, {0} + 1)", "lax.pow({0}, {1})")
 COMPARISONS = ("{0} == {1}", "{0} != {1}", "{0} < {1}", "{0} <= {1}", "{0} > {1}", "{0} >= {1}")
 INTEGER_UNARY = ("lax.neg({0})", "lax.sign({0})", "lax.bitwise_not({0})", "{0} * 3 + 1", "lax.integer_pow({0}, 3)")
 INTEGER_UNARY += ("lax.population_count({0})", "lax.clz({0})", "{0} & 15", "lax.max({0}, {0} ^ 7)")

@@ -80,3 +80,8 @@ def interleave(x: Any) -> Any:
 
 def bits(x: Any, dtype: Any) -> Any:
     return lax.bitcast_convert_type(x, dtype)
+
+
+def nextafter(x: Any, y: Any) -> Any:
+    """It has no derivative."""
+    return lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from tests.drawn.program import Program
 
-
 KNOWN: tuple[Callable[[Program], bool], ...] = ()
 
 

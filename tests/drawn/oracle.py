@@ -35,88 +35,20 @@ FACTOR = 4.0  # how much further than the furthest noisy answer an answer may be
 TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
-EXACT = frozenset(
-    [
-        "neg",
-        "abs",
-        "max",
-        "min",
-        "select_n",
-        "clamp",
-        "sign",
-        "floor",
-        "ceil",
-        "round",
-        "is_finite",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "eq_to",
-        "le_to",
-        "lt_to",
-        "and",
-        "or",
-        "xor",
-        "not",
-        "stop_gradient",
-        "copy",
-        "broadcast_in_dim",
-        "reshape",
-        "transpose",
-        "squeeze",
-        "expand_dims",
-        "slice",
-        "dynamic_slice",
-        "pad",
-        "concatenate",
-        "stack",
-        "split",
-        "rev",
-        "gather",
-        "sort",
-        "iota",
-        "reduce_max",
-        "reduce_min",
-        "reduce_and",
-        "reduce_or",
-        "reduce_xor",
-        "argmax",
-        "argmin",
-        "cummax",
-        "cummin",
-        "bitcast_convert_type",
-        "reduce_precision",
-        "nextafter",
-        "unstack",
-        "copy_p",
-        "rem",
-    ]
+MOVED = (
+    "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
 )
+CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
+LOGICAL = "and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
+NEAREST = "stop_gradient copy copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
+EXACT = frozenset(" ".join((MOVED, CHOSEN, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
-RIGHT = frozenset(
-    [
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "sqrt",
-        "square",
-        "integer_pow",
-        "convert_element_type",
-        "add_any",
-        "dot_general",
-        "cumsum",
-    ]
-)
+RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter-add", "scatter", "scatter_add"})
-ABSOLUTE = frozenset(
-    {"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"}
-)  # their error does not vanish with the result
+# Their error does not vanish with the result.
+ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
 
 
 @dataclass(frozen=True)
@@ -228,8 +160,8 @@ class _Wide:
         size = math.prod(aval.shape)
         self.count += 1
         start = (self.count * 1237) % (TABLE // 2)
-        table = self.table[start : start + size] if size <= TABLE // 2 else jnp.resize(self.table, (size,))
-        noise = table.reshape(aval.shape)
+        table = lax.slice(self.table, (start,), (start + size,)) if size <= TABLE // 2 else jnp.resize(self.table, size)
+        noise = lax.reshape(table, aval.shape)
         eps, tiny = float(info.eps), float(info.tiny)
         if operand and name in SUMS:
             eps *= math.sqrt(size)  # how far a sum of as many terms may wander

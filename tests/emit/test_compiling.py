@@ -1,6 +1,6 @@
 """Emitted kernels compile for every target, keep their precision, and fit into registers; nothing here needs a GPU.
 
-The quick profile takes a sample: a target for each kernel, the larger kernels for spills. `HYPOTHESIS_PROFILE=deep` takes all.
+The quick profile takes a sample (one target for a kernel, some kernels for spills), `HYPOTHESIS_PROFILE=deep` all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The source of every kernel of the named programs is meant to be read: no copies, no dead lines, names that say what."""
+"""The source of every kernel of the named programs is meant to be read: no copies, no dead lines, telling names."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def test_names_come_from_the_users_lines() -> None:
 
 
 def nasty(tl: Any, triton: Any, program: Any, row: Any, out: Any, libdevice: Any) -> Any:
-    max = tl.max(-1, keepdims=True) + triton  # noqa: A001  # the name of a built-in function
-    float = jnp.exp(tl - max) * program  # noqa: A001
+    max = tl.max(-1, keepdims=True) + triton  # the name of a built-in function
+    float = jnp.exp(tl - max) * program
     row_ok = float + row * out
     return jnp.arctan2(row_ok, libdevice)
 

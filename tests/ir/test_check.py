@@ -53,7 +53,8 @@ def test_a_program_is_like_itself() -> None:
         ),
         (
             traced(lambda x: jnp.exp(x).sum(1), jax.ShapeDtypeStruct((6, 40), np.float16)),
-            "a stage changed the inputs: expected [((6, 40), dtype('float32'))], but found [((6, 40), dtype('float16'))]",
+            "a stage changed the inputs: expected [((6, 40), dtype('float32'))], "
+            "but found [((6, 40), dtype('float16'))]",
         ),
         (
             traced(lambda x: (jnp.exp(x).sum(1),) * 2, X),
@@ -89,7 +90,10 @@ def test_a_good_plan() -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (replace(PLAN, axes=(*PLAN.axes, PLAN.axes[0])), "kernel double has two axes of one name: ['row', 'col', 'row']"),
+        (
+            replace(PLAN, axes=(*PLAN.axes, PLAN.axes[0])),
+            "kernel double has two axes of one name: ['row', 'col', 'row']",
+        ),
         (
             replace(PLAN, axes=(PLAN.axes[0], PlannedAxis(COL, Role.LANE, 40))),
             "kernel double: the block of col is 40, not a power of two",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,9 @@ import pytest
 from jax import lax
 from jax.extend.core import primitives
 
+from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.folding import EXACT, ROUNDED, fold_constants
+from jaxpr2triton.normalize.uniform import UNIFORM
 from tests.normalize.passing import SPECIAL, after, outputs, primitives_of, same_bits, traced
 
 X = np.ones(3, np.float32)
@@ -32,10 +35,9 @@ def test_before_and_after() -> None:
 
     assert str(fold_constants(traced(function, X))) == (
         "{ lambda ; a:f32[3]. let\n"
-        "    b:f32[3] = broadcast_in_dim 1.0:f32[]\n"
-        "    c:f32[3] = mul 403.4288024902344:f32[] b\n"
-        "    d:f32[3] = add a c\n"
-        "  in (d,) }"
+        "    b:f32[3] = broadcast_in_dim 403.4288024902344:f32[]\n"
+        "    c:f32[3] = add a b\n"
+        "  in (c,) }"
     )
 
 
@@ -74,7 +76,6 @@ def test_arithmetic_is_that_of_jax(name: str, dtype: str) -> None:
         lambda: lax.shift_right_logical(np.int32(-8), np.int32(1)),
         lambda: lax.rsqrt(np.float32(2)),
         lambda: lax.pow(np.float32(2), np.float32(0.5)),
-        lambda: lax.bitcast_convert_type(np.float32(1), np.int32),
         lambda: lax.sign(np.float32(-0.0)),
         lambda: lax.reshape(np.float32(3), ()),
         lambda: lax.abs(np.float32(-2)),
@@ -107,6 +108,57 @@ def test_what_is_not_folded(function: Callable[[], Any]) -> None:
 
 def test_the_tables_do_not_overlap() -> None:
     assert EXACT.keys().isdisjoint(ROUNDED)
+    assert UNIFORM.keys().isdisjoint(ROUNDED | EXACT.keys())
+
+
+def _spread(number: Any, *shape: int) -> Any:
+    return lax.broadcast(number, shape)
+
+
+ONES = partial(_spread, np.float32(1), 4, 6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: -ONES() * 3 + 1,
+        lambda: lax.exp(ONES()),
+        lambda: ONES().reshape(2, 12).T[:, ::-1][3:, :1],
+        lambda: lax.squeeze(lax.dynamic_slice(ONES(), (1, 2), (1, 3)), (0,)),
+        lambda: lax.concatenate([ONES(), ONES()[1:]], 0),
+        lambda: lax.pad(ONES(), np.float32(1), [(1, 2, 0), (0, 0, 1)]),
+        lambda: lax.reduce_sum(-17 * ONES(), [1]),
+        lambda: lax.reduce_sum(0 * ONES(), [0, 1]) + 5,
+        lambda: lax.reduce_prod(ONES(), [0]),
+        lambda: lax.reduce_max(_spread(np.float32(-np.inf), 3, 2), [0]),
+        lambda: lax.reduce_min(_spread(np.float32(np.nan), 3, 2), [1]),
+        lambda: lax.reduce_and(_spread(np.bool_(True), 3, 2), [1]),
+        lambda: lax.reduce_or(_spread(np.int32(6), 3, 2), [1]),
+        lambda: lax.select_n(ONES() > 0, ONES(), ONES() + 1),
+    ],
+)
+def test_arrays_of_one_number(function: Callable[[], Any]) -> None:
+    assert set(primitives_of(remove_dead(after(fold_constants, function)))) <= {"broadcast_in_dim"}
+
+
+@pytest.mark.parametrize(
+    ("function", "left"),
+    [
+        (lambda: lax.reduce_sum(_spread(np.float32(0.1), 4), [0]), "reduce_sum"),
+        (lambda: lax.reduce_sum(_spread(np.float32(2**22 + 1), 4), [0]), "reduce_sum"),
+        (lambda: lax.reduce_sum(_spread(np.float32(-0.0), 4), [0]), "reduce_sum"),
+        (lambda: lax.reduce_sum(_spread(np.float16(3), 1000), [0]), "reduce_sum"),
+        (lambda: lax.reduce_sum(_spread(np.int32(3), 4), [0]), "reduce_sum"),
+        (lambda: lax.reduce_prod(_spread(np.float32(0.9), 4), [0]), "reduce_prod"),
+        (lambda: lax.pad(ONES(), np.float32(2), [(1, 0, 0), (0, 0, 0)]), "pad"),
+        (lambda: lax.concatenate([ONES(), -ONES()], 0), "concatenate"),
+        (lambda: lax.pad(_spread(np.float32(0), 2), np.float32(-0.0), [(1, 0, 0)]), "pad"),
+        (lambda: lax.iota(np.float32, 4) * 1, "iota"),
+        (lambda: ONES() @ ONES().T, "dot_general"),
+    ],
+)
+def test_arrays_that_stay(function: Callable[[], Any], left: str) -> None:
+    assert left in primitives_of(remove_dead(after(fold_constants, function)))
 
 
 def test_folding_in_the_middle_of_a_trace() -> None:

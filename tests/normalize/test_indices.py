@@ -32,6 +32,8 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
         (lambda x: x[1:, :2][:, 1:, ::2], ["slice"]),
         (lambda x: lax.squeeze(lax.squeeze(x[:1, :, :1], (2,)), (0,)), ["slice", "squeeze"]),
         (lambda x: lax.squeeze(x[:1, :, :1], (0, 2)).reshape(3, 1), ["slice", "reshape"]),
+        (lambda x: lax.squeeze(x.reshape(1, 24), (0,)), ["reshape"]),
+        (lambda x: lax.squeeze(x.reshape(1, 2, 3, 4), (0,)), []),
         (lambda x: x.T.reshape(4, 6).T, ["transpose", "reshape", "transpose"]),
     ],
 )

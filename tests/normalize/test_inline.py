@@ -76,6 +76,14 @@ def test_a_call_that_asks_for_a_sharding_stays() -> None:
     assert inline_calls(before) is before
 
 
+def test_arrays_inside_calls_stay_there_and_scalars_become_literals() -> None:
+    scalar, array = jnp.float32(2), jnp.arange(3.0)
+    result = after(inline_calls, lambda x: jax.jit(lambda x: jax.jit(lambda x: x * array)(x) + 1)(x) + jnp.sinh(x), X)
+    assert "jit" in primitives_of(result)
+    result = after(inline_calls, lambda x: jax.jit(lambda x: x * scalar)(x), X)
+    assert str(result) == "{ lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[] in (b,) }"
+
+
 def helper_with_a_line(x: Any) -> Any:
     return jnp.sinh(x) + 1
 

@@ -11,7 +11,8 @@ import pytest
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.trace import jaxpr_function, trace_flat
+from jaxpr2triton.normalize import normalize
+from jaxpr2triton.trace import hoist, jaxpr_function, trace_flat
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 W = np.array([1, 2, 3], np.float32)
@@ -43,7 +44,7 @@ def test_a_weak_scalar_keeps_the_type_of_the_result() -> None:
 def test_arrays_inside_nested_calls_are_operands_too() -> None:
     @jax.jit
     def inner(x: Any) -> Any:
-        return jax.checkpoint(lambda x: jax.jit(lambda x: x * W + 1)(x))(x)
+        return jax.jit(lambda x: x * W + jnp.float32(1))(x)
 
     closed, consts = trace_flat(lambda x: inner(x) + W + inner(x), [X])
     assert len(consts) == 1
@@ -54,6 +55,28 @@ def test_arrays_inside_nested_calls_are_operands_too() -> None:
 def test_nested_calls_without_arrays_stay() -> None:
     closed, _ = trace_flat(lambda x: jax.jit(jnp.sin)(x) * W, [X])
     assert [eqn.primitive.name for eqn in closed.jaxpr.eqns] == ["jit", "broadcast_in_dim", "mul"]
+
+
+def test_hoisting_from_a_jaxpr() -> None:
+    inner = jax.jit(lambda x: x * W + jnp.float32(1))
+    traced = jax.make_jaxpr(lambda x: inner(x) + W + jnp.asarray(2.0))(X)
+    closed, consts = hoist(traced)
+    assert [const.shape for const in consts] == [(3,)]
+    assert argument_names(closed) == ["c0", "x"]
+    np.testing.assert_array_equal(jaxpr_function(closed)(*consts, X)[0], X * W + 1 + W + 2)
+    assert hoist(closed) == (closed, [])
+
+
+def test_derivative_rules_are_kept_together_with_their_arrays() -> None:
+    @jax.custom_jvp
+    def custom(x: Any) -> Any:
+        return jax.jit(lambda x: x * W)(x)
+
+    custom.defjvp(lambda primals, tangents: (custom(*primals), 7 * tangents[0]))
+    closed, consts = trace_flat(lambda x: custom(x).sum(), [X])
+    assert consts == []
+    np.testing.assert_array_equal(jax.grad(lambda x: jaxpr_function(closed)(x)[0])(X), np.full_like(X, 7))
+    np.testing.assert_allclose(jaxpr_function(normalize(closed))(X)[0], (X * W).sum())
 
 
 def test_tracers_of_an_outer_trace_stay_outside() -> None:

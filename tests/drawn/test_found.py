@@ -1,0 +1,66 @@
+"""What drawing has found, made small; each was wrong once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.drawn.check import check
+from tests.drawn.program import Input, Line, Program
+
+FOUND = {
+    # 16-bit values were compared without the rounding that the stored ones had, so the largest was found nowhere.
+    "gradient_of_a_maximum_in_float16": Program(
+        inputs=(Input("x", (64, 5), "float16", "normal"),),
+        lines=(
+            Line("y", "jnp.sin(x)", ("x",)),
+            Line("z", "y - jnp.max(y, 0)", ("y",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+    ),
+    "gradient_of_a_maximum_in_bfloat16": Program(
+        inputs=(Input("x", (64, 5), "bfloat16", "normal"),),
+        lines=(
+            Line("y", "jnp.sin(x)", ("x",)),
+            Line("z", "y - jnp.max(y, 0)", ("y",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+    ),
+    # Dimensions of size 1 broadcast, also in primitives that are rewritten.
+    "nextafter_of_one_and_many": Program(
+        inputs=(Input("x", (11,), "float32", "normal"), Input("y", (11,), "float32", "normal")),
+        lines=(Line("z", "helpers.nextafter(x, y)", ("x", "y")),),
+        outputs=("z",),
+        transform="vmap",
+        batched=(None, 0),
+    ),
+    "reshaped_literal": Program(
+        inputs=(Input("x", (1, 1), "float32", "normal"), Input("y", (12, 0), "float32", "normal")),
+        lines=(Line("z", "jnp.clip(x, -0.5, y)", ("x", "y")),),
+        outputs=("z",),
+        transform="grad",
+    ),
+    # A dividend became negative, and Triton's division rounds towards zero.
+    "reversed_after_merging": Program(
+        inputs=(Input("x", (11, 9, 11), "float32", "normal"),),
+        lines=(Line("y", "lax.rev(x.reshape((99, 1, 11)), (0, 1))", ("x",)),),
+        outputs=("y",),
+    ),
+    # What was cut out of a kernel was cut out again, for ever.
+    "variance_of_padded_products": Program(
+        inputs=(Input("x", (17, 9), "float32", "normal"),),
+        lines=(
+            Line("y", "helpers.product(jnp.tanh(x), (0,), keepdims=True)", ("x",)),
+            Line("z", "lax.pad(y, jnp.float32(1), ((3, -1, 2), (1, 2, 1)))", ("y",)),
+            Line("v", "jnp.var(z, (0,), keepdims=False)", ("z",)),
+        ),
+        outputs=("v",),
+        small=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    assert check(FOUND[name]).compared > 0
