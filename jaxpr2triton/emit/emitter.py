@@ -128,17 +128,19 @@ class Emitter:
     def _passes(self) -> dict[Node, int]:
         """How many loops, one after the other, have to end before a value can be computed."""
         recurrences = list(self.graph.of_kind(Recurrence))
-        first = {leaf: 0 for loop in recurrences for leaf in loop.carried}
+        around = {loop: _brought_in(self.graph, loop) for loop in recurrences}
+        before = {loop: 0 for loop in recurrences}
         while True:
             passes: dict[Node, int] = {}
+            leaves = {leaf: before[loop] for loop in recurrences for leaf in loop.carried}
             for node in self.graph.nodes:
-                before = max((passes[o] for o in operands_of(node)), default=first.get(node, 0))
-                ends = isinstance(node, Recurrence) or (isinstance(node, Reduce) and bool(self.looped & set(node.over)))
-                passes[node] = before + ends
-            settled = {leaf: passes[loop] - 1 for loop in recurrences for leaf in loop.carried}
-            if settled == first:
+                ready = max((passes[o] for o in operands_of(node)), default=leaves.get(node, 0))
+                ends = isinstance(node, Reduce) and bool(self.looped & set(node.over))
+                passes[node] = before[node] + 1 if isinstance(node, Recurrence) else ready + ends
+            settled = {loop: max((passes[node] for node in around[loop]), default=0) for loop in recurrences}
+            if settled == before:
                 return passes
-            first = settled
+            before = settled
 
     def _reduce_key(self, node: Reduce) -> Key:
         opened = tuple(p.axis for p in self.plan.axes if p.axis in node.over and p.axis in self.looped)
@@ -330,6 +332,9 @@ class Emitter:
         """A tile along another axis is the same tile; one element of it is a sum with all others masked."""
         source = self._get(node.source, scope)
         tile = self.spell.tile(node.axes)
+        if node.axis not in source.tile:
+            scope.known[node] = source
+            return
         (target,) = node.index.axes or {None}
         same = target is not None and node.index == of_axis(target) and self._same_lanes(node.axis, target)
         if same and target not in source.tile:
@@ -643,6 +648,19 @@ def _backwards(graph: Graph) -> dict[Node, bool]:
 
 def minus(one: Index, other: Index) -> Index:
     return add(one, scale(other, -1))
+
+
+def _brought_in(graph: Graph, loop: Recurrence) -> list[Node]:
+    """What a loop needs that does not depend on what it carries."""
+    inside: set[Node] = set(loop.carried)
+    for node in graph.nodes:
+        if node is not loop and any(operand in inside for operand in operands_of(node)):
+            inside.add(node)
+    found = dict.fromkeys(loop.starts)
+    for node in graph.nodes:
+        if node in inside:
+            found.update(dict.fromkeys(o for o in operands_of(node) if o not in inside))
+    return list(found)
 
 
 def _users(graph: Graph) -> dict[Node, list[Any]]:

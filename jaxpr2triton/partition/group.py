@@ -9,6 +9,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
+from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
@@ -81,7 +82,10 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
     if not mine & theirs and sum(map(elements, mine | theirs)) > CHEAP_TO_JOIN:
         return False
     roots = [*group.roots, root]
-    joined = space_of(cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots))
+    try:
+        joined = space_of(cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots), patient=False)
+    except Crowded:
+        return False
     if joined is None or not acceptable(joined):
         return False
     if joined.held <= max(group.space.held, cuts.spaces[root].held):

@@ -86,6 +86,7 @@ class Walk:
     unrolled: frozenset[Axis]
     patient: bool
     path: Number = ()
+    steps: frozenset[Axis] = frozenset()  # of the loops around
     buffers: Mapping[Any, int] = field(default_factory=dict)
     known_facts: dict[int, tuple[Any, LoopFacts]] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
@@ -115,12 +116,11 @@ class Walk:
         """Where a variable is wanted that this walk has to compute."""
         return () if var in self.buffers else tuple(self.wanted.get(var, ()))
 
-    def inside(self, body: Any, number: Number, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
+    def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
-        return Walk(
-            body, chooser, self.unrolled, self.patient, number, {}, self.known_facts, self.order, self.made
-        )
+        around = self.steps | step.axes
+        return Walk(body, chooser, self.unrolled, self.patient, number, around, {}, self.known_facts, self.order, self.made)
 
     def facts(self, eqn: Any, scan: Scan) -> LoopFacts:
         key = id(eqn.params["jaxpr"])
@@ -319,7 +319,7 @@ def walk(
     not patient raises `Crowded` when a value would be computed again and again.
     """
     buffers = {var: number for number, var in enumerate(jaxpr.invars)} | dict(loaded or {})
-    state = Walk(jaxpr, choose, unrolled, patient, (), buffers)
+    state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
     places = [(output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)]
     targets = state.backwards([(atom, place) for _, atom, place in places])
     for var, buffer in buffers.items():

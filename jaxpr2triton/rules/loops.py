@@ -77,13 +77,13 @@ class ByClass:
     by_class: dict[Any, Axis]
     fresh: list[Axis]
     chosen: dict[Any, tuple[Axis, ...]]
+    backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
 
     def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
-        taken = set(in_use)
         shape = operand.aval.shape
         known = not isinstance(operand, jex.Literal)
         kinds = [self.classes.find((operand, d)) if known else None for d in dims]
-        return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], taken)
+        return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use)
 
     def loop(
         self, number: Any, scan: Scan, facts: LoopFacts, kinds: Sequence[Any], in_use: frozenset[Axis]
@@ -94,14 +94,18 @@ class ByClass:
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
         wishes = [(time, scan.length, "t"), *((outside.get(kind), facts.sizes[kind], "h") for kind in kinds)]
-        return self._pick(number, wishes, set(in_use))
+        wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
+        picked = self._pick(number, wishes, in_use | wrong_way)
+        self.backwards[next(iter(picked[0].axes))] = scan.reverse
+        return picked
 
     def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> ByClass:
         plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
         exact = {kind: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis)}
-        return ByClass(facts.classes, exact, self.fresh, self.chosen)
+        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards)
 
-    def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], taken: set[Axis]) -> Place:
+    def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> Place:
+        taken = set(in_use)
         picked = []
         for kind, size, stem in wishes:
             candidates = [self.by_class[kind]] if kind in self.by_class else []
@@ -165,7 +169,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     binding.update(zip(open_kinds, rest))
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
     held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
-    loop = LoopWalk(scan, step, held, live_carries(scan, wanted), walk.inside(scan.body, number, facts, binding))
+    loop = LoopWalk(scan, step, held, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding))
     roots = []
     for position in loop.live:
         start, before, after, _ = scan.carries[position]
@@ -221,7 +225,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     for position in loop.live:
         dtype = scan.carries[position][1].aval.dtype
         for place in loop.places[position]:
-            axes = frozenset(a for i in place for a in i.axes) | {step_axis}
+            axes = frozenset(a for i in place for a in i.axes) | {step_axis} | walk.steps
             leaf = walk.make(
                 ("carried", id(scan.eqn), position, place),
                 lambda n, axes=axes, dtype=dtype: Carried(n, axes, np.dtype(dtype), step_axis),
