@@ -14,26 +14,12 @@ import pytest
 from hypothesis import given
 from jax import lax
 
-from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, of_axis
+from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.rules.indexing import TABLE, iota_place
+from tests.ir.values import holds, value_of
 
 Draw = st.DataObject
 Sample = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]  # a function, and the shapes of its operands
-
-
-def value_of(index: Index, point: dict[Axis, int]) -> int:
-    total = index.const
-    for atom, coef in index.terms:
-        if isinstance(atom, Axis):
-            total += coef * point[atom]
-            continue
-        inner = value_of(atom.of, point)
-        total += coef * (inner // atom.by if isinstance(atom, Quotient) else inner % atom.by)
-    return total
-
-
-def holds(conditions: tuple[Condition, ...], point: dict[Axis, int]) -> bool:
-    return all(c.low <= value_of(c.index, point) < c.high for c in conditions)
 
 
 def followed(eqn: Any, arrays: list[np.ndarray]) -> np.ndarray:
