@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import hypothesis.strategies as st
 import pytest
@@ -168,6 +168,20 @@ def test_the_printed_text_is_python_for_the_same_number(index: Index) -> None:
     for values in points(*AXES):
         names = {axis.name: value for axis, value in values.items()}
         assert eval(text, {}, names) == value_of(index, values)
+
+
+def divided(index: Index) -> Iterator[Index]:
+    """Everything that is divided somewhere in the expression."""
+    for atom, _ in index.terms:
+        if not isinstance(atom, Axis):
+            yield atom.of
+            yield from divided(atom.of)
+
+
+@given(INDICES)
+def test_nothing_negative_is_divided(index: Index) -> None:
+    """Triton divides as C does, towards zero."""
+    assert all(part.bounds[0] >= 0 for part in divided(index)), str(index)
 
 
 CONDITIONS = st.builds(

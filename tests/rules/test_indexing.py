@@ -56,13 +56,15 @@ def broadcast_in_dim(draw: Draw) -> Sample:
 
 def reshape(draw: Draw) -> Sample:
     factors = draw.draw(st.lists(st.sampled_from((1, 2, 3)), max_size=5))
+
     def grouped() -> tuple[int, ...]:
         ends = sorted(draw.draw(st.lists(st.integers(0, len(factors)), max_size=3)))
         order = draw.draw(st.permutations(factors))
         return tuple(int(np.prod(order[a:b], dtype=int)) for a, b in itertools.pairwise([0, *ends, len(factors)]))
 
     source, target = grouped(), grouped()
-    return (lambda x: lax.reshape_p.bind(x, new_sizes=target, dimensions=None, sharding=None)), (source,)
+    order = draw.draw(st.none() | st.permutations(range(len(source))).map(tuple))  # transposed first
+    return (lambda x: lax.reshape(x, target, order)), (source,)
 
 
 def transpose(draw: Draw) -> Sample:
