@@ -81,8 +81,7 @@ def compiled_program(jaxpr: Any, name: str) -> Compiled:
     slot = _slot(jaxpr, name)
     with slot.lock:
         if slot.compiled is None:
-            with jax.check_tracer_leaks(False):  # the compiler keeps tracers of its own in tables while it runs
-                slot.compiled = compile_jaxpr(lower(jaxpr), name)
+            slot.compiled = compile_jaxpr(lower(jaxpr), name)
         return slot.compiled
 
 

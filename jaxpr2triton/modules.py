@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report.explain import short_type
@@ -18,14 +18,19 @@ def one_module(*parts: Compiled) -> str:
     ...
     """
     sources = [kernel.source.splitlines() for part in parts for kernel in part.kernels]
-    imports = dict.fromkeys(line for lines in sources for line in lines if _is_import(line))
+    imports = {line for lines in sources for line in lines if _is_import(line)}
     blocks = dict.fromkeys(block for lines in sources for block in _blocks(lines))
-    top = "\n".join([*(line for part in parts for line in _header(part)), "", *sorted(imports)])
+    top = "\n".join([*(line for part in parts for line in _header(part)), "", *_sorted(imports)])
     return "\n\n\n".join([top.strip(), *blocks]) + "\n"
 
 
 def _is_import(line: str) -> bool:
     return line.startswith(("import ", "from "))
+
+
+def _sorted(imports: Iterable[str]) -> list[str]:
+    """Modules first, then what comes from modules."""
+    return sorted(imports, key=lambda line: (line.startswith("from "), line))
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[str]:

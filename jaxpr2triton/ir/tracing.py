@@ -13,22 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
-from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.errors import CompilerBug
-
-# Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
-TRANSPARENT = {
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "eval_jaxpr": "call_jaxpr",
-    "fused": "jaxpr",
-}
 
 
 def run(jaxpr: Any, *args: Any) -> list[Any]:
@@ -95,47 +82,6 @@ def identifiers(names: Sequence[str | None]) -> list[str]:
         taken.add(clean)
         result.append(clean)
     return result
-
-
-def flatten(jaxpr: Any) -> Any:
-    """The same program without transparent calls: `jit { y = f x }` becomes `y = f x`."""
-
-    def evaluate(inner: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-        env: dict[Any, Any] = dict(zip([*inner.constvars, *inner.invars], [*consts, *args]))
-        for eqn in inner.eqns:
-            values = [read(env, atom) for atom in eqn.invars]
-            key = TRANSPARENT.get(eqn.primitive.name)
-            if key is None:
-                env.update(zip(eqn.outvars, bind_equation(eqn, values)))
-            else:
-                body = eqn.params[key]
-                env.update(zip(eqn.outvars, evaluate(body.jaxpr, body.consts, values)))
-        return [read(env, atom) for atom in inner.outvars]
-
-    if not any(eqn.primitive.name in TRANSPARENT for eqn in jaxpr.jaxpr.eqns):
-        return jaxpr
-    return retrace(lambda *args: evaluate(jaxpr.jaxpr, jaxpr.consts, args), *avals(jaxpr), names=argument_names(jaxpr))
-
-
-def read(env: dict[Any, Any], atom: Any) -> Any:
-    return atom.val if isinstance(atom, jex.Literal) else env[atom]
-
-
-def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool = False) -> tuple[Any, list[bool]]:
-    """The program of some outputs, with the inputs that they need or that are to be kept; and which these are."""
-    inner, used_inputs = pe.dce_jaxpr(jaxpr.jaxpr, list(used_outputs), keep)
-    kept = [aval for aval, used in zip(avals(jaxpr), used_inputs) if used]
-    names = [name for name, used in zip(argument_names(jaxpr), used_inputs) if used]
-    return retrace(lambda *args: jax.core.eval_jaxpr(inner, (), *args), *kept, names=names), list(used_inputs)
-
-
-def reached(jaxpr: Any, seeds: Sequence[bool]) -> list[bool]:
-    """Which outputs may depend on the marked inputs."""
-    live = {var for var, seed in zip(jaxpr.jaxpr.invars, seeds) if seed}
-    for eqn in jaxpr.jaxpr.eqns:
-        if any(not isinstance(atom, jex.Literal) and atom in live for atom in eqn.invars):
-            live.update(eqn.outvars)
-    return [not isinstance(atom, jex.Literal) and atom in live for atom in jaxpr.jaxpr.outvars]
 
 
 def _named(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:

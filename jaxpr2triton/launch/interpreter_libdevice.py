@@ -65,6 +65,22 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
     return x.astype(np.float64) * y + z
 
 
+def _pow(x: Array, y: Array) -> Array:
+    """C's pow: NumPy takes a root instead where one exponent of 1/2 serves all of x, and of -0.0 and -inf that differs."""
+    beyond_the_root = (y == 0.5) & ((x == 0) | np.isinf(x))
+    return np.where(beyond_the_root, np.abs(x), np.power(np.where(beyond_the_root, 1, x).astype(x.dtype), y))
+
+
+def _lgamma(x: Array) -> Array:
+    """SciPy says -inf for -inf."""
+    return np.where(np.isinf(x), np.abs(x), scipy.special.gammaln(x))
+
+
+def _erfinv(x: Array) -> Array:
+    """SciPy says 0.0 for -0.0."""
+    return np.copysign(scipy.special.erfinv(x), x)
+
+
 def _in_turns(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """sinpi, cospi: the argument is reduced before it is multiplied by pi."""
     return lambda x: f(np.pi * np.fmod(x, 2).astype(np.float64))
@@ -75,7 +91,7 @@ _NUMPY = (
     "fmod hypot copysign nextafter ldexp"
 )
 
-_SCIPY = "erf erfc erfinv erfcinv erfcx j0 j1 y0 y1"
+_SCIPY = "erf erfc erfcinv erfcx j0 j1 y0 y1"
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     **{name: getattr(np, name) for name in _NUMPY.split()},
@@ -87,7 +103,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "atan": np.arctan,
     "atanh": np.arctanh,
     "atan2": np.arctan2,
-    "pow": np.power,
+    "pow": _pow,
     "powi": np.power,
     "exp10": lambda x: np.power(x.dtype.type(10), x),
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -104,7 +120,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "fdim": lambda x, y: np.where(x > y, x - y, np.where(x <= y, 0, np.nan)),
     "fma": _fma,
     "saturate": lambda x: np.fmin(np.fmax(x, 0), 1),
-    "lgamma": scipy.special.gammaln,
+    "erfinv": _erfinv,
+    "lgamma": _lgamma,
     "tgamma": scipy.special.gamma,
     "cyl_bessel_i0": scipy.special.i0,
     "cyl_bessel_i1": scipy.special.i1,
@@ -118,7 +135,7 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "fast_log": np.log,
     "fast_log2": np.log2,
     "fast_log10": np.log10,
-    "fast_pow": np.power,
+    "fast_pow": _pow,
     "fast_fdivide": np.divide,
     "fdiv_rn": np.divide,
     "ddiv_rn": np.divide,

@@ -20,6 +20,7 @@ HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a valu
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
 MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
+MUCH = 1 << 20  # elements that are worth more than one launch
 NEIGHBOURS = 8  # columns that one program takes at least
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
 
@@ -52,18 +53,30 @@ def find_cuts(jaxpr: Any) -> Cuts:
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
     in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
     loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
-    wanted = list(dict.fromkeys(v for v in wanted if not isinstance(v, jex.Literal)))
-    views = [eqn for eqn in inside if _is_view(eqn, loaded) and eqn.outvars[0] in wanted]
-    renamed = {eqn.outvars[0] for eqn in views}
+    views = _views(inside, loaded, wanted, aliases)
+    renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
+    wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
     cuts = Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots)
     _settle(cuts)
     return cuts
 
 
-def _is_view(eqn: Any, loaded: dict[Any, int]) -> bool:
-    plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
-    return plain and not isinstance(eqn.invars[0], jex.Literal) and eqn.invars[0] in loaded
+def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
+    """The reshapes whose results are wanted in memory: writing the operand is enough.
+
+    What is written in chunks on purpose keeps its shape.
+    """
+    chunked = set(aliases.values())
+    targets = {v for v in wanted if not isinstance(v, jex.Literal) and v not in chunked}
+    views = []
+    for eqn in reversed(inside):
+        plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
+        if plain and eqn.outvars[0] in targets and not isinstance(eqn.invars[0], jex.Literal):
+            views.append(eqn)
+            if eqn.invars[0] not in loaded:
+                targets.add(eqn.invars[0])
+    return views[::-1]
 
 
 def _settle(cuts: Cuts) -> None:
@@ -90,7 +103,8 @@ def _settle(cuts: Cuts) -> None:
 def _culprits(space: Space, root: Any) -> list[Reduce]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
-    nodes = [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
+    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node)]
+    nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
@@ -111,21 +125,33 @@ def acceptable(space: Space) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
     if space.steps:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
-    if not space.inner and not feeds_a_reduction(space.graph):
+    if not any(True for _ in space.graph.of_kind(Reduce)):
         return True
+    if not space.inner and not feeds_a_reduction(space.graph):
+        return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
     walked = space.held * math.prod(axis.size for axis in reduced - set(space.axes))
     if space.held > HELD_AT_MOST:
+        return False
+    if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
         return False
     if walked * space.parallel <= SMALL:
         return True
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
     programs = space.parallel if along_rows else space.parallel // NEIGHBOURS
-    if programs >= ENOUGH_PROGRAMS and (space.inner <= reduced or programs >= MANY_PROGRAMS):
+    enough = ENOUGH_PROGRAMS if walked * space.parallel <= MUCH else 2 * ENOUGH_PROGRAMS
+    if programs >= enough and (space.inner <= reduced or programs >= MANY_PROGRAMS):
         return True
     # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
     alone = reduced | space.inner
     return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= HELD_AT_MOST
+
+
+def _repeats(space: Space, node: Reduce) -> bool:
+    """Whether a reduction would be done many times for each of its results, as when they are wanted through a reshape."""
+    results = elements(node.eqn.outvars[0])
+    times = math.prod(axis.size for axis in node.axes - space.inner)
+    return times > 2 * results and times * math.prod(axis.size for axis in node.over) > MUCH
 
 
 def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:

@@ -444,7 +444,7 @@ def leftover(draft: Draft) -> None:
     if not x.rank or not x.size:
         return
     n = draft.axis(x)
-    forms = [f"lax.sort({x.name}, dimension={n})", f"lax.cumsum({x.name}, {n})", f"lax.cummax({x.name}, {n})"]
+    forms = [f"lax.sort({x.name}, dimension={n})", f"lax.cumsum({x.name}, {n})"]
     forms.append(f"jnp.take({x.name}, jnp.array([0, {x.shape[n] - 1}, 0]), {n})")
     if x.rank > 1:
         forms.append(f"jnp.matmul({x.name}, jnp.swapaxes({x.name}, -1, -2))")

@@ -6,6 +6,7 @@ import ast
 import builtins
 import keyword
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import triton
 
 import jaxpr2triton as j2t
 from jaxpr2triton.emit.names import Names, comment
@@ -121,17 +123,18 @@ def test_the_same_text_every_time() -> None:
     assert done.stdout == first
 
 
-@pytest.mark.parametrize("name", ["layer_norm", "gather_inside", "activations", "split_and_merge", "arg_extremes"])
-def test_all_kernels_of_a_program_are_one_module(name: str) -> None:
+@every_program
+def test_all_kernels_of_a_program_are_one_module(name: str, tmp_path: Path) -> None:
     (program,) = {half.program for half in halves_of(name)}
-    source = j2t.transpile(program.fn, *program.args(np.random.default_rng())).source
-    module: dict[str, Any] = {}
-    tree = ast.parse(source)
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    assert len(names) == len(set(names)), "two functions of one name"
-    assert source.count("import triton\n") == 1
-    exec(compile("from __future__ import annotations\n" + source.replace("@triton.jit\n", ""), name, "exec"), module)
-    assert set(names) <= set(module)
+    with jax.enable_x64("x64" in program.tags):
+        found = j2t.transpile(program.fn, *program.args(np.random.default_rng()))
+    path = tmp_path / "kernels.py"
+    path.write_text(found.source)
+    defined = [node.name for node in ast.parse(found.source).body if isinstance(node, ast.FunctionDef)]
+    assert len(defined) == len(set(defined)), "two functions of one name"
+    assert found.source.count("import triton\n") == 1
+    module = runpy.run_path(str(path))
+    assert all(isinstance(module[kernel.name], triton.JITFunction) for kernel in found.kernels)
 
 
 # names

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import hypothesis.strategies as st
 import pytest
@@ -14,9 +13,7 @@ from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
     Condition,
-    Guard,
     Index,
-    Quotient,
     add,
     conjoin,
     constant,
@@ -32,30 +29,12 @@ from jaxpr2triton.ir.index import (
     substitute_guard,
     unflatten,
 )
+from tests.ir.values import Values, holds, points, value_of
 
 AXES = (Axis("a", 1), Axis("b", 2), Axis("c", 3), Axis("d", 4), Axis("e", 6))
 A, B, C, D, E = AXES
 SMALL = st.integers(-9, 9)
 DIVISORS = st.sampled_from((1, 2, 3, 4, 5, 6, 8, 12))
-Values = Mapping[Axis, int]
-
-
-def value_of(index: Index, values: Values) -> int:
-    """The definition of an index."""
-    total = index.const
-    for atom, coef in index.terms:
-        if isinstance(atom, Axis):
-            total += coef * values[atom]
-            continue
-        inner = value_of(atom.of, values)
-        total += coef * (inner // atom.by if isinstance(atom, Quotient) else inner % atom.by)
-    return total
-
-
-def points(*axes: Axis) -> Iterator[dict[Axis, int]]:
-    """All values of the axes."""
-    for values in itertools.product(*(range(axis.size) for axis in axes)):
-        yield dict(zip(axes, values))
 
 
 def everywhere(found: Index, expected: Callable[[Values], int], axes: Sequence[Axis] = AXES) -> None:
@@ -191,13 +170,23 @@ def test_the_printed_text_is_python_for_the_same_number(index: Index) -> None:
         assert eval(text, {}, names) == value_of(index, values)
 
 
+def divided(index: Index) -> Iterator[Index]:
+    """Everything that is divided somewhere in the expression."""
+    for atom, _ in index.terms:
+        if not isinstance(atom, Axis):
+            yield atom.of
+            yield from divided(atom.of)
+
+
+@given(INDICES)
+def test_nothing_negative_is_divided(index: Index) -> None:
+    """Triton divides as C does, towards zero."""
+    assert all(part.bounds[0] >= 0 for part in divided(index)), str(index)
+
+
 CONDITIONS = st.builds(
     lambda index, low, length: Condition(index, low, low + length), INDICES, st.integers(-12, 12), st.integers(1, 12)
 )
-
-
-def holds(guard: Guard, values: Values) -> bool:
-    return all(c.low <= value_of(c.index, values) < c.high for c in guard)
 
 
 @given(CONDITIONS)

@@ -80,6 +80,24 @@ def test_floats(dtype: str, expression: str, reference: np.ufunc) -> None:
     np.testing.assert_allclose(have, want, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [
+        ("libdevice.pow(a, tl.full((), 0.5, a.dtype))", [0, np.inf, 0, np.inf, 0.5]),  # one exponent, NumPy's root
+        ("libdevice.pow(a, tl.full((32,), 0.5, a.dtype))", [0, np.inf, 0, np.inf, 0.5]),
+        ("libdevice.lgamma(a)", [np.inf, np.inf, np.inf, np.inf, scipy.special.gammaln(0.25)]),
+        ("libdevice.erfinv(a)", [-0.0, np.nan, 0, np.nan, scipy.special.erfinv(0.25)]),
+    ],
+)
+def test_device_functions_where_numpy_and_scipy_differ_from_c(dtype: str, expression: str, result: list[float]) -> None:
+    x, want = np.array([-0.0, -np.inf, 0.0, np.inf, 0.25], dtype), np.array(result, dtype)
+    have = run(elementwise(expression, [dtype], dtype, size=5), x)
+    np.testing.assert_allclose(have, want, rtol=1e-6)
+    np.testing.assert_array_equal(np.signbit(have) & (have == 0), np.signbit(want) & (want == 0))
+
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_round_after_every_operation(dtype: str) -> None:
     a, b = (random_array(RNG, (100,), dtype) for _ in range(2))

@@ -16,6 +16,7 @@ from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.report.explain import least_bytes
 from jaxpr2triton.rules.coverage import why_not
 from tests import programs
 from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of, shapes_of
@@ -54,6 +55,21 @@ def test_one_kernel_and_at_most_three_for_the_gradient(name: str, size: str) -> 
             pair = j2t.transpile(program.fn, *args, grad=program.grad)
             assert (len(pair.forward.kernels), pair.forward.leftovers) == (1, ())
             assert (len(pair.backward.kernels) <= 3, pair.backward.leftovers) == (True, ())
+
+
+@pytest.mark.parametrize("name", [name for name, size in SIZES if size == "bench_args"])
+def test_what_is_moved_is_what_comes_in_and_goes_out(name: str) -> None:
+    """A value is read once; rows that are too long to be held are walked once for each reduction."""
+    program = BY_NAME[name]
+    args = shapes_of(program.bench_args)
+    halves = [j2t.transpile(program.fn, *args)]
+    if program.grad is not None:
+        pair = j2t.transpile(program.fn, *args, grad=program.grad)
+        halves += [pair.forward, pair.backward]
+    allowed = 2.0 if name.endswith("1000000") else 1.05
+    for half in halves:
+        moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in half.kernels)
+        assert moved <= allowed * least_bytes(half.compiled), half.explain()
 
 
 def test_huber_to_a_scalar() -> None:

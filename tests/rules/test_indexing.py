@@ -14,26 +14,12 @@ import pytest
 from hypothesis import given
 from jax import lax
 
-from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, of_axis
+from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.rules.indexing import TABLE, iota_place
+from tests.ir.values import holds, value_of
 
 Draw = st.DataObject
 Sample = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]  # a function, and the shapes of its operands
-
-
-def value_of(index: Index, point: dict[Axis, int]) -> int:
-    total = index.const
-    for atom, coef in index.terms:
-        if isinstance(atom, Axis):
-            total += coef * point[atom]
-            continue
-        inner = value_of(atom.of, point)
-        total += coef * (inner // atom.by if isinstance(atom, Quotient) else inner % atom.by)
-    return total
-
-
-def holds(conditions: tuple[Condition, ...], point: dict[Axis, int]) -> bool:
-    return all(c.low <= value_of(c.index, point) < c.high for c in conditions)
 
 
 def followed(eqn: Any, arrays: list[np.ndarray]) -> np.ndarray:
@@ -70,13 +56,15 @@ def broadcast_in_dim(draw: Draw) -> Sample:
 
 def reshape(draw: Draw) -> Sample:
     factors = draw.draw(st.lists(st.sampled_from((1, 2, 3)), max_size=5))
+
     def grouped() -> tuple[int, ...]:
         ends = sorted(draw.draw(st.lists(st.integers(0, len(factors)), max_size=3)))
         order = draw.draw(st.permutations(factors))
         return tuple(int(np.prod(order[a:b], dtype=int)) for a, b in itertools.pairwise([0, *ends, len(factors)]))
 
     source, target = grouped(), grouped()
-    return (lambda x: lax.reshape_p.bind(x, new_sizes=target, dimensions=None, sharding=None)), (source,)
+    order = draw.draw(st.none() | st.permutations(range(len(source))).map(tuple))  # transposed first
+    return (lambda x: lax.reshape(x, target, order)), (source,)
 
 
 def transpose(draw: Draw) -> Sample:

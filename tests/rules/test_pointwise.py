@@ -129,19 +129,6 @@ def by_operands() -> dict[Signature, list[Case]]:
     return groups
 
 
-def beyond_the_interpreter(case: Case, arrays: list[np.ndarray]) -> np.ndarray:
-    """Where NumPy and SciPy differ from C, CUDA and ROCm: SciPy at two points, NumPy for a constant power of 1/2."""
-    x, *rest = case.operands(arrays)
-    match case.name:
-        case "lgamma":
-            return x == -np.inf
-        case "erf_inv":
-            return (x == 0) & np.signbit(x)
-        case "pow":
-            return (rest[0] == 0.5) & ((x == 0) | (x == -np.inf))
-    return np.zeros(x.shape, bool)
-
-
 def wrong_elements(case: Case, arrays: list[np.ndarray], got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Where the result is neither JAX's nor, for functions that XLA approximates, the one JAX has with more digits."""
     signed_zeros, floor = case.name not in NO_ZERO_SIGN, NEAR_ZERO.get(case.name, 0.0)
@@ -149,7 +136,7 @@ def wrong_elements(case: Case, arrays: list[np.ndarray], got: np.ndarray, wanted
     right = agree(got, wanted, digits, signed_zeros=signed_zeros, floor=floor)
     if digits and not right.all():
         right |= agree(got, wider_answer(case, arrays), FEW, signed_zeros=signed_zeros, floor=floor)
-    return np.flatnonzero(~(right | beyond_the_interpreter(case, arrays)))
+    return np.flatnonzero(~right)
 
 
 GROUPS = by_operands()
