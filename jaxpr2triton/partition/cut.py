@@ -148,7 +148,7 @@ def acceptable(space: Space) -> bool:
 
 
 def _repeats(space: Space, node: Reduce) -> bool:
-    """Whether a reduction would be done many times for each of its results, as when they are wanted through a reshape."""
+    """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
     results = elements(node.eqn.outvars[0])
     times = math.prod(axis.size for axis in node.axes - space.inner)
     return times > 2 * results and times * math.prod(axis.size for axis in node.over) > MUCH

@@ -143,7 +143,8 @@ def split_reductions(jaxpr: Any, chunks: dict[Any, int], chunked: dict[Any, Chun
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
 
-        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], chunks[eqn])] if chunks.get(eqn, 1) > 1 else None)
+        long = {eqn: count for eqn, count in chunks.items() if count > 1}
+        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
         outputs = [(atom, read(env, atom)) for atom in inner.outvars]
         shown = [(value, None if isinstance(atom, jex.Literal) else chunked.get(atom)) for atom, value in outputs]
         return [value if how is None else _seen_in_chunks(value, how) for value, how in shown]
