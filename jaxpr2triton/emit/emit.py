@@ -36,7 +36,7 @@ class Planned:
         return indices
 
     def loop(
-        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], in_use: frozenset[Axis]
+        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], hints: Any, in_use: frozenset[Axis]
     ) -> tuple[Index, ...]:
         return self.plan.reduced[number]
 

@@ -48,7 +48,7 @@ from jaxpr2triton.rules.nodes import (
     Take,
 )
 from jaxpr2triton.rules.indexing import Indexing, iota_place
-from jaxpr2triton.rules.loops import LoopFacts, every_place
+from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import Scan
@@ -62,8 +62,16 @@ class Chooser(Protocol):
     def reduction(self, number: Number, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
         """An index for each of the operand's reduced dimensions, over axes that are not in use."""
 
-    def loop(self, number: Number, scan: Scan, facts: LoopFacts, kinds: Sequence[Any], in_use: frozenset[Axis]) -> Place:
-        """An index for the step, and one for each of these classes of what is carried."""
+    def loop(
+        self,
+        number: Number,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
+    ) -> Place:
+        """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
 
     def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> Chooser:
         """The chooser for the loop's body."""

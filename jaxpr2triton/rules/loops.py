@@ -26,20 +26,33 @@ from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
 
 
+Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
+
+
 @dataclass(frozen=True)
 class LoopFacts:
-    """The classes of everything a loop carries or puts out, in a stable order, and which of them are held."""
+    """The kinds of everything a loop carries or puts out, in a stable order, and which of them are held."""
 
     classes: Classes
-    sizes: dict[Any, int]
-    held: frozenset[Any]
+    sizes: dict[Kind, int]
+    held: frozenset[Kind]
+
+    def of(self, var: Any) -> tuple[Kind, ...]:
+        return kinds_of(self.classes, var)
 
 
-def carried_sizes(scan: Scan, classes: Classes) -> dict[Any, int]:
-    sizes: dict[Any, int] = {}
+def kinds_of(classes: Classes, var: Any) -> tuple[Kind, ...]:
+    """The kind of each dimension: a matrix whose rows and columns are of one class has two kinds all the same."""
+    found = classes.of(var)
+    return tuple((kind, found[:place].count(kind)) for place, kind in enumerate(found))
+
+
+def carried_sizes(scan: Scan, classes: Classes) -> dict[Kind, int]:
+    sizes: dict[Kind, int] = {}
     for var in [before for _, before, _, _ in scan.carries] + [atom for atom, _ in scan.ys]:
         if not isinstance(var, jex.Literal):
-            sizes.update({k: s for k, s in zip(classes.of(var), var.aval.shape) if s != 1 and k not in sizes})
+            pairs = zip(kinds_of(classes, var), var.aval.shape)
+            sizes.update({kind: size for kind, size in pairs if size != 1 and kind not in sizes})
     return sizes
 
 
@@ -48,21 +61,19 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
     classes = body_classes(scan)
     sizes = carried_sizes(scan, classes)
     axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
-    held: set[Any] = set()
+    held = {kind for kind in axes if (kind[0], 1) in axes}
 
     def place_of(var: Any) -> Place:
-        kinds = classes.of(var)
-        held.update(kind for kind in kinds if kinds.count(kind) > 1)
-        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds)
+        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
 
-    inner = trial(ByClass(classes, dict(axes), [], {}))
+    inner = trial(ByClass(classes, {kind: axis for (kind, copy), axis in axes.items() if not copy}, [], {}))
     atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
     roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
     inner.backwards(roots)
     for _, before, _, _ in scan.carries:
         usual = place_of(before)
         for place, _ in inner.wanted.get(before, ()):
-            pairs = zip(classes.of(before), usual, place)
+            pairs = zip(kinds_of(classes, before), usual, place)
             held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
     by_axis = {axis: kind for kind, axis in axes.items()}
     held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
@@ -86,35 +97,43 @@ class ByClass:
         return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use)
 
     def loop(
-        self, number: Any, scan: Scan, facts: LoopFacts, kinds: Sequence[Any], in_use: frozenset[Axis]
+        self,
+        number: Any,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
     ) -> Place:
         outside: dict[Any, Any] = {}
         for outer, inner in outer_dims(scan):
             outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
-        wishes = [(time, scan.length, "t"), *((outside.get(kind), facts.sizes[kind], "h") for kind in kinds)]
+        wishes = [(time, scan.length, "t")]
+        wishes += [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
         picked = self._pick(number, wishes, in_use | wrong_way)
         self.backwards[next(iter(picked[0].axes))] = scan.reverse
         return picked
 
-    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> ByClass:
+    def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
         plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
-        exact = {kind: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis)}
+        exact = {kind[0]: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis) and not kind[1]}
         return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards)
 
     def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> Place:
         taken = set(in_use)
         picked = []
         for kind, size, stem in wishes:
-            candidates = [self.by_class[kind]] if kind in self.by_class else []
+            candidates = [kind] if isinstance(kind, Axis) else []
+            candidates += [self.by_class[kind]] if kind in self.by_class else []
             candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
             axis = next((a for a in candidates if a not in taken and a.size == size), None)
             if axis is None:
                 axis = Axis(f"{stem}{len(self.fresh)}", size)
                 self.fresh.append(axis)
-                if kind is not None:
+                if kind is not None and not isinstance(kind, Axis):
                     self.by_class.setdefault(kind, axis)
             taken.add(axis)
             picked.append(axis)
@@ -135,22 +154,23 @@ class LoopWalk:
     starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
 
 
-def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Any, Index], frozenset[Any]]:
-    """Where parallel classes run, by the places at which the results are wanted; and the axes in use there."""
-    binding: dict[Any, Index] = {}
-    in_use: set[Axis] = set()
+def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
+    """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
+    binding: dict[Kind, Index] = {}
+    hints: dict[Kind, Axis] = {}
     for atom, result, offset in results_of(scan):
         for place, guard in walk.demands_on(result):
             if guard:
                 raise walk.crowded(result)
-            kinds = facts.classes.of(atom) if not isinstance(atom, jex.Literal) else ()
+            kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
             for kind, index in zip(kinds, place[offset:]):
-                if kind in facts.held or kind not in facts.sizes:
+                if kind not in facts.sizes:
                     continue
-                if binding.setdefault(kind, index) != index:
+                if kind in facts.held:
+                    hints.update({kind: axis for axis in index.axes if index == of_axis(axis) and kind not in hints})
+                elif binding.setdefault(kind, index) != index:
                     raise walk.crowded(result)
-                in_use |= index.axes
-    return binding, frozenset(in_use)
+    return binding, hints
 
 
 def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
@@ -163,9 +183,10 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     """Walk backwards through a loop whose results are wanted."""
     scan = scan_of(eqn)
     facts = walk.facts(eqn, scan)
-    binding, in_use = bind_classes(walk, scan, facts)
+    binding, hints = bind_classes(walk, scan, facts)
+    in_use = frozenset(axis for index in binding.values() for axis in index.axes)
     open_kinds = [kind for kind in facts.sizes if kind not in binding]
-    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, in_use)
+    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
     binding.update(zip(open_kinds, rest))
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
     held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
@@ -173,7 +194,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     roots = []
     for position in loop.live:
         start, before, after, _ = scan.carries[position]
-        usual = tuple(binding.get(kind, ZERO) for kind in facts.classes.of(before))
+        usual = tuple(binding.get(kind, ZERO) for kind in facts.of(before))
         loop.places[position] = list(every_place(usual, walk.unrolled))
         for place in loop.places[position]:
             roots.append((after, place))
