@@ -45,6 +45,7 @@ from jaxpr2triton.rules.nodes import (
 from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 # Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
@@ -476,7 +477,9 @@ class Emitter:
         for axis, inner in reversed(list(zip(opened, bodies))):
             outer = inner.parent
             assert outer is not None  # every loop lies in the kernel's own scope
-            outer.lines.append((self._loop_header(axis, backwards), inner.lines))
+            conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
+            header = self._condition(conditional, inner) if conditional else self._loop_header(axis, backwards)
+            outer.lines.append((header, inner.lines))
             self.names.leave()
             outer.said = None
         for loop in recurrences:
@@ -497,13 +500,32 @@ class Emitter:
             self._require(start, scope)
             written = self._get(start, scope)
             tile = self.spell.tile(leaf.axes)
-            own = self.users[start] == [loop] and start in scope.known and not isinstance(start, Carried)
+            if loop.conditional and leaf is loop.carried[0] and (mask := self._mask(leaf.axes, (), tile, scope)):
+                # lanes outside of the array have nothing to do
+                name = self.names.new("going", scope.depth)
+                self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
+                body.known[leaf] = Written(name, tile)
+                continue
+            own = start in scope.known and not isinstance(start, Carried) and self._free_after(start, loop, scope)
             if own and written.tile == tile and written.text.isidentifier():
                 body.known[leaf] = Written(written.text, tile)
                 continue
-            name = self.names.new(written.text if written.text.isidentifier() else "state", scope.depth)
+            stem = "going" if loop.conditional and leaf is loop.carried[0] else "state"
+            name = self.names.new(written.text if written.text.isidentifier() else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
+
+    def _free_after(self, start: Node, loop: Recurrence, scope: Scope) -> bool:
+        """Whether nobody but the loop will read a variable any more, so that the loop may change it."""
+        for user in self.users[start]:
+            written = None if isinstance(user, Store) else scope.find(user)
+            if user is not loop and (written is None or not written.text.isidentifier()):
+                return False
+        return self.users[start].count(loop) == 1
+
+    def _condition(self, loop: Recurrence, body: Scope) -> str:
+        going = self._get(loop.carried[0], body)
+        return f"while tl.max({going.text}.to(tl.int32)) > 0:" if going.tile else f"while {going.text}:"
 
     def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape."""
@@ -632,7 +654,7 @@ def _all_equations(jaxpr: Any) -> Iterator[Any]:
     """The equations of a jaxpr and of the loops in it."""
     for eqn in jaxpr.eqns:
         yield eqn
-        if eqn.primitive.name == "scan":
+        if eqn.primitive.name in LOOPS:
             yield from _all_equations(eqn.params["jaxpr"].jaxpr)
 
 

@@ -27,6 +27,7 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 PASSES: tuple[Pass, ...] = (
     inline_calls,
     _bodies,
+    inline_calls,  # of what writing out loops and branches has written
     remove_dead,  # before work is spent on it
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,

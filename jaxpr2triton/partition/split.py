@@ -46,7 +46,7 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
     found: dict[Any, int] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
-        if space.inner:
+        if space.inner or space.steps:
             continue
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):

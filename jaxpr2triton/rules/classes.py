@@ -81,7 +81,7 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     if not operands:
         return
     match eqn.primitive.name:
-        case "scan":
+        case "scan" | "repeat":
             yield from _joined_by_scan(eqn)
         case "dot_general":
             if len(operands) == 2:

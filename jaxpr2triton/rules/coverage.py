@@ -11,6 +11,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS
 
 
 def call_of(eqn: Any) -> Call:
@@ -22,8 +23,8 @@ def call_of(eqn: Any) -> Call:
 def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     """Why no kernel can hold this equation; None if one can."""
     name = eqn.primitive.name
-    if name == "scan":
-        return _why_not_scan(eqn)
+    if name in LOOPS:
+        return _why_not_loop(eqn)
     for atom in [*eqn.invars, *eqn.outvars]:
         if not hasattr(atom.aval, "shape"):
             return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
@@ -41,10 +42,10 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
 
 
-def _why_not_scan(eqn: Any) -> WhyNot | None:
+def _why_not_loop(eqn: Any) -> WhyNot | None:
     """A loop can be in a kernel if all of its body can."""
     if eqn.effects:
-        return WhyNot("`scan` has side effects")
+        return WhyNot("the loop has side effects")
     for atom in [*eqn.invars, *eqn.outvars]:
         if refusal := unsupported(atom.aval.dtype):
             return refusal

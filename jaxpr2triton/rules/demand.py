@@ -51,7 +51,7 @@ from jaxpr2triton.rules.indexing import Indexing, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.scans import Scan
+from jaxpr2triton.rules.scans import LOOPS, Scan
 
 Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
 
@@ -114,7 +114,7 @@ class Walk:
             demands = [demand for out in eqn.outvars for demand in self.demands_on(out)]
             if not demands:
                 continue
-            if eqn.primitive.name == "scan":
+            if eqn.primitive.name in LOOPS:
                 self.entered[number] = loops.enter(self, (*self.path, number), eqn)
             else:
                 self.ask((*self.path, number), eqn, demands)

@@ -110,7 +110,7 @@ class ByClass:
             outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
-        wishes = [(time, scan.length, "t")]
+        wishes = [(time, scan.length, "w" if scan.conditional else "t")]
         wishes += [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
         picked = self._pick(number, wishes, in_use | wrong_way)
@@ -128,7 +128,8 @@ class ByClass:
         for kind, size, stem in wishes:
             candidates = [kind] if isinstance(kind, Axis) else []
             candidates += [self.by_class[kind]] if kind in self.by_class else []
-            candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
+            if stem != "w":  # two while loops never share their steps
+                candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
             axis = next((a for a in candidates if a not in taken and a.size == size), None)
             if axis is None:
                 axis = Axis(f"{stem}{len(self.fresh)}", size)
@@ -225,6 +226,7 @@ def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
     """The positions of the carried values that the wanted results need."""
     atoms = {atom for atom, result in scan.ys if result in wanted_results and not isinstance(atom, jex.Literal)}
     live = {n for n, carry in enumerate(scan.carries) if carry[3] in wanted_results}
+    live |= {0} if scan.conditional else set()
     while True:
         wanted = atoms | {scan.carries[n][2] for n in live if not isinstance(scan.carries[n][2], jex.Literal)}
         for eqn in reversed(scan.body.eqns):
@@ -271,7 +273,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
     recurrence = walk.make(
         ("recurrence", id(scan.eqn), leaves),
-        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, loop.held, scan.reverse, tuple(starts), leaves, nexts),
+        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, loop.held, scan.reverse, scan.conditional, tuple(starts), leaves, nexts),
     )
     finals = {
         slot: walk.make(

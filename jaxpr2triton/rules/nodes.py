@@ -94,6 +94,7 @@ class Recurrence(Node):
     step: Axis
     held: frozenset[Axis]  # axes that one program has to have whole
     reverse: bool
+    conditional: bool  # the first carried value says whether there is another step
     starts: tuple[Node, ...]
     carried: tuple[Carried, ...]
     nexts: tuple[Node, ...]

@@ -1,4 +1,4 @@
-"""What a scan is made of."""
+"""What a loop is made of: a scan, or a `repeat`, which is a while loop in the form that kernels have."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from jaxpr2triton._compat import scan_counts_of
 Dim = tuple[Any, int]  # (variable, position)
 
 
+LOOPS = ("scan", "repeat")
+UNKNOWN = 2  # the length of a loop that ends when its condition says so, where a size has to be named
+
+
 @dataclass(frozen=True)
 class Scan:
-    """A scan equation, taken apart: operands and results by what they are."""
+    """A loop's equation, taken apart: operands and results by what they are."""
 
     eqn: Any
     body: Any  # an open jaxpr
@@ -25,10 +29,15 @@ class Scan:
     ys: tuple[tuple[Any, Any], ...]  # (atom of the body, result)
     length: int
     reverse: bool
+    conditional: bool  # the first carried value says whether there is another step
 
 
 def scan_of(eqn: Any) -> Scan:
-    num_consts, num_carry = scan_counts_of(eqn.params)
+    conditional = eqn.primitive.name == "repeat"
+    if conditional:
+        num_consts, num_carry = eqn.params["num_consts"], len(eqn.outvars)
+    else:
+        num_consts, num_carry = scan_counts_of(eqn.params)
     body = eqn.params["jaxpr"].jaxpr
     operands = list(zip(eqn.invars, body.invars))
     first_x = num_consts + num_carry
@@ -40,8 +49,9 @@ def scan_of(eqn: Any) -> Scan:
         tuple((*pair, after, result) for pair, after, result in zip(carried, body.outvars, eqn.outvars)),
         tuple(operands[first_x:]),
         tuple(zip(body.outvars[num_carry:], eqn.outvars[num_carry:])),
-        eqn.params["length"],
-        eqn.params["reverse"],
+        UNKNOWN if conditional else eqn.params["length"],
+        not conditional and eqn.params["reverse"],
+        conditional,
     )
 
 
