@@ -56,29 +56,26 @@ def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
     return max(range(len(shapes)), key=lambda n: (sum(s != 1 for s in shapes[n]), math.prod(shapes[n]), -n))
 
 
-def match_dims(lead: Any, other: Any, classes: Classes, allowed: Sequence[int] | None = None) -> dict[int, int] | None:
-    """For each dimension of `other` (not of size 1) the dimension of `lead` that it is; None if it does not fit.
+def match_dims(lead: Any, other: Any, classes: Classes) -> dict[int, int]:
+    """For each dimension of `other` (not of size 1) the dimension of `lead` that it is, where there is one.
 
     Sizes must agree, in order; among the ways to do that, one in which the classes agree as well is taken, and a way in
     which a class says that two dimensions are different ones is refused.
     """
-    lead_dims = [d for d, size in enumerate(lead.aval.shape) if size != 1 and (allowed is None or d in allowed)]
+    lead_dims = [d for d, size in enumerate(lead.aval.shape) if size != 1]
     lead_classes = classes.of(lead)
     other_classes = classes.of(other)
     matched: dict[int, int] = {}
     position = 0
     for d, size in enumerate(other.aval.shape):
-        if size == 1:
-            continue
-        rest = lead_dims[position:]
+        rest = [e for e in lead_dims[position:] if lead.aval.shape[e] == size]
         same_class = [e for e in rest if lead_classes[e] == other_classes[d]]
         if other_classes[d] in lead_classes and not same_class:
-            return None
-        found = next(iter(same_class or [e for e in rest if lead.aval.shape[e] == size]), None)
-        if found is None or lead.aval.shape[found] != size:
-            return None
-        matched[d] = found
-        position = lead_dims.index(found) + 1
+            continue
+        found = next(iter(same_class or rest), None)
+        if size != 1 and found is not None:
+            matched[d] = found
+            position = lead_dims.index(found) + 1
     return matched
 
 
@@ -88,18 +85,33 @@ def space_of(
     classes: Classes,
     loaded: Mapping[Any, int] | None = None,
     patient: bool = True,
+    union: bool = False,
 ) -> Space | None:
-    """The space that these output variables share; None when their dimensions do not fit together."""
+    """The space that these output variables share; None when their dimensions do not fit together.
+
+    With `union` they always do: a dimension that the lead has not becomes one more axis, which every program walks.
+    """
     lead = outputs[lead_of([atom.aval.shape for atom in outputs])]
     dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(lead.aval.shape))
+    root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
     places = []
     for atom in outputs:
-        matched = match_dims(lead, atom, classes) if atom is not lead else {d: d for d in range(len(dims))}
-        if matched is None:
-            return None
-        places.append(tuple(of_axis(dims[matched[d]]) if d in matched else ZERO for d in range(len(atom.aval.shape))))
+        matched = match_dims(lead, atom, classes) if atom is not lead else {d: d for d in range(len(lead.aval.shape))}
+        own = {d: dims[e] for d, e in matched.items()}
+        for d, size in enumerate(atom.aval.shape):
+            if size == 1 or d in own:
+                continue
+            if not union:
+                return None
+            kind = classes.find((atom, d))
+            extra = root_axes.get(kind)
+            if extra is None or extra in own.values() or extra.size != size:
+                extra = Axis(f"d{len(dims)}", size)
+                dims = (*dims, extra)
+                root_axes.setdefault(kind, extra)
+            own[d] = extra
+        places.append(tuple(of_axis(own[d]) if d in own else ZERO for d in range(len(atom.aval.shape))))
     chosen: dict[Any, tuple[Axis, ...]] = {}
-    root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
     choose = ByClass(classes, root_axes, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
     axes = tuple(axis for axis in dims if axis.size != 1)

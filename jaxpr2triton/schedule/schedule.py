@@ -59,7 +59,7 @@ class _Draft:
 def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     """The plan of one region."""
     jaxpr = region.jaxpr
-    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
     assert space is not None  # partition groups only outputs that fit
     shapes = [var.aval.shape for var in jaxpr.invars]
     stored = [var.aval.shape for var in jaxpr.outvars]
