@@ -58,7 +58,8 @@ def test_what_is_shown_as_printed_is_printed(
     monkeypatch.chdir(CHECKOUT)
     for block in PRINTED.finditer(page.read_text()):
         assert cli.main(shlex.split(block["command"])) == 0
-        assert capsys.readouterr().out == block["text"]
+        # JAX prints this parameter with more primitives in some versions than in others
+        assert re.sub(r" ?out_sharding=None", "", capsys.readouterr().out) == block["text"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

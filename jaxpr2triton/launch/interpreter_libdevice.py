@@ -66,7 +66,7 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
 
 
 def _pow(x: Array, y: Array) -> Array:
-    """C's pow: NumPy takes a root instead where one exponent of 1/2 serves all of x, and of -0.0 and -inf that differs."""
+    """C's pow: NumPy takes a root where one exponent of 1/2 serves all of x, which differs at -0.0 and -inf."""
     beyond_the_root = (y == 0.5) & ((x == 0) | np.isinf(x))
     return np.where(beyond_the_root, np.abs(x), np.power(np.where(beyond_the_root, 1, x).astype(x.dtype), y))
 

@@ -35,9 +35,7 @@ FACTOR = 4.0  # how much further than the furthest noisy answer an answer may be
 TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
-MOVED = (
-    "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
-)
+MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
 LOGICAL = "and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
 NEAREST = "stop_gradient copy copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"

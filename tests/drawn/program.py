@@ -104,11 +104,11 @@ class Program:
                 lines.append(line)
                 wanted.update(line.reads)
         kept = [n for n, each in enumerate(self.inputs) if each.name in wanted] or [0]
-        return self.replace(
-            lines=tuple(reversed(lines)),
-            inputs=tuple(self.inputs[n] for n in kept),
-            batched=tuple(self.batched[n] for n in kept) if self.batched else (),
-        )
+        batched = [self.batched[n] for n in kept] if self.batched else []
+        if batched and all(axis is None for axis in batched):
+            batched[0] = 0
+        inputs = tuple(self.inputs[n] for n in kept)
+        return self.replace(lines=tuple(reversed(lines)), inputs=inputs, batched=tuple(batched))
 
     def replace(self, **changes: Any) -> Program:
         return Program(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes})

@@ -58,6 +58,12 @@ FOUND = {
         outputs=("v",),
         small=True,
     ),
+    # Along an axis of size 1 an iota is a bare number, which cannot be rounded as a tile is.
+    "iota_of_one_element_in_float16": Program(
+        inputs=(Input("x", (9, 33, 1), "float16", "normal"),),
+        lines=(Line("y", "jnp.where(lax.broadcasted_iota(jnp.float16, (9, 33, 1), 2) < 3, x, -x)", ("x",)),),
+        outputs=("y",),
+    ),
 }
 
 

@@ -86,6 +86,18 @@ def test_inputs_stay_and_live_programs_are_returned_as_they_are() -> None:
     assert remove_dead(before) is before
 
 
+def test_constants_of_the_program_stay() -> None:
+    def function(x: Any) -> Any:
+        lax.sin(x * X)
+        return x + X
+
+    before = traced(function, X)
+    result = remove_dead(before)
+    assert primitives_of(result) == ["add"]
+    assert [const.tolist() for const in result.consts] == [X.tolist()]
+    np.testing.assert_array_equal(jax.core.eval_jaxpr(result.jaxpr, result.consts, X)[0], X + X)
+
+
 def test_effects_are_neither_shared_nor_dead(capfd: pytest.CaptureFixture[str]) -> None:
     def function(x: Any) -> Any:
         for _ in range(2):

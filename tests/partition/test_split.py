@@ -124,11 +124,33 @@ def test_two_steps_compute_the_same(fn: Fn, shape: tuple[int, ...]) -> None:
         (lambda x: jax.nn.softmax(jax.nn.softmax(x, 1), 0), (4096, 768)),
         (lambda x: jax.nn.softmax(x, 1).sum(0), (4096, 768)),
         (lambda x: x / jnp.sqrt((x * x).sum()), (10_000_000,)),
+        (lambda x: (x.mean((0, 2, 3)), x.var((0, 2, 3))), (32, 64, 56, 56)),
     ],
 )
 def test_few_programs_never_read_much(fn: Fn, shape: tuple[int, ...]) -> None:
     for kernel in compiled(lambda x: jax.tree.leaves(fn(x)), floats(*shape)).kernels:
         assert math.prod(kernel.grid) >= 64 or kernel.bytes_read < 1 << 20, kernel.source
+
+
+def group_norm(x: Any) -> Any:
+    groups = x.reshape(x.shape[0], 8, -1)
+    centred = groups - groups.mean(-1, keepdims=True)
+    return (centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (group_norm, [(32, 64, 56, 56)]),
+        (lambda x, scale: group_norm(x) * scale[None, :, None, None], [(32, 64, 56, 56), (64,)]),
+        (lambda x, y: jnp.repeat(x.sum(1), 64) * y, [(1024, 4096), (65536,)]),
+        (lambda x, y: jnp.tile(x.sum(1), 64) * y, [(1024, 4096), (65536,)]),
+    ],
+)
+def test_reductions_are_not_computed_again_for_every_reader(fn: Fn, shapes: list[tuple[int, ...]]) -> None:
+    for kernel in compiled(fn, *(floats(*shape) for shape in shapes)).kernels:
+        steps = math.prod(axis.size for axis in kernel.axes)
+        assert steps < 1 << 26, kernel.source
 
 
 # an output that is written by the programs that also sum over its rows

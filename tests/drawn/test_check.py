@@ -1,0 +1,117 @@
+"""The checker itself: it sees what is wrong, forgives what rounding does, and its programs print, repeat and shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpr2triton.launch import primitive
+from jaxpr2triton.launch.interpret import run_interpreted
+from tests.drawn import reduce
+from tests.drawn.check import Mismatch, check, check_type
+from tests.drawn.choices import Random
+from tests.drawn.families import ALL
+from tests.drawn.generator import drawn_program
+from tests.drawn.oracle import answers
+from tests.drawn.program import Input, Line, Program
+from tests.drawn.transforms import TRANSFORMS, arguments, transformed
+
+SOFTMAX = Program(
+    inputs=(Input("x", (5, 17), "float32", "normal"),),
+    lines=(Line("y", "jax.nn.softmax(x, 1)", ("x",)), Line("n", "lax.argmax(x, 1, jnp.int32)", ("x",))),
+    outputs=("y", "n"),
+    transform="grad",
+)
+
+
+@pytest.mark.parametrize("error", [1e-4, np.nan, np.inf])
+def test_one_wrong_element_is_seen(error: float) -> None:
+    def slightly_wrong(kernel: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        results = run_interpreted(kernel, arrays)
+        results[0].flat[-1] += np.asarray(error if results[0].dtype.kind == "f" else 1, results[0].dtype)
+        return results
+
+    assert check(SOFTMAX).compared == 5 * 17 + 5 + 5 * 17
+    with mock.patch.object(primitive, "run_interpreted", slightly_wrong), pytest.raises(Mismatch, match="output "):
+        check(SOFTMAX)
+
+
+def test_a_wrong_type_is_seen() -> None:
+    weak = jax.jit(lambda: 2.5)()
+    check_type(weak, weak, 0)
+    with pytest.raises(Mismatch, match="^output 0: weak_type False, expected True$"):
+        check_type(jnp.float32(2.5), weak, 0)
+    with pytest.raises(Mismatch, match="^output 1: dtype float16, expected float32$"):
+        check_type(jnp.float16(2.5), weak, 1)
+    with pytest.raises(Mismatch, match=r"^output 2: shape \(1,\), expected \(\)$"):
+        check_type(jnp.ones(1), weak, 2)
+
+
+def test_what_rounding_decides_is_not_compared() -> None:
+    def f(x: Any) -> Any:
+        thirds = x / 3
+        return jnp.floor(thirds * 3), thirds > 0, jnp.sum(x * 1e8) - jnp.sum(x[::-1] * 1e8), thirds
+
+    x = np.array([-2.0, 1.0, 5.0, 1.5], np.float32)
+    floor, sign, cancelled, exact = answers(f, [x], 0)
+    assert floor.allowed[:3].min() >= 1 and floor.allowed[3] < 1e-5
+    assert not sign.unstable.any() and sign.value.tolist() == [False, True, True, True]
+    assert 1 < float(cancelled.allowed) < 1e5
+    assert (exact.allowed < 1e-5).all() and np.allclose(exact.value, x.astype(np.float64) / 3, rtol=1e-12)
+
+
+def test_sums_of_whole_numbers_are_exact() -> None:
+    (answer,) = answers(lambda x: jnp.sum(x) == 6.0, [np.array([1.0, 2.0, 3.0], np.float32)], 0)
+    assert not answer.unstable.any() and bool(answer.value)
+
+
+def test_infinities_of_narrow_dtypes() -> None:
+    big = np.array([60000.0, 1.0], np.float16)
+    doubled, back = answers(lambda x: (x * 2, lax.abs(x)), [big], 0)
+    assert doubled.unstable.tolist() == [True, False]  # a kernel holds it as float32, and may go on from there
+    assert not back.unstable.any()
+
+
+def test_programs_print_as_python_and_repeat() -> None:
+    for number in range(20):
+        program = drawn_program(Random(1, number), ALL, tuple(TRANSFORMS))
+        scope = {"Program": Program, "Input": Input, "Line": Line}
+        exec(str(program), scope)
+        assert scope["PROGRAM"] == program == drawn_program(Random(1, number), ALL, tuple(TRANSFORMS))
+
+
+def test_every_family_is_drawn_and_every_program_traces() -> None:
+    texts = []
+    for number in range(60):
+        program = drawn_program(Random(2, number), ALL, tuple(TRANSFORMS))
+        texts.append(program.function_text())
+        with jax.enable_x64(program.x64):
+            args = arguments(program, 0)
+            assert jax.eval_shape(transformed(program, lambda f: f), *args)
+    everything = "".join(texts)
+    for word in ("pad", "concatenate", "reshape", "rev", "stack", "softmax", "argm", "iota", "select", "bits", "sort"):
+        assert word in everything, word
+
+
+def test_a_failing_program_becomes_small() -> None:
+    lines = tuple(
+        Line(f"v{n}", f"jnp.{name}({x})", (x,))
+        for n, (name, x) in enumerate(zip(("sin", "tanh", "cos"), ("x", "v0", "v1")))
+    )
+    program = Program((Input("x", (3,), "float32", "whole"),), lines, ("v2", "v0"), "grad", small=True, seed=3)
+
+    def fails_on_tanh(candidate: Program) -> None:
+        assert "tanh" not in candidate.function_text()
+
+    with mock.patch.object(reduce, "check", fails_on_tanh):
+        with pytest.raises(AssertionError) as problem:
+            fails_on_tanh(program)
+        small = reduce.reduced(program, reduce.failure(problem.value))
+    assert small == Program((Input("v0", (3,), "float32", "normal"),), (lines[1],), ("v1",), seed=3)
