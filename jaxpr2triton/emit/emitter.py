@@ -20,7 +20,7 @@ from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
-from jaxpr2triton.ir.index import Axis, Condition, Index, add, flatten, of_axis, scale
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, scale
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
@@ -93,7 +93,8 @@ class Emitter:
 
     def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
         self.plan, self.graph, self.inputs, self.outputs = plan, graph, inputs, outputs
-        self.spell = Spelling(plan.axes)
+        self.spell = Spelling(plan.axes, self._computed)
+        self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
         self.names = Names([*taken, *(f"{b.name}_ptr" for b in [*inputs, *outputs])])
@@ -122,6 +123,13 @@ class Emitter:
         return root.lines
 
     # -- where things go --------------------------------------------------------------------------------------
+
+    def _computed(self, number: Dynamic, tile: Tile) -> str:
+        """A number that the kernel computes, inside an index."""
+        text = self._operand(self.graph.computed[number.key], self.scope_now, tile)
+        if not number.clamped:
+            return text
+        return f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
 
     def _loops(self, node: Node) -> frozenset[Axis]:
         return node.axes & self.looped
@@ -189,6 +197,7 @@ class Emitter:
             self._loop(self._recurrence_key(node), scope)
             return
         self.flops += _work(node)
+        self.scope_now = scope
         match node:
             case Constant():
                 scope.known[node] = Written(constant(node.value, node.dtype), (), bare=True)

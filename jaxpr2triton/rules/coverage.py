@@ -9,6 +9,7 @@ import numpy as np
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.rules import moving
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
@@ -34,6 +35,8 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
         return WhyNot("its result has no elements")
     if name == "iota" or (name == "dot_general" and in_loop):
         return None
+    if name in moving.TABLE:
+        return moving.REFUSALS[name](eqn) if name in moving.REFUSALS else None
     row = TABLE.get(name)
     if row is None:
         return WhyNot(f"there is no rule for the primitive `{name}`")

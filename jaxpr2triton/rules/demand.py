@@ -7,7 +7,7 @@ operands; forwards, every (variable, index) that was wanted becomes one node. Wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,15 +19,17 @@ from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
     Condition,
+    Dynamic,
     Guard,
     Index,
+    computed_in,
     conjoin,
     constant,
     decide,
     of_axis,
     substitute,
 )
-from jaxpr2triton.rules import loops
+from jaxpr2triton.rules import loops, moving
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.nodes import (
     Carried,
@@ -47,7 +49,7 @@ from jaxpr2triton.rules.nodes import (
     Store,
     Take,
 )
-from jaxpr2triton.rules.indexing import Indexing, iota_place
+from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -85,6 +87,13 @@ class Crowded(Exception):
         self.variable = variable
 
 
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What a gather gives where its index lies outside."""
+
+    eqn: Any
+
+
 @dataclass
 class Walk:
     """A walk through one jaxpr: the kernel's own, or the body of a loop in it."""
@@ -104,6 +113,9 @@ class Walk:
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
     reduced_axes: set[Axis] = field(default_factory=set)
+    outside: dict[Any, Callable[[Demand], Node]] = field(default_factory=dict)  # operands of a body, found in the kernel
+    numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
+    computed: dict[Any, Node] = field(default_factory=dict)
 
     # -- backwards --------------------------------------------------------------------------------------------
 
@@ -128,7 +140,10 @@ class Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
         around = self.steps | step.axes
-        return Walk(body, chooser, self.unrolled, self.patient, number, around, {}, self.known_facts, self.order, self.made)
+        shared = dict(
+            known_facts=self.known_facts, order=self.order, made=self.made, numbers=self.numbers, computed=self.computed
+        )
+        return Walk(body, chooser, self.unrolled, self.patient, number, around, **shared)
 
     def facts(self, eqn: Any, scan: Scan) -> LoopFacts:
         key = id(eqn.params["jaxpr"])
@@ -171,19 +186,36 @@ class Walk:
                 operands = self._ask_pieces(eqn, row, place, guard)
             elif eqn.primitive.name == "iota":
                 operands = []
+            elif eqn.primitive.name in moving.TABLE:
+                operands = self._pieces(eqn, moving.TABLE[eqn.primitive.name](self, eqn, place), guard)
             else:
                 raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
             self.reads[out, (place, guard)] = operands
 
+    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool) -> Index:
+        """An integer that the kernel computes, as an index."""
+        if isinstance(atom, jex.Literal):
+            return constant(min(max(int(atom.val), limits[0]), limits[1]) if clamped else int(atom.val))
+        atom, demand = self.want(atom, place, ())
+        key = (self.path, atom, demand)
+        self.numbers[key] = (self, atom, demand)
+        axes = frozenset(_axes_in(place, ())) | self.steps
+        return Index(0, ((Dynamic(key, axes, *limits, clamped), 1),))
+
     def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
-        pieces = row.read(eqn, place)
+        return self._pieces(eqn, row.read(eqn, place), guard)
+
+    def _pieces(self, eqn: Any, pieces: Sequence[Piece], guard: Guard) -> list[Any]:
         asked: list[Any] = []
         for number, piece in enumerate(pieces):
             narrowed = conjoin(guard, piece.conditions)
             last = number == len(pieces) - 1
             if narrowed is None and not (last and not asked):
                 continue
-            source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
+            if piece.operand < 0:
+                source: Any = (Filling(eqn), ((), ()))
+            else:
+                source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
             undecided = tuple(c for c in piece.conditions if decide(c) is None)
             asked.append((undecided, source))
             if not undecided:
@@ -203,7 +235,7 @@ class Walk:
             else:
                 shape = eqn.invars[0].aval.shape
                 operands.append(self.want(eqn.invars[0], _with_reduced(place, dict(zip(dims, chosen)), shape), guard))
-            positions.append(chosen[0])
+            positions.append(chosen[0] if chosen else ZERO)
         return operands, over, tuple(positions)
 
     def _ask_term(self, eqn: Any, chosen: Place, place: Place, guard: Guard) -> Any:
@@ -238,12 +270,30 @@ class Walk:
         return self.made[key]
 
     def node(self, atom: Any, demand: Demand) -> Node:
+        if isinstance(atom, Filling):
+            fill = moving.fill_value(atom.eqn)
+            key = (str(fill.dtype), fill.tobytes())
+            return self.make(key, lambda n: Constant(n, frozenset(), fill.dtype, fill))
         if isinstance(atom, jex.Literal):
             aval: Any = atom.aval
             dtype = np.dtype(aval.dtype)
             value = np.asarray(atom.val, dtype)
             return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value[()]))
+        if (atom, demand) not in self.nodes and atom in self.outside:
+            self.nodes[atom, demand] = self.outside[atom](demand)
+        if (atom, demand) not in self.nodes and atom in self.buffers:
+            self.load(self.buffers[atom], atom, demand)
         return self.nodes[atom, demand]
+
+    def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]:
+        """The nodes of the computed numbers in these indices."""
+        found = {}
+        for index in indices:
+            for number in computed_in(index):
+                walk, atom, demand = self.numbers[number.key]
+                found[number.key] = walk.node(atom, demand)
+        self.computed.update(found)
+        return tuple(found.values())
 
     def build(self, eqn: Any, demand: Demand) -> None:
         row = TABLE.get(eqn.primitive.name)
@@ -268,7 +318,7 @@ class Walk:
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
             )
-        elif isinstance(row, Indexing):
+        elif isinstance(row, Indexing) or eqn.primitive.name in moving.TABLE:
             self.nodes[key] = self._choose_piece(reads)
         else:
             index = iota_place(eqn, demand[0])
@@ -279,8 +329,9 @@ class Walk:
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, _axes_of(pair), dtype, pair))
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
-        axes = (source.axes - {axis}) | index.axes
-        return self.make(("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index))
+        needs = self.needs([index])
+        axes = (source.axes - {axis}) | index.axes | _axes_of(needs)
+        return self.make(("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs))
 
     def chosen_from(self, tiles: Mapping[Place, Node], place: Place) -> Node:
         """One of several variables, by an index that is not known here."""
@@ -298,18 +349,20 @@ class Walk:
         return node
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
-        axes = _axes_of((then, other)) | frozenset(a for c in conditions for a in c.index.axes)
+        needs = self.needs([condition.index for condition in conditions])
+        axes = _axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
         return self.make(
-            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other)
+            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
         )
 
     def load(self, buffer: int, var: Any, demand: Demand) -> None:
         place, guard = demand
         if not guard and not _inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
-        axes = frozenset(_axes_in(place, guard))
+        needs = self.needs([*place, *(condition.index for condition in guard)])
+        axes = frozenset(_axes_in(place, guard)) | _axes_of(needs)
         self.nodes[var, demand] = self.make(
-            ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard)
+            ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
         )
 
 
@@ -330,12 +383,9 @@ def walk(
     state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
     places = [(output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)]
     targets = state.backwards([(atom, place) for _, atom, place in places])
-    for var, buffer in buffers.items():
-        for demand in reversed(state.wanted.get(var, {})):
-            state.load(buffer, var, demand)
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
-    return Graph(tuple(state.order), stores)
+    return Graph(tuple(state.order), stores, state.computed)
 
 
 def axes_for_shape(shape: Sequence[int], names: Callable[[int], str]) -> tuple[Axis, ...]:

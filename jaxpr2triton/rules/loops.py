@@ -26,6 +26,8 @@ from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
 
 
+HELD_ANYWAY = 64  # elements
+
 Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
 
 
@@ -159,6 +161,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
     """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
     binding: dict[Kind, Index] = {}
     hints: dict[Kind, Axis] = {}
+    torn: set[Kind] = set()  # wanted at several places at once, and small enough to be held
     for atom, result, offset in results_of(scan):
         for place, guard in walk.demands_on(result):
             if guard:
@@ -170,8 +173,10 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                 if kind in facts.held:
                     hints.update({kind: axis for axis in index.axes if index == of_axis(axis) and kind not in hints})
                 elif binding.setdefault(kind, index) != index:
-                    raise walk.crowded(result)
-    return binding, hints
+                    if facts.sizes[kind] > HELD_ANYWAY:
+                        raise walk.crowded(result)
+                    torn.add(kind)
+    return {kind: index for kind, index in binding.items() if kind not in torn}, hints
 
 
 def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
@@ -257,16 +262,15 @@ def leave(walk: Any, loop: LoopWalk) -> None:
             starts.append(walk.node(*next(reads)))
             slots.append((position, place))
     for outside, inside in scan.consts:
-        for place, guard in inner.wanted.get(inside, ()):
-            inner.nodes[inside, (place, guard)] = walk.node(*walk.reading(outside, place, guard))
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
     for outside, inside in scan.xs:
-        for place, guard in inner.wanted.get(inside, ()):
-            inner.nodes[inside, (place, guard)] = walk.node(*walk.reading(outside, (loop.step, *place), guard))
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(
+            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
+        )
     for position in loop.live:
-        before = scan.carries[position][1]
         tiles = {place: carried[position, place] for place in loop.places[position]}
-        for place, guard in inner.wanted.get(before, ()):
-            inner.nodes[before, (place, guard)] = found_at(walk, tiles, place)
+        before = scan.carries[position][1]
+        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
     inner.forwards()
     nexts = tuple(inner.node(*inner.reading(scan.carries[p][2], place, ())) for p, place in slots)
     leaves = tuple(carried[slot] for slot in slots)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Load(Node):
     buffer: int  # which operand of the region
     place: Place
     guard: Guard
+    needs: tuple[Node, ...] = ()  # the computed numbers in the place
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class Choose(Node):
     conditions: tuple[Condition, ...]
     then: Node
     other: Node
+    needs: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,7 @@ class Take(Node):
     source: Node
     axis: Axis
     index: Index
+    needs: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,7 @@ class Store:
 class Graph:
     nodes: tuple[Node, ...]  # operands before those that use them
     stores: tuple[Store, ...]
+    computed: Mapping[Any, Node] = field(default_factory=dict)  # the numbers that indices are computed from, by key
 
     def of_kind(self, kind: type | tuple[type, ...]) -> Iterator[Any]:
         return (node for node in self.nodes if isinstance(node, kind))
@@ -135,9 +139,11 @@ def operands_of(node: Node) -> tuple[Node, ...]:
         case Compute() | Reduce() | Product():
             return node.operands
         case Choose():
-            return node.then, node.other
+            return node.then, node.other, *node.needs
         case Take():
-            return (node.source,)
+            return node.source, *node.needs
+        case Load():
+            return node.needs
         case Recurrence():
             return node.starts + node.nexts
         case Final():
