@@ -12,11 +12,12 @@ import jax
 from jaxpr2triton import fused
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.arguments import Call, Signature, check_arrays, static_positions
-from jaxpr2triton.autodiff.tracing import flatten, hoist
+from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
+from jaxpr2triton.trace import hoist
 
 __version__ = "0.1.0"
 __all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpile"]
@@ -144,19 +145,19 @@ def transpile(
     call = Call(function, args, kwargs, tuple(moving))
     check_arrays(name, call.names, call.values)
     traced, out_tree = call.trace()
-    jaxpr = flatten(traced)
+    hoisted, constants = hoist(traced)
+    jaxpr = flatten(hoisted)
     if jaxpr.effects:
         raise _side_effects(jaxpr, "call it through `fuse`")
-    avals = tuple(var.aval for var in jaxpr.jaxpr.invars)
-    program, constants = hoist(jaxpr)
+    avals = tuple(var.aval for var in traced.jaxpr.invars)
     signature = Signature(name, call.names, jax.tree.structure(call.values), avals)
     if argnums is None:
-        return plain_program(program, constants, signature, out_tree, strict)
+        return plain_program(jaxpr, constants, signature, out_tree, strict)
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
-    return grad_program(program, constants, signature, out_tree, shifted, strict)
+    return grad_program(jaxpr, constants, signature, out_tree, shifted, strict)
 
 
 def _argnums(name: str, grad: Any, count: int) -> int | tuple[int, ...] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from jax.interpreters import partial_eval as pe
 from jaxpr2triton._compat import set_lowering_of_high_level
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import lower, prune
-from jaxpr2triton.errors import BackendError, NotFusible
+from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
@@ -116,7 +117,17 @@ def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> li
 
 
 def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, args: Sequence[Any]) -> list[Any]:
-    compiled = compiled_program(jaxpr, name)
+    try:
+        compiled = compiled_program(jaxpr, name)
+    except CompilerBug as bug:
+        if strict:
+            raise
+        warnings.warn(
+            f"{name} stays with XLA, because of a mistake in jaxpr2triton ({bug.what}); please report it",
+            KernelFallback,
+            stacklevel=2,
+        )
+        return run(jaxpr, *args)
     if strict:
         refuse_leftovers(compiled.leftovers)
     return compiled.run(mode, strict, *args)

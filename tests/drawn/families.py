@@ -69,9 +69,24 @@ BINARY = (
 )
 SAME_SHAPE = ("lax.rem({0}, {1})", "helpers.nextafter({0}, {1})", "lax.clamp({0}, {1}, {0} + 1)", "lax.pow({0}, {1})")
 COMPARISONS = ("{0} == {1}", "{0} != {1}", "{0} < {1}", "{0} <= {1}", "{0} > {1}", "{0} >= {1}")
-INTEGER_UNARY = ("lax.neg({0})", "lax.sign({0})", "lax.bitwise_not({0})", "{0} * 3 + 1", "lax.integer_pow({0}, 3)")
+INTEGER_UNARY: tuple[str, ...] = (
+    "lax.neg({0})",
+    "lax.sign({0})",
+    "lax.bitwise_not({0})",
+    "{0} * 3 + 1",
+    "lax.integer_pow({0}, 3)",
+)
 INTEGER_UNARY += ("lax.population_count({0})", "lax.clz({0})", "{0} & 15", "lax.max({0}, {0} ^ 7)")
-INTEGER_BINARY = ("lax.add", "lax.sub", "lax.mul", "lax.div", "lax.rem", "lax.max", "lax.min", "lax.mulhi")
+INTEGER_BINARY: tuple[str, ...] = (
+    "lax.add",
+    "lax.sub",
+    "lax.mul",
+    "lax.div",
+    "lax.rem",
+    "lax.max",
+    "lax.min",
+    "lax.mulhi",
+)
 INTEGER_BINARY += ("lax.bitwise_and", "lax.bitwise_or", "lax.bitwise_xor", "lax.shift_left")
 INTEGER_BINARY += ("lax.shift_right_logical", "lax.shift_right_arithmetic")
 LOGIC = ("{0} & {1}", "{0} | {1}", "{0} ^ {1}", "~{0}", "{0} == {1}", "jnp.where({0}, {1}, ~{0})")

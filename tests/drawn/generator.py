@@ -239,7 +239,9 @@ def _outputs(draft: Draft) -> tuple[str, ...]:
 
 def _with_transform(choices: Choices, program: Program, transforms: Sequence[str], x64: bool) -> Program:
     has_floats = any("float" in each.dtype for each in program.inputs)
-    transform = choices.pick([t for t in transforms if has_floats or t in ("plain", "vmap")])
+    reverse_only = any(name in program.function_text() for name in ("straight_through", "nested_calls"))
+    possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
+    transform = choices.pick([t for t in possible if t != "jvp" or not reverse_only])
     batched: list[int | None] = []
     if "vmap" in transform:
         batched = [choices.pick((None, *range(len(each.shape) + 1))) for each in program.inputs]

@@ -1,8 +1,9 @@
 """What a program may answer: its value with more digits, and how far rounding errors can carry it away.
 
 The program's jaxpr is evaluated in float64, once as it is and some times with noise: every result that its dtype would
-round is moved at random by a few units in the last place. Where the noisy answers lie close together, an implementation
-has to be close as well; where they jump (a comparison on a rounding boundary, cancellation), nothing can be asked.
+round is moved at random by a few units in the last place; in half of these runs it is then rounded as well. Where the
+noisy answers lie close together, an implementation has to be close as well; where they jump (a comparison on a rounding
+boundary, cancellation), nothing can be asked.
 
     v0 = x / 3        →    v0 = (x / 3) (1 + 8 eps u)        u random in [-1, 1], another one for each element
     v1 = floor v0          v1 = floor v0                     exact, so not moved
@@ -25,7 +26,7 @@ from jaxpr2triton._compat import called_jaxpr
 
 RUNS = 4
 # XLA takes a fifth of its time, and its answers are still precise enough.
-QUICKLY = {
+QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
@@ -37,8 +38,10 @@ TABLE = 1 << 14
 # Results that no rounding touches: the operands moved, chosen or compared.
 MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
-LOGICAL = "and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
-NEAREST = "stop_gradient copy copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
+LOGICAL = (
+    "stop_gradient copy and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
+)
+NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
 EXACT = frozenset(" ".join((MOVED, CHOSEN, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
@@ -57,6 +60,12 @@ class Answer:
     allowed: np.ndarray
     unstable: np.ndarray
 
+    @property
+    def vague(self) -> int:
+        """The number of elements about which this says nothing, or next to nothing."""
+        finite = np.abs(self.value[np.isfinite(self.value)], dtype=np.float64)
+        return int((self.unstable | (self.allowed > finite.max(initial=0) / 4 + 1e-30)).sum())
+
 
 def answers(function: Callable[..., Any], args: Sequence[np.ndarray], seed: int) -> list[Answer]:
     """An answer for each output of the function at these arguments."""
@@ -66,17 +75,17 @@ def answers(function: Callable[..., Any], args: Sequence[np.ndarray], seed: int)
         wide = [_widened(np.asarray(arg)) for arg in args]
         rng = np.random.default_rng([77, seed])
         nothing = np.zeros(TABLE)
-        evaluate = jax.jit(lambda table, bounded, *wide: _Wide(table, bounded).run(closed, wide))
-        evaluate = evaluate.lower(nothing, True, *wide).compile(compiler_options=QUICKLY)
-        exact = [np.asarray(o) for o in evaluate(nothing, True, *wide)]
-        unbounded = [np.asarray(o) for o in evaluate(nothing, False, *wide)]
-        noisy = [evaluate(rng.uniform(-ROOM, ROOM, TABLE), True, *wide) for _ in range(RUNS)]
+        jitted = jax.jit(lambda table, bounded, rounded, *wide: _Wide(table, bounded, rounded).run(closed, wide))
+        evaluate = jitted.lower(nothing, True, True, *wide).compile(compiler_options=QUICKLY)
+        exact = [np.asarray(o) for o in evaluate(nothing, True, False, *wide)]
+        noisy = [evaluate(nothing, False, False, *wide), evaluate(nothing, True, True, *wide)]
+        for run in range(RUNS):
+            noisy.append(evaluate(rng.uniform(-ROOM, ROOM, TABLE), True, run % 2 == 1, *wide))
     columns = [[np.asarray(run[n]) for run in noisy] for n in range(len(exact))]
-    return [_answer(*parts) for parts in zip(exact, unbounded, columns, narrow)]
+    return [_answer(*parts) for parts in zip(exact, columns, narrow)]
 
 
-def _answer(exact: np.ndarray, unbounded: np.ndarray, noisy: list[np.ndarray], dtype: Any) -> Answer:
-    others = [unbounded, *noisy]
+def _answer(exact: np.ndarray, others: list[np.ndarray], dtype: Any) -> Answer:
     if not jnp.issubdtype(dtype, jnp.floating):
         unstable = np.zeros(exact.shape, bool)
         for other in others:
@@ -105,10 +114,10 @@ def _widened(x: Any) -> Any:
 
 
 class _Wide:
-    """Evaluates a jaxpr in float64, with noise from a table."""
+    """Evaluates a jaxpr in float64, with noise from a table, with the bounds of its dtypes, and rounded to them."""
 
-    def __init__(self, table: Any, bounded: Any) -> None:
-        self.table, self.bounded, self.count = table, bounded, 0
+    def __init__(self, table: Any, bounded: Any, rounded: Any) -> None:
+        self.table, self.bounded, self.rounded, self.count = table, bounded, rounded, 0
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         return self.body(closed.jaxpr, [_widened(np.asarray(c)) for c in closed.consts], args)
@@ -118,7 +127,7 @@ class _Wide:
 
         def read(atom: Any) -> Any:
             if isinstance(atom, jex.Literal):
-                return _widened(np.asarray(atom.val, atom.aval.dtype))
+                return _widened(np.asarray(atom.val, jnp.result_type(atom.aval)))
             return env[atom]
 
         for eqn in jaxpr.eqns:
@@ -173,5 +182,7 @@ class _Wide:
             moved = jnp.where(representable, x, moved)
         if operand:
             return moved
+        narrow = lax.convert_element_type(lax.convert_element_type(moved, aval.dtype), moved.dtype)
+        moved = jnp.where(self.rounded, narrow, moved)
         too_large = self.bounded & (jnp.abs(moved) > float(info.max))
         return jnp.where(too_large, jnp.copysign(jnp.inf, moved), moved)

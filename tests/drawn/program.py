@@ -71,7 +71,7 @@ class Program:
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
-        scope = dict(NAMESPACE)
+        scope: dict[str, Any] = dict(NAMESPACE)
         exec(compile(self.function_text(), "<drawn>", "exec"), scope)
         return scope["f"]
 

@@ -19,8 +19,8 @@ from tests.drawn.known import is_known
 from tests.drawn.program import Program
 from tests.drawn.transforms import TRANSFORMS
 
-DEEP = hypothesis.settings.default.max_examples > 100
-EXAMPLES = hypothesis.settings.default.max_examples
+EXAMPLES = hypothesis.settings().max_examples
+DEEP = EXAMPLES > 100
 TARGETS_TRIED = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 
