@@ -25,6 +25,7 @@ from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
+from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.nodes import (
     Carried,
     Choose,
@@ -42,7 +43,6 @@ from jaxpr2triton.rules.nodes import (
     Take,
     operands_of,
 )
-from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS

@@ -45,11 +45,10 @@ def move_keys(node: Node, rewriter: Rewriter) -> list[Any] | None:
 
 
 def _moved(node: Node, rewriter: Rewriter, *, typed: bool) -> list[Any]:
-    keys = node.args[0]
     if node.name == "unstack":
-        return [_single(keys, node.params["axis"], place, typed) for place in range(len(node.out_avals))]
-    if keys.draw is not None and node.name in PICKED:
-        picked = PICKED[node.name](keys, keys.draw, node)
+        return [_single(node.args[0], node.params["axis"], i, typed) for i in range(len(node.out_avals))]
+    if node.name in PICKED and node.args[0].draw is not None:
+        picked = PICKED[node.name](node.args[0], node.args[0].draw, node)
         if picked is not None:
             return [written(picked, typed=typed)]
     halves = [

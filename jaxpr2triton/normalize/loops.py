@@ -49,9 +49,7 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
             return [*node.args[num_consts : num_consts + num_carry], *ys]
         if node.params["length"] == 1:
             firsts = [jnp.squeeze(x, 0) for x in node.args[num_consts + num_carry :]]
-            results = rewriter.evaluate(
-                body.jaxpr, body.consts, [*node.args[: num_consts + num_carry], *firsts]
-            )
+            results = rewriter.evaluate(body.jaxpr, body.consts, [*node.args[: num_consts + num_carry], *firsts])
             return [*results[:num_carry], *(jnp.expand_dims(y, 0) for y in results[num_carry:])]
         return _again(rewriter, node, normalize(body))
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -80,9 +81,10 @@ def places(leading: Sequence[int], shape: Sequence[int]) -> Value | int:
 def seeded(seed: Value) -> Words:
     """The key of an integer: its upper and its lower 32 bits."""
     low = lax.convert_element_type(seed, np.uint32)
-    if jnp.dtype(seed).itemsize < 8:
+    dtype = jax.typeof(seed).dtype
+    if dtype.itemsize < 8:
         return lax.full_like(low, 0), low
-    high = lax.shift_right_logical(seed, np.asarray(32, jnp.dtype(seed))[()])
+    high = lax.shift_right_logical(seed, np.asarray(32, dtype)[()])
     return lax.convert_element_type(high, np.uint32), low
 
 

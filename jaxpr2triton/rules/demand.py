@@ -31,26 +31,23 @@ from jaxpr2triton.ir.index import (
 )
 from jaxpr2triton.rules import loops, moving
 from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
+from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
 from jaxpr2triton.rules.nodes import (
-    Carried,
     Choose,
     Compute,
     Constant,
     Demand,
-    Final,
     Graph,
     Load,
     Node,
     Place,
     Position,
     Product,
-    Recurrence,
     Reduce,
     Store,
     Take,
 )
-from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
-from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS, Scan
@@ -113,7 +110,9 @@ class Walk:
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
     reduced_axes: set[Axis] = field(default_factory=set)
-    outside: dict[Any, Callable[[Demand], Node]] = field(default_factory=dict)  # operands of a body, found in the kernel
+    outside: dict[Any, Callable[[Demand], Node]] = field(
+        default_factory=dict
+    )  # operands of a body, found in the kernel
     numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
     computed: dict[Any, Node] = field(default_factory=dict)
 
@@ -139,11 +138,10 @@ class Walk:
     def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
-        around = self.steps | step.axes
-        shared = dict(
-            known_facts=self.known_facts, order=self.order, made=self.made, numbers=self.numbers, computed=self.computed
-        )
-        return Walk(body, chooser, self.unrolled, self.patient, number, around, **shared)
+        walk = Walk(body, chooser, self.unrolled, self.patient, number, self.steps | step.axes)
+        walk.known_facts, walk.order, walk.made = self.known_facts, self.order, self.made
+        walk.numbers, walk.computed = self.numbers, self.computed
+        return walk
 
     def facts(self, eqn: Any, scan: Scan) -> LoopFacts:
         key = id(eqn.params["jaxpr"])
@@ -331,7 +329,9 @@ class Walk:
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])
         axes = (source.axes - {axis}) | index.axes | _axes_of(needs)
-        return self.make(("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs))
+        return self.make(
+            ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
+        )
 
     def chosen_from(self, tiles: Mapping[Place, Node], place: Place) -> Node:
         """One of several variables, by an index that is not known here."""
@@ -381,7 +381,9 @@ def walk(
     """
     buffers = {var: number for number, var in enumerate(jaxpr.invars)} | dict(loaded or {})
     state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
-    places = [(output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)]
+    places = [
+        (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
+    ]
     targets = state.backwards([(atom, place) for _, atom, place in places])
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))

@@ -1,9 +1,9 @@
 """Scans in a walk by demand.
 
-The dimensions of what a loop carries fall into classes (rules/classes.py). A class is `held` when a step reads a carried
-value at another index of it than the one that is being written, or sums over it: then one program has to have all of
-that class. Every other class is parallel, and may be spread over the grid, because the steps of different indices never
-meet. One trial walk through the body finds out.
+The dimensions of what a loop carries fall into classes (rules/classes.py). A class is `held` when a step reads a
+carried value at another index of it than the one that is being written, or sums over it: then one program has to have
+all of that class. Every other class is parallel, and may be spread over the grid, because the steps of different
+indices never meet. One trial walk through the body finds out.
 
 A walk then enters the body as if its equations stood in the loop's place, with every carried value as a leaf. What does
 not depend on such a leaf nor on the step is a value of the kernel like any other, and lands before the loop by itself.
@@ -24,7 +24,6 @@ from jaxpr2triton.ir.index import ZERO, Axis, Index, constant, of_axis, substitu
 from jaxpr2triton.rules.classes import Classes, body_classes
 from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
-
 
 HELD_ANYWAY = 64  # elements
 
@@ -171,7 +170,9 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                 if kind not in facts.sizes:
                     continue
                 if kind in facts.held:
-                    hints.update({kind: axis for axis in index.axes if index == of_axis(axis) and kind not in hints})
+                    (axis,) = index.axes if len(index.axes) == 1 else (None,)
+                    if axis is not None and index == of_axis(axis):
+                        hints.setdefault(kind, axis)
                 elif binding.setdefault(kind, index) != index:
                     if facts.sizes[kind] > HELD_ANYWAY:
                         raise walk.crowded(result)
@@ -277,7 +278,19 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
     recurrence = walk.make(
         ("recurrence", id(scan.eqn), leaves),
-        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, step_axis, loop.held, scan.reverse, scan.conditional, tuple(starts), leaves, nexts),
+        lambda n: Recurrence(
+            n,
+            axes,
+            np.dtype(bool),
+            scan.eqn,
+            step_axis,
+            loop.held,
+            scan.reverse,
+            scan.conditional,
+            tuple(starts),
+            leaves,
+            nexts,
+        ),
     )
     finals = {
         slot: walk.make(
@@ -296,7 +309,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
             walk.nodes[result, (place, guard)] = inner.node(*inner.reading(atom, place[1:], ()))
 
 
-def found_at(walk: Any, tiles: dict[Place, Node], place: Place) -> Node:
+def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
     if place in tiles:
         return tiles[place]

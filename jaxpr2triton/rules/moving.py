@@ -96,8 +96,6 @@ def _why_not_scatter(eqn: Any) -> WhyNot | None:
     indices = eqn.invars[1].aval.shape
     if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
         return WhyNot("it writes at several indices at once")
-    if any(not isinstance(a, jax.extend.core.Literal) and a.aval.dtype.itemsize > 8 for a in eqn.invars):
-        return WhyNot("its operands are not plain numbers")
     return None
 
 
@@ -132,5 +130,3 @@ TABLE: dict[str, Read] = {
 }
 
 REFUSALS: dict[str, Callable[[Any], WhyNot | None]] = {"gather": _why_not_gather, "scatter": _why_not_scatter}
-
-

@@ -129,12 +129,6 @@ class Graph:
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, (Compute, Reduce)):
-        return node.operands
-    return (node.then, node.other) if isinstance(node, Choose) else ()
-
-
-def operands_of(node: Node) -> tuple[Node, ...]:
     match node:
         case Compute() | Reduce() | Product():
             return node.operands

@@ -66,7 +66,7 @@ def outer_dims(scan: Scan) -> Iterator[tuple[Dim, Dim]]:
     """Pairs of a dimension outside and the same one inside of the body."""
     for outside, inside in scan.consts:
         yield from _paired(outside, inside, 0)
-    for outside, before, after, result in scan.carries:
+    for outside, before, _, result in scan.carries:
         yield from _paired(outside, before, 0)
         yield from _paired(result, before, 0)
     for outside, inside in scan.xs:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpr2triton.ir.index import ZERO, Axis, Index, of_axis
+from jaxpr2triton.ir.index import ZERO, Axis, of_axis
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.loops import ByClass

@@ -1,0 +1,171 @@
+"""Carries that a loop only adds to, and what it adds to them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpr2triton._compat import bind_equation
+
+Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
+ADDS = ("add", "add_any")
+
+
+@dataclass(frozen=True)
+class Term:
+    """`links(leaf)`, a part of what is added in a step; the link next to the leaf comes first."""
+
+    leaf: Any
+    maker: Any  # the leaf's equation, or None
+    links: tuple[Link, ...] = ()
+    negative: bool = False
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of a scan: its variables by what they are."""
+
+    jaxpr: Any
+    num_consts: int
+    num_carry: int
+
+    @property
+    def consts(self) -> list[Any]:
+        return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
+
+    @property
+    def befores(self) -> list[Any]:
+        return list(self.jaxpr.invars[self.num_consts : self.num_consts + self.num_carry])
+
+    @property
+    def afters(self) -> list[Any]:
+        return list(self.jaxpr.outvars[: self.num_carry])
+
+    @property
+    def xs(self) -> list[Any]:
+        return list(self.jaxpr.invars[self.num_consts + self.num_carry :])
+
+    @property
+    def ys(self) -> list[Any]:
+        return list(self.jaxpr.outvars[self.num_carry :])
+
+    def invariants(self) -> set[Any]:
+        """What is the same in every step."""
+        known = set(self.consts)
+        for eqn in self.jaxpr.eqns:
+            if not eqn.effects and all(isinstance(atom, jex.Literal) or atom in known for atom in eqn.invars):
+                known.update(eqn.outvars)
+        return known
+
+
+def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:
+    """For each carry of which the body does nothing but add to it: what it adds, and whether negated.
+
+        g1 = add_any g a;  g2 = sub g1 b  in (g2,)    →    {0: ((a, False), (b, True))}
+    """
+    users: dict[Any, list[Any]] = {}
+    for eqn in body.jaxpr.eqns:
+        for atom in eqn.invars:
+            if not isinstance(atom, jex.Literal):
+                users.setdefault(atom, []).append(eqn)
+    outputs = Counter(atom for atom in body.jaxpr.outvars if not isinstance(atom, jex.Literal))
+    found = {}
+    for position, (before, after) in enumerate(zip(body.befores, body.afters)):
+        addends: list[tuple[Any, bool]] = []
+        current = before
+        while current is not after and len(users.get(current, ())) == 1 and not outputs[current]:
+            (eqn,) = users[current]
+            name = eqn.primitive.name
+            if name not in ADDS and not (name == "sub" and eqn.invars[0] is current):
+                break
+            other = eqn.invars[1] if eqn.invars[0] is current else eqn.invars[0]
+            addends.append((other, name == "sub"))
+            current = eqn.outvars[0]
+        if current is after and addends and outputs[after] == 1 and not users.get(after):
+            found[position] = tuple(addends)
+    return found
+
+
+class Terms:
+    """Takes addends apart, through everything linear, down to what is to be summed over the steps."""
+
+    def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
+        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._invariant = body.invariants()
+        self._wanted = wanted  # equation → is it worth it to sum its operands rather than its result?
+
+    def of(self, atom: Any, negative: bool = False) -> list[Term]:
+        eqn = None if isinstance(atom, jex.Literal) else self._producers.get(atom)
+        if eqn is None or atom in self._invariant:
+            return [Term(atom, None, (), negative)]
+        parts = list(self._parts(eqn))
+        if all(part.shape == atom.aval.shape and part.dtype == atom.aval.dtype for part in _avals(parts)):
+            if eqn.primitive.name in ADDS:
+                return [term for part in parts for term in self.of(part, negative)]
+            if eqn.primitive.name == "sub":
+                return [*self.of(parts[0], negative), *self.of(parts[1], not negative)]
+        position = self._linear_in(eqn)
+        if position is None:
+            return [Term(atom, eqn, (), negative)]
+        deeper = self.of(eqn.invars[position], negative)
+        if self._wanted(eqn) and not any(term.links or self._is_wanted(term) for term in deeper):
+            return [Term(atom, eqn, (), negative)]
+        return [Term(t.leaf, t.maker, (*t.links, (eqn, position)), t.negative) for t in deeper]
+
+    def is_invariant(self, atom: Any) -> bool:
+        return isinstance(atom, jex.Literal) or atom in self._invariant
+
+    def _is_wanted(self, term: Term) -> bool:
+        return term.maker is not None and self._wanted(term.maker)
+
+    def _parts(self, eqn: Any) -> Iterator[Any]:
+        if eqn.primitive.name in (*ADDS, "sub"):
+            yield from eqn.invars
+
+    def _linear_in(self, eqn: Any) -> int | None:
+        """The operand that the result is proportional to, if nothing else about it changes from step to step."""
+        if not all(jnp.issubdtype(atom.aval.dtype, np.inexact) for atom in (eqn.invars[0], eqn.outvars[0])):
+            return None
+        match eqn.primitive.name:
+            case "reshape" | "transpose" | "squeeze" | "broadcast_in_dim" | "neg" | "reduce_sum" | "rev":
+                return 0 if len(eqn.invars) == 1 else None
+            case "convert_element_type":
+                return 0
+            case "pad":
+                return 0 if isinstance(eqn.invars[1], jex.Literal) and eqn.invars[1].val == 0 else None
+            case "mul" | "dot_general":
+                fixed = [self.is_invariant(atom) for atom in eqn.invars]
+                return fixed.index(False) if sum(fixed) == 1 else None
+        return None
+
+
+def apply(links: Sequence[Link], value: Any, read: Callable[[Any], Any]) -> Any:
+    """What the links make of a value; `read` knows their other operands."""
+    for eqn, position in links:
+        operands = [value if place == position else read(atom) for place, atom in enumerate(eqn.invars)]
+        (value,) = bind_equation(eqn, operands)
+    return value
+
+
+def signed(value: Any, negative: bool) -> Any:
+    return lax.neg(value) if negative else value
+
+
+def count(var: Any) -> int:
+    return math.prod(var.aval.shape)
+
+
+def nbytes(var: Any) -> int:
+    return count(var) * var.aval.dtype.itemsize
+
+
+def _avals(atoms: Sequence[Any]) -> Iterator[Any]:
+    yield from (atom.aval for atom in atoms)
