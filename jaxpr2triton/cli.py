@@ -20,7 +20,7 @@ from typing import Any
 import jax
 
 from jaxpr2triton import api
-from jaxpr2triton.errors import UserError
+from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.hardware import DEFAULT_TARGET, target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile import asm
@@ -30,6 +30,8 @@ from jaxpr2triton.report.table import count
 from jaxpr2triton.request import Request, make_request, specs_of
 from jaxpr2triton.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.terminal import coloured, wants_colour
+
+THEIRS = UserError | NotFusible  # not this compiler's failures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,11 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             traceback.print_exc()
         print(f"jaxpr2triton: {_one_line(problem)}", file=sys.stderr)
-        return 2 if isinstance(problem, UserError) else 3
+        return 2 if isinstance(problem, THEIRS) else 3
 
 
 def _one_line(problem: Exception) -> str:
-    if isinstance(problem, UserError):
+    if isinstance(problem, THEIRS):
         where = f" at {problem.where}" if problem.where else ""
         hint = f"; try {problem.hint}" if problem.hint else ""
         return f"{problem.what}{where}{hint}"

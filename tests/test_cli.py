@@ -54,6 +54,10 @@ def failing_example():
 
 def one():
     return jnp.ones(4)
+
+def printing(x):
+    jax.debug.print("{}", x)
+    return x
 """
 
 
@@ -276,6 +280,11 @@ def test_check_exits_1_on_a_mismatch(
         (
             "dump model.py:softmax --args model.py:failing_example",
             "failing_example failed: ZeroDivisionError: division by zero (model.py:36)",
+        ),
+        (
+            "dump model.py:printing f32[8]",
+            "cannot compile `debug_print`: it has side effects, so the whole function stays with XLA at "
+            "model.py:42 (printing); try take the side effect out of the function, or call it through `fuse`",
         ),
         ("show model.py:softmax f32[8]", "the following arguments are required: --stage; try jaxpr2triton show --help"),
         ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
