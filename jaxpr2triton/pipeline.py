@@ -11,6 +11,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
+from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -20,6 +21,7 @@ from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.partition import partition
 from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.schedule.schedule import schedule
 
 SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
@@ -142,6 +144,8 @@ def _is_free(eqn: Any) -> bool:
 def _leftover(eqn: Any) -> Leftover:
     reason = why_not(eqn)
     text = " ".join(_printed(eqn).split())
+    if reason is None and eqn.primitive.name in LOOPS:
+        reason = WhyNot("one program cannot hold what the loop keeps from step to step")
     why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
     return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.evaluate import read
 
 Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
 ADDS = ("add", "add_any")
@@ -95,40 +95,40 @@ def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:
 
 
 class Terms:
-    """Takes addends apart, through everything linear, down to what is to be summed over the steps."""
+    """Takes addends apart, through everything linear, down to the equations whose operands are better summed."""
 
     def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
         self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
         self._invariant = body.invariants()
-        self._wanted = wanted  # equation → is it worth it to sum its operands rather than its result?
+        self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
 
     def of(self, atom: Any, negative: bool = False) -> list[Term]:
-        eqn = None if isinstance(atom, jex.Literal) else self._producers.get(atom)
-        if eqn is None or atom in self._invariant:
+        """The terms of a sum; one term, the atom itself, if none of its parts is worth the trouble."""
+        whole = Term(atom, None if isinstance(atom, jex.Literal) else self._producers.get(atom), (), negative)
+        if whole.maker is None or self.is_invariant(atom):
             return [Term(atom, None, (), negative)]
-        parts = list(self._parts(eqn))
-        if all(part.shape == atom.aval.shape and part.dtype == atom.aval.dtype for part in _avals(parts)):
-            if eqn.primitive.name in ADDS:
-                return [term for part in parts for term in self.of(part, negative)]
-            if eqn.primitive.name == "sub":
-                return [*self.of(parts[0], negative), *self.of(parts[1], not negative)]
+        eqn = whole.maker
         position = self._linear_in(eqn)
-        if position is None:
-            return [Term(atom, eqn, (), negative)]
-        deeper = self.of(eqn.invars[position], negative)
-        if self._wanted(eqn) and not any(term.links or self._is_wanted(term) for term in deeper):
-            return [Term(atom, eqn, (), negative)]
-        return [Term(t.leaf, t.maker, (*t.links, (eqn, position)), t.negative) for t in deeper]
+        if _is_sum(eqn):
+            signs = negative, negative is not (eqn.primitive.name == "sub")
+            parts = [term for part, sign in zip(eqn.invars, signs) for term in self.of(part, sign)]
+        elif position is not None:
+            deeper = self.of(eqn.invars[position], negative)
+            parts = [Term(t.leaf, t.maker, (*t.links, (eqn, position)), t.negative) for t in deeper]
+        else:
+            return [whole]
+        return parts if any(map(self.is_wanted, parts)) else [whole]
 
     def is_invariant(self, atom: Any) -> bool:
         return isinstance(atom, jex.Literal) or atom in self._invariant
 
-    def _is_wanted(self, term: Term) -> bool:
+    def is_wanted(self, term: Term) -> bool:
         return term.maker is not None and self._wanted(term.maker)
 
-    def _parts(self, eqn: Any) -> Iterator[Any]:
-        if eqn.primitive.name in (*ADDS, "sub"):
-            yield from eqn.invars
+    def moving_operand(self, eqn: Any) -> int | None:
+        """The position of the only operand that changes from step to step, if there is just one."""
+        moving = [place for place, atom in enumerate(eqn.invars) if not self.is_invariant(atom)]
+        return moving[0] if len(moving) == 1 else None
 
     def _linear_in(self, eqn: Any) -> int | None:
         """The operand that the result is proportional to, if nothing else about it changes from step to step."""
@@ -142,21 +142,27 @@ class Terms:
             case "pad":
                 return 0 if isinstance(eqn.invars[1], jex.Literal) and eqn.invars[1].val == 0 else None
             case "mul" | "dot_general":
-                fixed = [self.is_invariant(atom) for atom in eqn.invars]
-                return fixed.index(False) if sum(fixed) == 1 else None
+                return self.moving_operand(eqn)
         return None
 
 
-def apply(links: Sequence[Link], value: Any, read: Callable[[Any], Any]) -> Any:
-    """What the links make of a value; `read` knows their other operands."""
+def _is_sum(eqn: Any) -> bool:
+    """An addition or subtraction of values of one type, without scalars that stand for a whole array."""
+    types = {(atom.aval.shape, atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars)}
+    return eqn.primitive.name in (*ADDS, "sub") and len(types) == 1
+
+
+def apply(links: Sequence[Link], value: Any, env: Mapping[Any, Any]) -> Any:
+    """What the links make of a value; `env` holds their other operands."""
     for eqn, position in links:
-        operands = [value if place == position else read(atom) for place, atom in enumerate(eqn.invars)]
+        operands = [value if place == position else read(env, atom) for place, atom in enumerate(eqn.invars)]
         (value,) = bind_equation(eqn, operands)
     return value
 
 
-def signed(value: Any, negative: bool) -> Any:
-    return lax.neg(value) if negative else value
+def others(links: Iterable[Link]) -> list[Any]:
+    """What links read besides the value that goes through them."""
+    return [atom for eqn, position in links for place, atom in enumerate(eqn.invars) if place != position]
 
 
 def count(var: Any) -> int:
@@ -166,6 +172,3 @@ def count(var: Any) -> int:
 def nbytes(var: Any) -> int:
     return count(var) * var.aval.dtype.itemsize
 
-
-def _avals(atoms: Sequence[Any]) -> Iterator[Any]:
-    yield from (atom.aval for atom in atoms)

@@ -9,6 +9,7 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.deferred import defer_accumulation
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
@@ -17,6 +18,7 @@ from jaxpr2triton.normalize.loops import normalize_bodies
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
+from jaxpr2triton.normalize.unkey import unkey
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
@@ -26,7 +28,9 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 PASSES: tuple[Pass, ...] = (
     inline_calls,
+    unkey,  # bodies too, whose carried keys become words
     _bodies,
+    defer_accumulation,
     inline_calls,  # of what writing out loops and branches has written
     remove_dead,  # before work is spent on it
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything

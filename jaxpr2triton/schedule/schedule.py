@@ -30,6 +30,7 @@ ACROSS_AT_MOST, ACROSS_AT_LEAST = 64, 8  # columns, when a program walks down th
 UNROLLED_REDUCTION = 4
 UNROLLED_STATE = 16  # of what a loop carries: one variable for each
 LOOP_LANES = 128
+KEPT_PER_THREAD = 128  # elements that a thread keeps through a loop: half of its registers
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane
 WARPS_AT_MOST = 16
 
@@ -71,7 +72,9 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
     carried = frozenset(a for axis in space.held_axes for a in _map(of_axis(axis), cuts, draft).axes)
-    planned, warps = _blocks(draft, offsets, tiles, passes, carried, 2 if widest == 8 else 1, shrink)
+    resident = _resident(space, cuts, draft)
+    width = 2 if widest == 8 else 1
+    planned, warps = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
     return Plan(name, region, planned, places, reduced, warps, 2)
 
 
@@ -199,6 +202,7 @@ def _blocks(
     tiles: Sequence[frozenset[Axis]],
     passes: dict[Axis, int],
     held: frozenset[Axis],
+    resident: Sequence[frozenset[Axis]],
     width: int,
     shrink: int,
 ) -> tuple[tuple[PlannedAxis, ...], int]:
@@ -229,8 +233,19 @@ def _blocks(
     for axis in draft.inner:
         planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
     planned += [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
-    per_thread = (8 if not draft.inner else 16) if not draft.steps else (1 if not draft.inner else 32)
-    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(tile * width // (32 * per_thread))))
+    per_thread = (8 if not draft.inner else 16) if not draft.steps else (1 if not draft.inner else KEPT_PER_THREAD)
+    kept = sum(math.prod(blocks[axis] for axis in tile_kept) for tile_kept in resident)
+    warps = max(tile * width // (32 * per_thread), kept * width // (32 * KEPT_PER_THREAD))
+    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(warps)))
+
+
+def _resident(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[Axis]]:
+    """The tiles that are loaded before a loop and stay in registers through it."""
+    if not space.steps:
+        return []
+    loads = [node for node in space.graph.of_kind(Load) if not node.axes & space.steps]
+    tiles = [frozenset(a for axis in node.axes for a in _map(of_axis(axis), cuts, draft).axes) for node in loads]
+    return [tile & frozenset(draft.inner) for tile in tiles if tile & frozenset(draft.inner)]
 
 
 def _across(draft: _Draft, fast: Axis) -> int:

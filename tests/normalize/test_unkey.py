@@ -107,7 +107,7 @@ KEY_PROGRAMS: dict[str, tuple[Callable[..., Any], Any]] = {
     ),
     "halves": (lambda k: jnp.split(k, 2), KEYS),
     "broadcast": (lambda k: jnp.broadcast_to(k, (2, 3)), KEY),
-    "select": (lambda k, p: (jnp.where(p, k[0], k[1]), jnp.where(p & (INDEX > 0), k[:3], k[1:])), (KEYS, True)),
+    "select": (lambda k, p, q: (jnp.where(p, k[0], k[1]), jnp.where(q, k[:3], k[1:])), (KEYS, True, INDEX > 0)),
     "select, raw": (lambda k, p: random.split(jnp.where(p, k[0], k[1])), (RAWS, False)),
     "equal": (lambda k: (k == k[::-1], k != k[0]), random.split(KEY, 3)),
     "barrier": (lambda k: lax.optimization_barrier((random.fold_in(k, 1), 2.0)), KEY),
