@@ -17,6 +17,7 @@ from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
+from jaxpr2triton.report.table import count as counted
 from jaxpr2triton.trace import hoist
 
 __version__ = "0.1.0"
@@ -138,6 +139,8 @@ def transpile(
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
     """
+    if not callable(function):
+        raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
     argnums = _argnums(name, grad, len(args))
     fixed, fixed_names = static_positions(function, len(args), static_argnums, static_argnames)
@@ -169,6 +172,6 @@ def _argnums(name: str, grad: Any, count: int) -> int | tuple[int, ...] | None:
     numbers = (grad,) if isinstance(grad, int) else tuple(grad)
     for number in numbers:
         if not isinstance(number, int) or not -count <= number < count:
-            raise UserError(f"grad={grad!r}: {name} is given {count} positional arguments, numbered from 0")
+            raise UserError(f"grad={grad!r}: {name} is given {counted(count, 'positional argument')}, numbered from 0")
     positive = tuple(number % count for number in numbers)
     return positive[0] if isinstance(grad, int) else positive

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line; returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _run(words)
+        with warnings.catch_warnings():
+            setattr(warnings, "showwarning", _warn)  # noqa: B010  # one line, as for errors
+            code = _run(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -115,6 +118,10 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text + "\n")
     except OSError as problem:
         raise UserError(f"cannot write {path}: {problem.strerror}") from problem
+
+
+def _warn(message: Warning | str, *where: Any, **more: Any) -> None:
+    _note(f"warning: {' '.join(str(message).split())}")
 
 
 def _note(text: str) -> None:

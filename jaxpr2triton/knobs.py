@@ -15,13 +15,12 @@ PREFIX = "J2T_"
 
 @dataclass(frozen=True)
 class Knobs:
-    """J2T_CACHE_DIR, J2T_CACHE, J2T_TARGET, J2T_BACKEND, J2T_DEBUG."""
+    """J2T_CACHE_DIR, J2T_CACHE, J2T_TARGET, J2T_BACKEND."""
 
     cache_dir: Path = Path("~/.cache/jaxpr2triton")  # where compiled kernels are kept
     cache: bool = True  # keep compiled kernels on disk
     target: str = ""  # compile for this target when no device says otherwise: sm_90, gfx942, ...
     backend: str = ""  # what backend="auto" means: auto, triton, interpret or xla
-    debug: bool = False  # check every stage's result while compiling
 
 
 def _flag(text: str) -> bool:
@@ -35,11 +34,10 @@ def _flag(text: str) -> bool:
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {
-    "cache_dir": lambda text: Path(text).expanduser(),
+    "cache_dir": lambda text: (Path(text) if text else Knobs.cache_dir).expanduser(),
     "cache": _flag,
     "target": str,
     "backend": str,
-    "debug": _flag,
 }
 
 

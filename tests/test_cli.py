@@ -324,6 +324,15 @@ def test_a_failure_of_ours_says_so(
     assert run.err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"
 
 
+def test_a_warning_is_one_line(model: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jaxpr2triton", "dump", "model.py:softmax", "f32[8]", "--asm", "ptx"]
+    environ = {**os.environ, "J2T_CACHE_DIR": str(model / "model.py"), "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=model, env=environ)
+    start = f"jaxpr2triton: warning: the folder of compiled kernels {model / 'model.py'} cannot be read ("
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(start) and line.endswith("); kernels are compiled again")
+
+
 # ------------------------------------------------------------------------------------------------- help
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_has_examples_that_parse(capsys: pytest.CaptureFixture[str], command: str) -> None:

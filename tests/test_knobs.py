@@ -9,7 +9,7 @@ import pytest
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.knobs import Knobs, read_knobs
 
-KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_DEBUG, J2T_TARGET"
+KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_TARGET"
 
 
 def test_nothing_set_means_the_defaults() -> None:
@@ -24,9 +24,12 @@ def test_every_knob_is_read() -> None:
         "J2T_CACHE": "0",
         "J2T_TARGET": "sm_80",
         "J2T_BACKEND": "xla",
-        "J2T_DEBUG": "1",
     }
-    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla", True)
+    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla")
+
+
+def test_an_empty_folder_name_means_the_default() -> None:
+    assert read_knobs({"J2T_CACHE_DIR": ""}) == read_knobs({})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_the_environment_is_read_now(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"J2T_DEBUG": "maybe"}, "J2T_DEBUG='maybe': expected 0 or 1"),
+        ({"J2T_CACHE": "maybe"}, "J2T_CACHE='maybe': expected 0 or 1"),
         ({"J2T_TARGE": "x"}, f"unknown environment variable J2T_TARGE; known are {KNOWN}\n  try  J2T_TARGET"),
         ({"J2T_": "x"}, f"unknown environment variable J2T_; known are {KNOWN}"),
     ],

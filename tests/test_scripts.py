@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).parent.parent
-COMMANDS = ("scripts/test", "scripts/demo", ".ci/run")
+COMMANDS = ("scripts/test", "scripts/demo", "scripts/deep", ".ci/run")
 SHELL = (*COMMANDS, "scripts/environment.sh")
 
 

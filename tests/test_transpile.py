@@ -251,12 +251,16 @@ def message(call: Any) -> str:
 
 
 def test_errors_of_transpile() -> None:
+    assert message(lambda: j2t.transpile(X)) == f"transpile takes a function, not {X!r}"
     assert message(lambda: j2t.transpile(mix, X, "abc")) == (
         "the argument `y` of mix is 'abc', which is not an array\n"
         "  try  an argument that is not an array is static: static_argnames='y'"
     )
     assert message(lambda: j2t.transpile(mix, X, Y, grad=2)) == (
         "grad=2: mix is given 2 positional arguments, numbered from 0"
+    )
+    assert message(lambda: j2t.transpile(jnp.sin, X, grad="x")) == (
+        "grad='x': sin is given 1 positional argument, numbered from 0"
     )
     assert message(lambda: j2t.transpile(mix, X, Y, grad=(0, "y"))) == (
         "grad=(0, 'y'): mix is given 2 positional arguments, numbered from 0"

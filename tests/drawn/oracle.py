@@ -29,8 +29,9 @@ RUNS = 4
 QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
 }
+if jax.__version_info__ < (0, 11):  # since then there is nothing but these emitters
+    QUICKLY["xla_cpu_use_fusion_emitters"] = False
 ROOM = 8.0  # units in the last place
 FACTOR = 4.0  # how much further than the furthest noisy answer an answer may be
 TABLE = 1 << 14
