@@ -15,7 +15,7 @@ from jaxpr2triton.normalize.accumulators import Body, Link, Term, Terms, accumul
 from jaxpr2triton.normalize.mixing import Mixing
 from jaxpr2triton.normalize.rewrite import frozen
 
-KEPT_AT_MOST = 256  # elements of a sum that a program carries along without noticing
+KEPT_AT_MOST = 256  # elements of a contraction that a program carries along without noticing
 OF_A_LANE = 32  # elements of a sum that one lane of a batch may have for its own
 TIMES_CARRIED = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
 TIMES_STORED = 4  # and stacked factors so many times more bytes than that
@@ -137,7 +137,7 @@ class _Chooser:
 
     def _is_worth_it(self, eqn: Any) -> bool:
         if self._is_product(eqn):
-            return bool(self._delayed(eqn)) or count(eqn.outvars[0]) > KEPT_AT_MOST
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > KEPT_AT_MOST
         operand = self._summand(eqn)
         if operand is None or self._shared(eqn):
             return operand is not None
@@ -147,12 +147,18 @@ class _Chooser:
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):
-            return bool(self._delayed(term.maker)) and count(term.maker.outvars[0]) <= OF_A_LANE
+            return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= OF_A_LANE
         if term.maker.primitive.name == "reduce_sum" and not costs_bytes:
             return False
         operand = self._summand(term.maker)
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
         return count(operand) <= max(TIMES_CARRIED * self._usual, OF_A_LANE * lanes)
+
+    def _of_a_lane(self, product: Any) -> int:
+        """The elements of a contraction, for one index of the batch dimensions that programs can share out."""
+        batch = product.params["dimension_numbers"][1][0]
+        apart = [d for d in batch if self._mixing.is_apart(product.invars[0], d)]
+        return count(product.outvars[0]) // math.prod(product.invars[0].aval.shape[d] for d in apart)
 
     def _is_product(self, eqn: Any) -> bool:
         return eqn.primitive.name == "dot_general" and self.terms.moving_operand(eqn) is None

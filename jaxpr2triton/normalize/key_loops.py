@@ -59,15 +59,15 @@ def rewrite_while(node: Node, rule: Rule) -> list[Value]:
     body_kinds = [*_kinds(body.jaxpr, range(theirs)), *carried]
     condition_consts = _flat(node.args[:ours], condition_kinds)
     body_consts = _flat(node.args[ours:split], body_kinds)
+    start = _flat(node.args[split:], carried)
     params = {
         **node.params,
         "cond_nconsts": len(condition_consts),
         "body_nconsts": len(body_consts),
-        "cond_jaxpr": _retraced(condition, condition_kinds, [None], rule),
-        "body_jaxpr": _retraced(body, body_kinds, carried, rule),
+        "cond_jaxpr": _retraced(condition, condition_kinds, [None], [*condition_consts, *start], rule),
+        "body_jaxpr": _retraced(body, body_kinds, carried, [*body_consts, *start], rule),
     }
-    operands = [*condition_consts, *body_consts, *_flat(node.args[split:], carried)]
-    return _grouped(_bound(node, operands, params), carried)
+    return _grouped(_bound(node, [*condition_consts, *body_consts, *start], params), carried)
 
 
 def rewrite_branches(node: Node, rule: Rule) -> list[Value]:
@@ -76,12 +76,12 @@ def rewrite_branches(node: Node, rule: Rule) -> list[Value]:
     raw = {i for branch in branches for i in _raw(branch.jaxpr)}
     kinds = _kinds(branches[0].jaxpr, range(len(node.args) - 1), raw)
     results = _results(node)
+    operands = _flat(node.args[1:], kinds)
     params = {
         **node.params,
-        "branches": tuple(_retraced(branch, kinds, results, rule) for branch in branches),
+        "branches": tuple(_retraced(branch, kinds, results, operands, rule) for branch in branches),
     }
-    operands = [as_array(node.args[0]), *_flat(node.args[1:], kinds)]
-    return _grouped(_bound(node, operands, params), results)
+    return _grouped(_bound(node, [node.args[0], *operands], params), results)
 
 
 LOOPS: Mapping[str, Callable[[Node, Rule], list[Value]]] = {
@@ -103,18 +103,18 @@ def _strength(value: Value, aval: Any) -> Value:
     return primitives.convert_element_type_p.bind(value, new_dtype=aval.dtype, weak_type=aval.weak_type, sharding=None)
 
 
-def _retraced(closed: Any, kinds: Sequence[Kind], results: Sequence[Kind], rule: Rule) -> Any:
+def _retraced(
+    closed: Any, kinds: Sequence[Kind], results: Sequence[Kind], operands: Sequence[Any], rule: Rule
+) -> Any:
     def run(*flat: Any) -> list[Any]:
         outs = Rewriter(rule).evaluate(closed.jaxpr, closed.consts, _grouped(flat, kinds))
         return _flat(like(outs, closed.out_avals), results)
 
-    avals = []
+    types = iter(map(jax.typeof, operands))
+    avals: list[Any] = []
     for var, kind in zip(closed.jaxpr.invars, kinds, strict=True):
-        if kind is None:
-            avals.append(var.aval)
-        else:
-            shape = var.aval.shape if kind else var.aval.shape[:-1]
-            avals += [jax.ShapeDtypeStruct(shape, "uint32")] * 2
+        own = [next(types)] if kind is None else [next(types), next(types)]
+        avals += [var.aval] if kind is None else own
     return retrace(run, *avals)
 
 

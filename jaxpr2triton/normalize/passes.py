@@ -19,6 +19,7 @@ from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
 from jaxpr2triton.normalize.unkey import unkey
+from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
@@ -29,6 +30,7 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 PASSES: tuple[Pass, ...] = (
     inline_calls,
     unkey,  # bodies too, whose carried keys become words
+    prune_scans,
     _bodies,
     defer_accumulation,
     inline_calls,  # of what writing out loops and branches has written
