@@ -36,7 +36,7 @@ from jaxpr2triton.rules.demand import (
     Store,
     operands_of,
 )
-from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
@@ -503,7 +503,7 @@ def _rounded(node: Node, text: str) -> str:
     exact = isinstance(node, (Load, Constant)) or (
         isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
     )
-    if exact or held(node.dtype) == node.dtype:
+    if exact or is_bare(text) or held(node.dtype) == node.dtype:
         return text
     return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
 
