@@ -38,18 +38,19 @@ version_of() {
     "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 }
 
-# The Python of an environment with everything in setup.cfg; pip runs only when the files that say what changed.
+# The Python of an environment with everything that setup.cfg asks for; pip runs only when that has changed.
 python_with_everything() {
     local version folder requirements stamp
     version=$(version_of "$1")
     folder="$checkout/.venv/$version"
+    requirements=$("$1" "$checkout/scripts/requirements.py") || return 1
     # The stamp holds the folder too: an environment does not survive being moved.
     stamp="$folder
-$(cat "$checkout/setup.cfg" "$checkout/pyproject.toml" "$checkout/scripts/constraints.txt")"
+$requirements
+$(cat "$checkout/scripts/constraints.txt")"
     if [ ! -x "$folder/bin/python" ] || [ "$(cat "$folder/installed" 2>/dev/null)" != "$stamp" ]; then
         echo "making an environment for Python $version" >&2
         "$1" -m venv --clear "$folder" >&2 || return 1
-        requirements=$("$1" "$checkout/scripts/requirements.py") || return 1
         # shellcheck disable=SC2086  # one word for each requirement
         "$folder/bin/python" -m pip install --quiet -c "$checkout/scripts/constraints.txt" $requirements >&2 || return 1
         echo "$stamp" >"$folder/installed"

@@ -25,7 +25,7 @@ from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
-from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
 from jaxpr2triton.rules.nodes import (
     Carried,
     Choose,
@@ -715,7 +715,7 @@ def _rounded(node: Node, text: str) -> str:
     exact = isinstance(node, (Load, Constant)) or (
         isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
     )
-    if exact or held(node.dtype) == node.dtype:
+    if exact or is_bare(text) or held(node.dtype) == node.dtype:
         return text
     return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
 

@@ -15,7 +15,7 @@ from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Load, Recurrence, Reduce
 from jaxpr2triton.rules.scans import LOOPS
-from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of
+from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 SMALL = 1 << 14  # so little work that one program may do it all
@@ -163,16 +163,18 @@ def acceptable(space: Space) -> bool:
     if not space.inner and not feeds_a_reduction(space.graph):
         return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
-    walked = space.held * math.prod(axis.size for axis in reduced - set(space.axes))
+    spread = spread_axes(space) if not space.inner else frozenset()
+    parallel = space.parallel * math.prod(axis.size for axis in spread)
+    walked = space.held * math.prod(axis.size for axis in reduced - spread - set(space.axes))
     if space.held > HELD_AT_MOST:
         return False
     if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
         return False
-    if walked * space.parallel <= SMALL:
+    if walked * parallel <= SMALL:
         return True
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
-    programs = space.parallel if along_rows else space.parallel // NEIGHBOURS
-    enough = ENOUGH_PROGRAMS if walked * space.parallel <= MUCH else 2 * ENOUGH_PROGRAMS
+    programs = parallel if along_rows else parallel // NEIGHBOURS
+    enough = ENOUGH_PROGRAMS if walked * parallel <= MUCH else 2 * ENOUGH_PROGRAMS
     if programs >= enough and (space.inner <= reduced or programs >= MANY_PROGRAMS):
         return True
     # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.

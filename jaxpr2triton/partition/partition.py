@@ -27,11 +27,11 @@ def partition(jaxpr: Any, name: str) -> Any:
     """The program in regions; `name` becomes part of the kernels' names."""
     for _ in range(ROUNDS_AT_MOST):
         cuts = find_cuts(jaxpr.jaxpr)
-        chunks = to_split(cuts)
-        chunked = companions(cuts, chunks)
-        if all(count == 1 for count in chunks.values()):
+        splits = to_split(cuts)
+        chunked = companions(cuts, splits)
+        if all(split.chunks == 1 for split in splits.values()):
             break
-        jaxpr = split_reductions(jaxpr, chunks, chunked)
+        jaxpr = split_reductions(jaxpr, splits, chunked)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]

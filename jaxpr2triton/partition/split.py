@@ -38,12 +38,21 @@ WORTH_SHARING = 1 << 18  # elements of an operand
 CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
 
 
-def to_split(cuts: Cuts) -> dict[Any, int]:
-    """The reductions that can be done in two steps, and in how many chunks; 1 where one step is as good."""
+@dataclass(frozen=True)
+class Split:
+    """A reduction in two steps: those of its dimensions that are cut into chunks, and how many; 1 is as good as one."""
+
+    dims: tuple[int, ...]
+    chunks: int
+
+
+def to_split(cuts: Cuts) -> dict[Any, Split]:
+    """The reductions that can be done in two steps."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
     walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
-    found: dict[Any, int] = {}
+    numbers = {id(eqn): (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
+    found: dict[Any, Split] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
         if space.inner or space.steps:
@@ -58,21 +67,23 @@ def to_split(cuts: Cuts) -> dict[Any, int]:
             )
             if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
                 continue
-            axes = frozenset(node.over)
-            below = [other for other in space.graph.of_kind(Reduce) if other in inner]
-            if any(set(other.over) & set(node.over) for other in below):
-                continue  # its result is wanted for the whole axis that would be split
-            rows = any(node.place and node.place[-1].axes & axes for node in space.graph.of_kind(Load))
-            chunks = _chunks(eqn, rows, math.prod({axis: axis.size for other in below for axis in other.over}.values()))
-            found[eqn] = chunks
+            below = {axis for other in inner for axis in other.over}
+            axes = dict(zip(eqn.params["axes"], space.chosen[numbers[id(eqn)]]))
+            dims = tuple(d for d, axis in axes.items() if axis not in below)  # the others are wanted whole
+            if not dims:
+                continue
+            over = frozenset(node.over)
+            rows = any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
+            work = math.prod(axis.size for axis in below | {axes[d] for d in axes if d not in dims})
+            found[eqn] = Split(dims, _chunks(eqn, dims, rows, work))
     return found
 
 
-def _chunks(eqn: Any, rows: bool, work: int) -> int:
+def _chunks(eqn: Any, dims: tuple[int, ...], rows: bool, work: int) -> int:
     """How many; `rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
     results = math.prod(eqn.outvars[0].aval.shape)
-    length = math.prod(shape[d] for d in eqn.params["axes"])
+    length = math.prod(shape[d] for d in dims)
     if length * results * work <= LITTLE_WORK:
         return 1
     programs = results if rows else max(1, results // 32)
@@ -92,8 +103,8 @@ class Chunked:
     size: int
 
 
-def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
-    """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `chunks` to fit.
+def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
+    """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `splits` to fit.
 
     The backward pass of layer norm writes dx row by row and sums two products over all rows. As [chunk, row, column]
     all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.
@@ -101,10 +112,10 @@ def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
     outputs = {atom for atom in cuts.jaxpr.outvars if not isinstance(atom, jex.Literal)}
     outputs -= {atom for eqn in cuts.outside for atom in eqn.invars if not isinstance(atom, jex.Literal)}
     found: dict[Any, Chunked] = {}
-    for eqn in list(chunks):
-        leading = len(eqn.params["axes"])
+    for eqn, split in list(splits.items()):
+        leading = len(split.dims)
         shape = eqn.invars[0].aval.shape
-        if tuple(sorted(eqn.params["axes"])) != tuple(range(leading)):
+        if tuple(sorted(split.dims)) != tuple(range(leading)):
             continue
         rows = math.prod(shape[:leading])
         count = _even_chunks(rows)
@@ -120,7 +131,7 @@ def companions(cuts: Cuts, chunks: dict[Any, int]) -> dict[Any, Chunked]:
             shared = operands & loads if eqn.outvars[0] not in loads else set()
             if any(elements(operand) >= WORTH_SHARING for operand in shared):
                 found[root] = Chunked(leading, count, rows // count)
-                chunks[eqn] = count
+                splits[eqn] = Split(split.dims, count)
     return found
 
 
@@ -136,14 +147,14 @@ def _loads_below(cuts: Cuts, eqn: Any) -> set[Any]:
     return set(loads_of(cuts, cuts.spaces[root]))
 
 
-def split_reductions(jaxpr: Any, chunks: dict[Any, int], chunked: dict[Any, Chunked]) -> Any:
+def split_reductions(jaxpr: Any, splits: dict[Any, Split], chunked: dict[Any, Chunked]) -> Any:
     """The same program with those reductions in two steps, and those outputs seen in chunks."""
     inner = jaxpr.jaxpr
 
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
 
-        long = {eqn: count for eqn, count in chunks.items() if count > 1}
+        long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
         outputs = [(atom, read(env, atom)) for atom in inner.outvars]
         shown = [(value, None if isinstance(atom, jex.Literal) else chunked.get(atom)) for atom, value in outputs]
@@ -158,11 +169,13 @@ def _seen_in_chunks(value: Any, how: Chunked) -> Any:
     return lax.reshape(boundary_p.bind(lax.reshape(rows, (how.chunks, how.size, *rest))), value.shape)
 
 
-def _in_two(eqn: Any, operand: Any, chunks: int) -> Any:
+def _in_two(eqn: Any, operand: Any, split: Split) -> Any:
+    chunks = split.chunks
     dtype = eqn.outvars[0].aval.dtype
     wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    axes = tuple(eqn.params["axes"])
-    kept = tuple(d for d in range(operand.ndim) if d not in axes)
+    axes = split.dims
+    whole = tuple(d for d in eqn.params["axes"] if d not in axes)
+    kept = (*whole, *(d for d in range(operand.ndim) if d not in eqn.params["axes"]))
     length = math.prod(operand.shape[d] for d in axes)
     size = -(-length // chunks)
     chunks = -(-length // size)
@@ -174,10 +187,10 @@ def _in_two(eqn: Any, operand: Any, chunks: int) -> Any:
         neutral = jnp.asarray(TABLE[eqn.primitive.name].identity(jnp.dtype(wide)), wide)
         flat = lax.pad(flat, neutral, [(0, chunks * size - length, 0)] + [(0, 0, 0)] * len(kept))
     parts = lax.reshape(flat, (chunks, size, *flat.shape[1:]))
-    partial = boundary_p.bind(_reduce(eqn, parts, 1))
+    partial = boundary_p.bind(_reduce(eqn, parts, *range(1, 2 + len(whole))))
     result = _reduce(eqn, partial, 0)
     return lax.convert_element_type(result, dtype) if wide != dtype else result
 
 
-def _reduce(eqn: Any, operand: Any, axis: int) -> Any:
-    return eqn.primitive.bind(operand, **{**eqn.params, "axes": (axis,)})
+def _reduce(eqn: Any, operand: Any, *axes: int) -> Any:
+    return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})

@@ -126,10 +126,17 @@ def parallel_axes(node: Reduce | Recurrence) -> frozenset[Axis]:
     return node.axes - node.held if isinstance(node, Recurrence) else node.axes
 
 
-def feeds_a_reduction(graph: Graph) -> frozenset[Node]:
+def spread_axes(space: Space) -> frozenset[Axis]:
+    """The axes that only sums run along whose results no other reduction reads: programs can share them out."""
+    fed = feeds_a_reduction(space.graph)
+    kept = {axis for node in fed for axis in node.over}
+    return frozenset(a for node in space.graph.of_kind(Reduce) if node not in fed for a in node.over if a not in kept)
+
+
+def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
     """The reductions whose results another reduction reads, directly or not."""
-    below: dict[Node, frozenset[Node]] = {}
-    found: set[Node] = set()
+    below: dict[Node, frozenset[Reduce]] = {}
+    found: set[Reduce] = set()
     for node in graph.nodes:
         inherited = frozenset().union(*(below[o] for o in operands_of(node)))
         if isinstance(node, Reduce):

@@ -1,0 +1,107 @@
+"""What XLA gets to see when a fused program is lowered for CUDA, on a machine that need not have one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import jaxpr2triton as j2t
+from tests.programs import cross_entropy, layer_norm
+
+ROWS, COLUMNS = 512, 256
+TARGET = "triton_kernel_call_ffi"
+
+# Operations that XLA folds, renames or fills in without a kernel of its own.
+FREE = {"constant", "reshape", "return", "custom_call", "call", "convert"}
+
+H200 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: 4800000000000 l2_cache_size: 62914560 clock_rate_ghz: 1.98
+  device_memory_size: 150754820096 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 7 }
+runtime_version { major: 13 minor: 0 patch: 0 }
+device_description_str: "NVIDIA H200"
+"""
+
+
+@j2t.fuse
+def layer_norm_loss(x: Any, scale: Any, bias: Any, target: Any) -> Any:
+    return ((layer_norm(x, scale, bias) - target) ** 2).mean()
+
+
+@j2t.fuse
+def classifier_loss(logits: Any, labels: Any) -> Any:
+    return cross_entropy(logits, labels)
+
+
+def shaped(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+LOSSES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[int, ...]]] = {
+    "layer_norm": (
+        layer_norm_loss,
+        (shaped(ROWS, COLUMNS), shaped(COLUMNS), shaped(COLUMNS), shaped(ROWS, COLUMNS)),
+        (0, 1, 2),
+    ),
+    "cross_entropy": (classifier_loss, (shaped(ROWS, COLUMNS), shaped(ROWS, dtype=jnp.int32)), (0,)),
+}
+
+
+def gradient_of(name: str) -> tuple[Any, tuple[Any, ...]]:
+    loss, avals, argnums = LOSSES[name]
+    return jax.jit(jax.value_and_grad(loss, argnums)), avals
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_training_step_is_calls_of_our_kernels(name: str) -> None:
+    step, avals = gradient_of(name)
+    text = step.trace(*avals).lower(lowering_platforms=("cuda",)).as_text()
+    operations = re.findall(r"stablehlo\.(\w+)", text)
+    targets = re.findall(r"custom_call @(\w+)", text)
+    assert set(targets) == {TARGET} and len(targets) <= 8
+    assert set(operations) <= FREE, sorted(set(operations) - FREE)
+
+
+def test_what_is_left_over_is_between_the_kernels() -> None:
+    sandwich = jax.jit(j2t.fuse(lambda x: jnp.sort(jnp.sin(x), -1) * 2))
+    text = sandwich.trace(shaped(64, 32)).lower(lowering_platforms=("cuda",)).as_text()
+    assert re.findall(r"custom_call @(\w+)", text) == [TARGET, TARGET]
+    assert text.count("stablehlo.sort") == 1
+
+
+@pytest.mark.cuda_plugin
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins") is None
+    or not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
+    reason="JAX's CUDA plugin is not installed",
+)
+@pytest.mark.parametrize("name", LOSSES)
+def test_xla_compiles_it_for_an_h200(name: str) -> None:
+    """Without a device: XLA schedules the program, and its assembler takes every kernel."""
+    step, avals = gradient_of(name)
+    topology = topologies.get_topology_desc("h200", platform="cuda", target_config=H200, topology="1x1x1")
+    sharding = NamedSharding(Mesh(np.array(topology.devices), ("x",)), PartitionSpec())
+    placed = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals]
+    text = step.lower(*placed).compile().as_text()
+    entry = text[text.index("ENTRY") :]
+    assert entry.count(f'custom_call_target="{TARGET}"') >= 2
+    launched = set(re.findall(r" (fusion|reduce|dot|sort|scatter|gather|transpose|copy)\(", entry))
+    assert not launched, entry
