@@ -65,11 +65,14 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     xs = node.args[body.num_consts + body.num_carry :]
     fixed = dict(zip(body.consts, [*node.params["jaxpr"].consts, *node.args[: body.num_consts]]))
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
-    needed = evaluate.needed(body.jaxpr.eqns, _targets(body, plan), ())
+    targets = _targets(body, plan)
+    needed = evaluate.needed(body.jaxpr.eqns, targets, ())
+    read = {atom for atom in (*targets, *(a for eqn in needed for a in eqn.invars)) if not isinstance(atom, jex.Literal)}
+    live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
 
     def step(carry: Any, x: Sequence[Value]) -> Any:
         before, sums = carry
-        env = {**fixed, **dict(zip([body.befores[p] for p in stays], before)), **dict(zip(body.xs, x))}
+        env = {**fixed, **dict(zip([body.befores[p] for p in stays], before)), **dict(zip(live_xs, x))}
         evaluate.run(needed, env)
         after = [_next(env, body, plan, p, value) for p, value in zip(stays, before)]
         sums = [_more(env, lane, value) for lane, value in zip(plan.lanes, sums)]
@@ -79,7 +82,7 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     (after, sums), ys = lax.scan(
         step,
         ([inits[p] for p in stays], starts),
-        list(xs),
+        list(live_xs.values()),
         node.params["length"],
         node.params["reverse"],
         node.params["unroll"],

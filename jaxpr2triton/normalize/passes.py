@@ -9,7 +9,6 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
-from jaxpr2triton.normalize.deferred import defer_accumulation
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
@@ -27,13 +26,15 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return normalize_bodies(closed, normalize)
 
 
-PASSES: tuple[Pass, ...] = (
+LOOPS: tuple[Pass, ...] = (
     inline_calls,
     unkey,  # bodies too, whose carried keys become words
     prune_scans,
     _bodies,
-    defer_accumulation,
-    inline_calls,  # of what writing out loops and branches has written
+)
+
+PASSES: tuple[Pass, ...] = (
+    inline_calls,  # also of what writing out loops and branches has written
     remove_dead,  # before work is spent on it
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,
@@ -48,14 +49,14 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def normalize(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
 
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
-    differentiation. Loops, and primitives without a rule, stay as they are.
+    differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
     """
-    for each in PASSES:
+    for each in (*LOOPS, *PASSES) if loops else PASSES:
         closed = each(closed)
     return closed

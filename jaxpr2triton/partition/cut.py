@@ -49,12 +49,12 @@ class LoopTooLarge(Exception):
         self.eqns = eqns
 
 
-def find_cuts(jaxpr: Any) -> Cuts:
+def find_cuts(jaxpr: Any, loops: bool = True) -> Cuts:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
     Loops that keep more than a program can hold stay with XLA.
     """
-    refused: list[Any] = []
+    refused: list[Any] = [] if loops else [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
     while True:
         cuts = _first_cuts(jaxpr, refused)
         try:
