@@ -21,8 +21,8 @@ from tests.programs import Arguments, Program, Rng, floats, join, positive
 
 @dataclass(frozen=True)
 class LoopProgram(Program):
-    """Tags as those of `Program`, and: `random` (draws random numbers inside), `while` (steps are counted on the device),
-    `chaotic` (errors grow from step to step)."""
+    """Tags as those of `Program`, and: `random` (draws random numbers inside), `while` (steps are counted on the
+    device), `chaotic` (errors grow from step to step)."""
 
     full: Callable[..., Any] | None = None
 
@@ -300,7 +300,10 @@ def lambda_returns(rewards: Any, values: Any, last_value: Any, discounts: Any) -
 
 def rollouts(steps: int, environments: int) -> Arguments:
     shape = steps, environments
-    done: Arguments = lambda rng: ((rng.random(shape) < 0.1).astype(np.float32),)
+
+    def done(rng: Rng) -> tuple[Any, ...]:
+        return ((rng.random(shape) < 0.1).astype(np.float32),)
+
     return join(floats(shape, shape, (environments,)), done)
 
 
@@ -456,7 +459,9 @@ def hmc(steps: int, leaps: int = 10, size: float = 0.05) -> Callable[..., Any]:
 
 
 def logistic_chains(chains: int, points: int) -> Arguments:
-    labels: Arguments = lambda rng: (np.sign(rng.normal(size=points)).astype(np.float32),)
+    def labels(rng: Rng) -> tuple[Any, ...]:
+        return (np.sign(rng.normal(size=points)).astype(np.float32),)
+
     return join(keys(chains), floats((chains, 5), (points, 5)), labels)
 
 
@@ -704,7 +709,9 @@ def biquad(signal: Any, b: Any, a: Any) -> Any:
 
 
 def filters(samples: int, channels: int) -> Arguments:
-    coefficients: Arguments = lambda rng: (np.float32([0.2, 0.4, 0.2]), np.float32([-0.4, 0.2]))
+    def coefficients(rng: Rng) -> tuple[Any, ...]:
+        return np.array([0.2, 0.4, 0.2], np.float32), np.array([-0.4, 0.2], np.float32)
+
     return join(floats((samples, channels)), coefficients)
 
 

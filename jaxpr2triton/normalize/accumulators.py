@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
@@ -27,6 +28,11 @@ class Term:
     maker: Any  # the leaf's equation, or None
     links: tuple[Link, ...] = ()
     negative: bool = False
+    spread_to: tuple[int, ...] | None = None  # the shape before the links, if the leaf is a scalar that fills an array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.leaf.aval.shape) if self.spread_to is None else self.spread_to
 
 
 @dataclass(frozen=True)
@@ -111,13 +117,18 @@ class Terms:
         position = self._linear_in(eqn)
         if _is_sum(eqn):
             signs = negative, negative is not (eqn.primitive.name == "sub")
-            parts = [term for part, sign in zip(eqn.invars, signs) for term in self.of(part, sign)]
+            parts = [term for part, sign in zip(eqn.invars, signs) for term in self._part(part, sign, atom.aval.shape)]
         elif position is not None:
             deeper = self.of(eqn.invars[position], negative)
-            parts = [Term(t.leaf, t.maker, (*t.links, (eqn, position)), t.negative) for t in deeper]
+            parts = [replace(term, links=(*term.links, (eqn, position))) for term in deeper]
         else:
             return [whole]
         return parts if any(map(self.is_wanted, parts)) else [whole]
+
+    def _part(self, atom: Any, negative: bool, shape: tuple[int, ...]) -> list[Term]:
+        if atom.aval.shape == shape:
+            return self.of(atom, negative)
+        return [Term(atom, None, (), negative, shape)]
 
     def is_invariant(self, atom: Any) -> bool:
         return isinstance(atom, jex.Literal) or atom in self._invariant
@@ -147,12 +158,15 @@ class Terms:
 
 
 def _is_sum(eqn: Any) -> bool:
-    """An addition or subtraction of values of one type, without scalars that stand for a whole array."""
-    types = {(atom.aval.shape, atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars)}
-    return eqn.primitive.name in (*ADDS, "sub") and len(types) == 1
+    return eqn.primitive.name in (*ADDS, "sub")
 
 
-def apply(links: Sequence[Link], value: Any, env: Mapping[Any, Any]) -> Any:
+def spread(value: Any, shape: tuple[int, ...]) -> Any:
+    """A scalar that stands for a whole array, as that array."""
+    return value if jnp.shape(value) == tuple(shape) else lax.broadcast(value, shape)
+
+
+def apply(links: Sequence[Link], value: Any, env: dict[Any, Any]) -> Any:
     """What the links make of a value; `env` holds their other operands."""
     for eqn, position in links:
         operands = [value if place == position else read(env, atom) for place, atom in enumerate(eqn.invars)]
@@ -171,4 +185,3 @@ def count(var: Any) -> int:
 
 def nbytes(var: Any) -> int:
     return count(var) * var.aval.dtype.itemsize
-

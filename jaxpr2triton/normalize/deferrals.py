@@ -28,8 +28,8 @@ class LaneSum:
 
     position: int
     terms: tuple[Term, ...]
-    moving: int | None  # the operand of the terms' makers that is summed, unless two of them change from step to step
-    delayed: tuple[int, ...]  # dimensions of the operand of a reduce_sum; or pairs of a contraction of two such operands
+    moving: int | None  # the operand of the makers that is summed, unless two of them change from step to step
+    delayed: tuple[int, ...]  # dimensions of the operand of a reduce_sum; or pairs of a contraction of two operands
 
     @property
     def maker(self) -> Any:

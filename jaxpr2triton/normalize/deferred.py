@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.accumulators import Body, Term, apply, others
+from jaxpr2triton.normalize.accumulators import Body, Term, apply, others, spread
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
 
@@ -28,17 +28,17 @@ def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Both leave a loop whose steps do not mix the batch, so that programs can share it out. Which one is chosen:
 
-    - A sum over dimensions that nothing else in the body mixes is carried lane by lane, and so is a contraction over them
-      whose result has at most OF_A_LANE elements.
+    - A sum over dimensions that nothing else in the body mixes is carried lane by lane, and so is a contraction over
+      them whose result has at most OF_A_LANE elements.
     - Every other contraction over such dimensions, and one whose result is larger than KEPT_AT_MOST, gets its factors
-      stacked, unless they are more than TIMES_STORED what a step reads, writes and carries anyway. Factors that come from
-      the scan's own xs, or that another contraction has stacked, cost nothing; sums of those are taken after the loop too.
+      stacked, unless they are more than TIMES_STORED what a step reads, writes and carries anyway. Factors that are in
+      memory anyway, as the scan's own xs and ys, cost nothing; plain sums of those are taken after the loop too.
     - Sums over mixed dimensions stay, unless what is summed is no larger than what the loop carries anyway.
     - Elementwise addends, and carries that anything else reads, stay.
 
-    What is linear around the sum (reshape, transpose, pad, neg, a factor that no step changes …) is done once, afterwards.
-    Sums are taken in another order than before, and a loop that runs backwards makes no difference: results differ by
-    rounding, in the same way each time.
+    What is linear around the sum (reshape, transpose, pad, neg, a factor that no step changes …) is done once,
+    afterwards. Sums are taken in another order than before, whichever way the loop runs: results differ by rounding,
+    in the same way each time.
     """
     if "scan" not in primitive_names(closed):
         return closed
@@ -67,7 +67,7 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
     targets = _targets(body, plan)
     needed = evaluate.needed(body.jaxpr.eqns, targets, ())
-    read = {atom for atom in (*targets, *(a for eqn in needed for a in eqn.invars)) if not isinstance(atom, jex.Literal)}
+    read = _variables((*targets, *(atom for eqn in needed for atom in eqn.invars)))
     live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
 
     def step(carry: Any, x: Sequence[Value]) -> Any:
@@ -87,7 +87,8 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
         node.params["reverse"],
         node.params["unroll"],
     )
-    arrays = {**dict(zip(body.xs, xs)), **{atom: y for atom, y in zip((*body.ys, *plan.stacks), ys) if not isinstance(atom, jex.Literal)}}
+    written = [(atom, y) for atom, y in zip((*body.ys, *plan.stacks), ys) if not isinstance(atom, jex.Literal)]
+    arrays = dict([*zip(body.xs, xs), *written])
     outside = dict(fixed)
     evaluate.run(evaluate.needed(body.jaxpr.eqns, _factors_of_links(plan), outside), outside)
     results: dict[int, Value] = dict(zip(stays, after))
@@ -95,6 +96,7 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     parts = [(lane.position, _after_lanes(outside, lane, value)) for lane, value in zip(plan.lanes, sums)]
     parts += [(each.position, _after_steps(outside, each, arrays)) for each in plan.stacked]
     for position, part in parts:
+        part = spread(part, node.out_avals[position].shape)
         results[position] = lax.add(results[position], part) if position in results else part
     return [results[position] for position in range(body.num_carry)] + list(ys[: len(body.ys)])
 
@@ -106,6 +108,10 @@ def _targets(body: Body, plan: Plan) -> list[Any]:
     atoms = [atom for term in kept for atom in (term.leaf, *others(term.links))]
     atoms += [atom for lane in plan.lanes for term in lane.terms for atom in term.maker.invars]
     return [*afters, *body.ys, *plan.stacks, *atoms]
+
+
+def _variables(atoms: Iterable[Any]) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, jex.Literal)}
 
 
 def _factors_of_links(plan: Plan) -> list[Any]:
@@ -120,7 +126,7 @@ def _next(env: dict[Any, Value], body: Body, plan: Plan, position: int, before: 
     if position not in plan.kept:
         return evaluate.read(env, body.afters[position])
     for term in plan.kept[position]:
-        value = apply(term.links, evaluate.read(env, term.leaf), env)
+        value = apply(term.links, spread(evaluate.read(env, term.leaf), term.shape), env)
         before = lax.sub(before, value) if term.negative else lax.add(before, value)
     return before
 
@@ -139,7 +145,7 @@ def _summand(env: dict[Any, Value], lane: LaneSum, term: Term) -> Value:
         if lane.link is not None:
             return operands[lane.link[1]]
         if term.maker.primitive.name == "dot_general":
-            return _dot(term.maker, *operands, dimension_numbers=_by_pairs(term.maker, lane.delayed))
+            return _dot(term.maker, operands, _by_pairs(term.maker, lane.delayed))
         now = [d for d in term.maker.params["axes"] if d not in lane.delayed]
         return lax.reduce_sum(operands[0], now)
 
@@ -150,7 +156,7 @@ def _after_lanes(outside: dict[Any, Value], lane: LaneSum, value: Value) -> Valu
     with source_of(lane.maker):
         if lane.maker.primitive.name == "dot_general":
             first = len(lane.maker.params["dimension_numbers"][1][0])
-            left = range(first, first + len(lane.delayed))
+            left = list(range(first, first + len(lane.delayed)))
         else:
             now = [d for d in lane.maker.params["axes"] if d not in lane.delayed]
             left = [d - sum(other < d for other in now) for d in lane.delayed]
@@ -166,9 +172,9 @@ def _by_pairs(eqn: Any, delayed: Sequence[int]) -> Any:
     return left, more
 
 
-def _dot(eqn: Any, left: Value, right: Value, dimension_numbers: Any) -> Value:
+def _dot(eqn: Any, operands: Sequence[Value], dimension_numbers: Any) -> Value:
     params = {**eqn.params, "dimension_numbers": dimension_numbers}
-    return eqn.primitive.bind(left, right, **eqn.primitive.get_bind_params(params))
+    return eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(params))
 
 
 def _after_steps(outside: dict[Any, Value], stacked: Stacked, arrays: dict[Any, Value]) -> Value:
@@ -179,7 +185,7 @@ def _after_steps(outside: dict[Any, Value], stacked: Stacked, arrays: dict[Any, 
         if eqn.primitive.name == "dot_general":
             sums, batch = ([tuple(d + 1 for d in dims) for dims in pair] for pair in eqn.params["dimension_numbers"])
             over = ((0, *sums[0]), (0, *sums[1])), (batch[0], batch[1])
-            value = _dot(eqn, *operands, dimension_numbers=over)
+            value = _dot(eqn, operands, over)
         else:
             value = lax.reduce_sum(operands[0], (0, *(d + 1 for d in eqn.params["axes"])))
         value = lax.neg(value) if stacked.term.negative else value

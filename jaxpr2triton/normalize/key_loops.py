@@ -21,8 +21,8 @@ Kind = bool | None  # typed keys, keys as uint32[..., 2], or None: anything else
 def rewrite_scan(node: Node, rule: Rule) -> list[Value]:
     """Every array of keys among constants, carried values, xs and ys becomes two.
 
-        k:key[] n:f32[8] = scan[jaxpr={ lambda ; k:key[] ...}] k   →
-        a:u32[] b:u32[] n:f32[8] = scan[jaxpr={ lambda ; a:u32[] b:u32[] ...}] a b
+    k:key[] n:f32[8] = scan[jaxpr={ lambda ; k:key[] ...}] k   →
+    a:u32[] b:u32[] n:f32[8] = scan[jaxpr={ lambda ; a:u32[] b:u32[] ...}] a b
     """
     body = node.params["jaxpr"]
     num_consts, num_carry = scan_counts_of(node.params)
@@ -103,9 +103,7 @@ def _strength(value: Value, aval: Any) -> Value:
     return primitives.convert_element_type_p.bind(value, new_dtype=aval.dtype, weak_type=aval.weak_type, sharding=None)
 
 
-def _retraced(
-    closed: Any, kinds: Sequence[Kind], results: Sequence[Kind], operands: Sequence[Any], rule: Rule
-) -> Any:
+def _retraced(closed: Any, kinds: Sequence[Kind], results: Sequence[Kind], operands: Sequence[Any], rule: Rule) -> Any:
     def run(*flat: Any) -> list[Any]:
         outs = Rewriter(rule).evaluate(closed.jaxpr, closed.consts, _grouped(flat, kinds))
         return _flat(like(outs, closed.out_avals), results)

@@ -69,8 +69,7 @@ def _barrier(node: Node, rewriter: Rewriter) -> list[Any]:
     flat = [word for arg in node.args for word in (arg.words if isinstance(arg, Keys) else (arg,))]
     outs = iter(rewriter.again(replace(node, args=tuple(flat))))
     return [
-        written((next(outs), next(outs)), typed=arg.typed) if isinstance(arg, Keys) else next(outs)
-        for arg in node.args
+        written((next(outs), next(outs)), typed=arg.typed) if isinstance(arg, Keys) else next(outs) for arg in node.args
     ]
 
 
@@ -78,18 +77,21 @@ def _single(keys: Keys, axis: int, place: int, typed: bool) -> Keys:
     starts = tuple(place if d == axis else 0 for d in range(len(keys.shape)))
     limits = tuple(place + 1 if d == axis else size for d, size in enumerate(keys.shape))
     words = None if keys.draw is None else _picked(keys, keys.draw, starts, limits, None)
-    words = words or tuple(lax.slice(word, starts, limits) for word in keys.words)
-    return written([lax.squeeze(word, (axis,)) for word in words], typed=typed)
+    words = words or [lax.slice(word, starts, limits) for word in keys.words]
+    shape = keys.shape[:axis] + keys.shape[axis + 1 :]
+    return written([shaped(word, shape) for word in words], typed=typed)
 
 
 def _sliced(keys: Keys, draw: Draw, node: Node) -> Sequence[Any] | None:
-    return _picked(keys, draw, *(node.params[key] for key in ("start_indices", "limit_indices", "strides")))
+    bounds = (node.params[key] for key in ("start_indices", "limit_indices", "strides"))
+    words = _picked(keys, draw, *bounds)
+    return words and [shaped(word, jnp.shape(word) + (1,) * len(draw.shape)) for word in words]
 
 
 def _picked(
     keys: Keys, draw: Draw, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int] | None
 ) -> Sequence[Any] | None:
-    """One of what each key is split into, without the others."""
+    """One of what each key is split into, without the others and without the axes of the split."""
     steps = strides or (1,) * len(starts)
     sizes = tuple(-(-(limit - start) // step) for start, limit, step in zip(starts, limits, steps))
     lead = len(sizes) - len(draw.shape)
@@ -100,7 +102,7 @@ def _picked(
     if sizes[:lead] != keys.shape[:lead]:
         first, second = (lax.slice(word, starts[:lead], limits[:lead], steps[:lead]) for word in parent)
         parent = first, second
-    return [shaped(word, sizes) for word in draw.at(parent, place)]
+    return draw.at(parent, place)
 
 
 def _dynamic(keys: Keys, draw: Draw, node: Node) -> Sequence[Any] | None:

@@ -41,8 +41,8 @@ class Keys:
     shape: tuple[int, ...]  # of the array of keys
     typed: bool
     write: Callable[[], Words]  # once, when somebody needs them
-    key_array: Any = None  # these arrays, where the new program has them anyway
-    raw_array: Any = None
+    key_array: Any = None  # the array of keys, where the new program has it anyway
+    raw_array: Callable[[], Any] | None = None  # likewise uint32[..., 2]
     draw: Draw | None = None
 
     @property
@@ -86,9 +86,10 @@ def as_keys(value: Value) -> Keys:
     if isinstance(value, Keys):
         return value
     shape = jnp.shape(value)
-    if is_key(jax.typeof(value)):
-        return Keys(shape, True, cache(lambda: _columns(jax.random.key_data(value))), key_array=value)
-    return Keys(shape[:-1], False, cache(lambda: _columns(value)), raw_array=value)
+    typed = is_key(jax.typeof(value))
+    raw = cache(lambda: jax.random.key_data(value) if typed else value)
+    words = cache(lambda: _columns(raw()))
+    return Keys(shape if typed else shape[:-1], typed, words, key_array=value if typed else None, raw_array=raw)
 
 
 def as_array(value: Value) -> Any:
@@ -97,7 +98,7 @@ def as_array(value: Value) -> Any:
         return value
     if value.typed and value.key_array is not None:
         return value.key_array
-    raw = _stacked(value.words) if value.raw_array is None else value.raw_array
+    raw = _stacked(value.words) if value.raw_array is None else value.raw_array()
     return jax.random.wrap_key_data(raw, impl=IMPLEMENTATION) if value.typed else raw
 
 

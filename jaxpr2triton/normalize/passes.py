@@ -9,6 +9,7 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.deferred import defer_accumulation
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
@@ -31,6 +32,7 @@ LOOPS: tuple[Pass, ...] = (
     unkey,  # bodies too, whose carried keys become words
     prune_scans,
     _bodies,
+    defer_accumulation,
 )
 
 PASSES: tuple[Pass, ...] = (

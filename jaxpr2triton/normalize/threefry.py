@@ -45,9 +45,7 @@ def _together(*arrays: Value) -> tuple[int, ...]:
 
 
 def _rotate(x: Value, distance: int) -> Value:
-    return lax.bitwise_or(
-        lax.shift_left(x, np.uint32(distance)), lax.shift_right_logical(x, np.uint32(32 - distance))
-    )
+    return lax.bitwise_or(lax.shift_left(x, np.uint32(distance)), lax.shift_right_logical(x, np.uint32(32 - distance)))
 
 
 def _plus(count: Value, word: Value, shape: tuple[int, ...]) -> Value:

@@ -65,10 +65,11 @@ def unkey_equation(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         return None
     if node.name in LOOPS:
         return LOOPS[node.name](node, unkey_equation)
-    outs = inline_call(node, rewriter)
-    if outs is None and with_keys:
-        outs = move_keys(node, rewriter)
-    return _between_arrays(node, rewriter) if outs is None else outs
+    called = inline_call(node, rewriter)
+    if called is not None:
+        return called
+    moved = move_keys(node, rewriter) if with_keys else None
+    return _between_arrays(node, rewriter) if moved is None else moved
 
 
 def _between_arrays(node: Node, rewriter: Rewriter) -> list[Value]:
@@ -82,7 +83,7 @@ def _is_random(jaxpr: Any) -> bool:
     if any(is_key(var.aval) for var in (*jaxpr.invars, *jaxpr.constvars)):
         return True
     return any(
-        eqn.primitive.name in RANDOM
+        eqn.primitive.name in HASHES
         or any(is_key(var.aval) for var in eqn.outvars)
         or any(_is_random(getattr(inner, "jaxpr", inner)) for inner in jex.jaxprs_in_params(eqn.params))
         for eqn in jaxpr.eqns
@@ -146,9 +147,11 @@ def _static(node: Node) -> tuple[int, ...]:
 
 
 def _is_local() -> bool:
-    return bool(jax.config.jax_threefry_partitionable)
+    config: Any = jax.config
+    return bool(config.jax_threefry_partitionable)
 
 
+HASHES = frozenset({"threefry2x32", "iota_2x32_shape"})  # they have nothing to do with keys any more
 RANDOM: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "random_wrap": _wrap,
     "random_unwrap": _unwrap,

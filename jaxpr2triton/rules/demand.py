@@ -109,6 +109,7 @@ class Walk:
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
     reduced_axes: set[Axis] = field(default_factory=set)
     outside: dict[Any, Callable[[Demand], Node]] = field(
         default_factory=dict
@@ -255,7 +256,7 @@ class Walk:
         """Make the nodes of everything that is wanted, operands first."""
         for number, eqn in enumerate(self.jaxpr.eqns):
             if number in self.entered:
-                loops.leave(self, self.entered[number])
+                self._leave(number)
                 continue
             for out in eqn.outvars:
                 for demand in reversed(self.demands_on(out)):
@@ -281,7 +282,23 @@ class Walk:
             self.nodes[atom, demand] = self.outside[atom](demand)
         if (atom, demand) not in self.nodes and atom in self.buffers:
             self.load(self.buffers[atom], atom, demand)
+        if (atom, demand) not in self.nodes:
+            self._build_early(atom, demand)
         return self.nodes[atom, demand]
+
+    def _build_early(self, atom: Any, demand: Demand) -> None:
+        """An operand is read at a number that a later equation computes."""
+        for number, eqn in enumerate(self.jaxpr.eqns):
+            if atom in eqn.outvars:
+                if number in self.entered:
+                    self._leave(number)
+                else:
+                    self.build(eqn, demand)
+
+    def _leave(self, number: int) -> None:
+        if number not in self.left:
+            self.left.add(number)
+            loops.leave(self, self.entered[number])
 
     def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]:
         """The nodes of the computed numbers in these indices."""

@@ -17,6 +17,7 @@ from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.loops import ByClass
 from jaxpr2triton.rules.nodes import Graph, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,12 @@ def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
     return max(range(len(shapes)), key=lambda n: (sum(s != 1 for s in shapes[n]), math.prod(shapes[n]), -n))
 
 
-def match_dims(lead: Any, other: Any, classes: Classes) -> dict[int, int]:
+def match_dims(lead: Any, other: Any, classes: Classes, times: frozenset[Any] = frozenset()) -> dict[int, int]:
     """For each dimension of `other` (not of size 1) the dimension of `lead` that it is, where there is one.
 
     Sizes must agree, in order; among the ways to do that, one in which the classes agree as well is taken, and a way in
-    which a class says that two dimensions are different ones is refused.
+    which a class says that two dimensions are different ones is refused. `times` are the classes that count steps;
+    a dimension that counts steps is never one that does not.
     """
     lead_dims = [d for d, size in enumerate(lead.aval.shape) if size != 1]
     lead_classes = classes.of(lead)
@@ -72,7 +74,8 @@ def match_dims(lead: Any, other: Any, classes: Classes) -> dict[int, int]:
         same_class = [e for e in rest if lead_classes[e] == other_classes[d]]
         if other_classes[d] in lead_classes and not same_class:
             continue
-        found = next(iter(same_class or rest), None)
+        alike = [e for e in rest if (lead_classes[e] in times) == (other_classes[d] in times)]
+        found = next(iter(same_class or alike), None)
         if size != 1 and found is not None:
             matched[d] = found
             position = lead_dims.index(found) + 1
@@ -94,9 +97,14 @@ def space_of(
     lead = outputs[lead_of([atom.aval.shape for atom in outputs])]
     dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(lead.aval.shape))
     root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
+    scans = [scan_of(eqn) for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
     places = []
     for atom in outputs:
-        matched = match_dims(lead, atom, classes) if atom is not lead else {d: d for d in range(len(lead.aval.shape))}
+        if atom is lead:
+            matched = {d: d for d in range(len(lead.aval.shape))}
+        else:
+            matched = match_dims(lead, atom, classes, times)
         own = {d: dims[e] for d, e in matched.items()}
         for d, size in enumerate(atom.aval.shape):
             if size == 1 or d in own:
