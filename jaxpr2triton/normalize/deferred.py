@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.accumulators import Body, Term, apply, others, spread
+from jaxpr2triton.normalize.accumulators import Body, Link, Term, apply, others, spread
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
 
@@ -179,17 +179,30 @@ def _dot(eqn: Any, operands: Sequence[Value], dimension_numbers: Any) -> Value:
 
 def _after_steps(outside: dict[Any, Value], stacked: Stacked, arrays: dict[Any, Value]) -> Value:
     """The sum over all steps at once."""
-    eqn = stacked.term.maker
+    eqn, links = stacked.term.maker, stacked.term.links
     operands = [_every_step(factor, arrays[factor.root], outside) for factor in stacked.factors]
     with source_of(eqn):
         if eqn.primitive.name == "dot_general":
             sums, batch = ([tuple(d + 1 for d in dims) for dims in pair] for pair in eqn.params["dimension_numbers"])
-            over = ((0, *sums[0]), (0, *sums[1])), (batch[0], batch[1])
-            value = _dot(eqn, operands, over)
+            order = (1, 0) if _swaps_factors(eqn, links) else (0, 1)
+            over = tuple((0, *sums[k]) for k in order), tuple(batch[k] for k in order)
+            value = _dot(eqn, [operands[k] for k in order], over)
+            links = links[1:] if order == (1, 0) else links
         else:
             value = lax.reduce_sum(operands[0], (0, *(d + 1 for d in eqn.params["axes"])))
         value = lax.neg(value) if stacked.term.negative else value
-    return apply(stacked.term.links, value, outside)
+    return apply(links, value, outside)
+
+
+def _swaps_factors(eqn: Any, links: Sequence[Link]) -> bool:
+    """True if what follows a contraction is a transpose that contracting the factors in the other order would spare."""
+    if not links or links[0][0].primitive.name != "transpose":
+        return False
+    (summed, _), (batch, _) = eqn.params["dimension_numbers"]
+    left, right = (atom.aval.ndim - len(summed) - len(batch) for atom in eqn.invars)
+    first, middle = len(batch), len(batch) + left
+    swapped = (*range(first), *range(middle, middle + right), *range(first, middle))
+    return tuple(links[0][0].params["permutation"]) == swapped
 
 
 def _every_step(factor: Factor, array: Value, outside: dict[Any, Value]) -> Value:

@@ -18,6 +18,7 @@ from jaxpr2triton.normalize.loops import normalize_bodies
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
+from jaxpr2triton.normalize.sunk import sink_stored
 from jaxpr2triton.normalize.unkey import unkey
 from jaxpr2triton.normalize.unused import prune_scans
 
@@ -32,6 +33,7 @@ LOOPS: tuple[Pass, ...] = (
     unkey,  # bodies too, whose carried keys become words
     prune_scans,
     _bodies,
+    sink_stored,
     defer_accumulation,
 )
 

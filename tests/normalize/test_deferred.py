@@ -88,6 +88,19 @@ def test_before_and_after() -> None:
     assert dot.params["dimension_numbers"] == (((0, 1), (0, 1)), ((), ()))
 
 
+def test_a_transpose_after_a_contraction_swaps_its_factors() -> None:
+    def function(h: Any, xs: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            g, h = carry
+            product = lax.dot_general(h, x, (((1,), (1,)), ((0,), (0,))))
+            return (g + jnp.transpose(product, (0, 2, 3, 1)), jnp.tanh(h)), None
+
+        return lax.scan(step, (jnp.zeros((2, 5, 7, 16)), h), xs)[0]
+
+    after = deferred(function, *arrays((2, 4, 16), (6, 2, 4, 5, 7)))
+    assert primitives_of(after)[-1] == "dot_general"
+
+
 def test_what_a_start_has_is_kept() -> None:
     def function(g: Any, h: Any, xs: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:

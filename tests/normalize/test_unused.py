@@ -86,6 +86,15 @@ def test_a_scan_before_a_scan_loses_what_only_the_dead_part_reads() -> None:
     assert [len(scan.outvars) for scan in scans] == [1, 1]
 
 
+def test_what_reads_a_dead_result_goes_too() -> None:
+    def function(*args: Any) -> Any:
+        (a, b, _), (y, _) = states(*args)
+        jnp.sum(y) + b
+        return a
+
+    assert primitives_of(after(prune_scans, function, A, B, A, XS)) == ["scan"]
+
+
 def test_what_is_all_alive_is_returned_as_it_is() -> None:
     before = traced(lambda a, xs: lax.scan(lambda c, x: (c * x, c), a, xs), A, XS)
     assert prune_scans(before) is before
