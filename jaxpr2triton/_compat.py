@@ -104,3 +104,11 @@ def low_level_results(eqn: Any, values: Sequence[Any]) -> list[Any] | None:
 def set_lowering_of_high_level(primitive: Any, rule: Any) -> None:
     """What replaces a primitive whose jaxpr holds high-level equations, once nothing can be differentiated any more."""
     primitive.to_lojax = rule
+
+
+def scan_counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a scan with these parameters are constants, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carried, _ = params["ft_in"].unpack()
+    return len(consts), len(carried)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
+from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -20,8 +21,10 @@ from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.partition import partition
 from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.schedule.schedule import schedule
 
+RAW_LOOPS = ("scan", "while", "cond")
 SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
 
 
@@ -56,13 +59,19 @@ def _emit_all(plans: Plans, name: str) -> Kernels:
 
 Stage = tuple[str, Callable[[Any, str], Any]]
 
-STAGES: tuple[Stage, ...] = (
-    ("trace", lambda program, name: program),
-    ("normalize", lambda program, name: normalize(program)),
-    ("partition", partition),
-    ("schedule", _schedule_all),
-    ("emit", _emit_all),
-)
+
+def stages(loops: bool) -> tuple[Stage, ...]:
+    """The stages in their order; without `loops` those stay with XLA as they are."""
+    return (
+        ("trace", lambda program, name: program),
+        ("normalize", lambda program, name: normalize(program, loops)),
+        ("partition", lambda program, name: partition(program, name, loops)),
+        ("schedule", _schedule_all),
+        ("emit", _emit_all),
+    )
+
+
+STAGES = stages(loops=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +80,7 @@ class Compiled:
 
     name: str
     stages: Mapping[str, Any]  # what each stage made, printable
+    why_no_loops: str = ""  # why all loops were left to XLA, if they were
 
     @property
     def program(self) -> Any:
@@ -91,7 +101,7 @@ class Compiled:
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
         outside = (eqn for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
-        return tuple(_leftover(eqn) for eqn in outside if not _is_free(eqn))
+        return tuple(_leftover(eqn, self.why_no_loops) for eqn in outside if not _is_free(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
@@ -116,10 +126,25 @@ class Compiled:
 
 
 def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
-    """Run all stages, check what each of them made, and keep it."""
-    stages: dict[str, Any] = {}
+    """Run all stages, check what each of them made, and keep it.
+
+    A program with a loop that turns out to be beyond the compiler is compiled again with its loops left to XLA; what
+    went wrong is the reason that is given for them.
+    """
+    try:
+        return _compile(jaxpr, name, STAGES)
+    except Exception as problem:
+        if not any(eqn.primitive.name in RAW_LOOPS for eqn in _equations(jaxpr.jaxpr)):
+            raise
+        first = str(problem).splitlines()[0] if str(problem) else "no message"
+        reason = f"no kernel could be made of it ({type(problem).__name__}: {first})"
+        return _compile(jaxpr, name, stages(loops=False), reason)
+
+
+def _compile(jaxpr: Any, name: str, stages: tuple[Stage, ...], why_no_loops: str = "") -> Compiled:
+    made: dict[str, Any] = {}
     current = jaxpr
-    for stage, step in STAGES:
+    for stage, step in stages:
         current = step(current, name)
         match current:
             case Plans():
@@ -129,8 +154,16 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
                 pass
             case _:
                 check_program(current, jaxpr)
-        stages[stage] = current
-    return Compiled(name, stages)
+        made[stage] = current
+    return Compiled(name, made, why_no_loops)
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a jaxpr and of the calls in it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for inner in jex.jaxprs_in_params(eqn.params):
+            yield from _equations(inner)
 
 
 def _is_free(eqn: Any) -> bool:
@@ -139,9 +172,11 @@ def _is_free(eqn: Any) -> bool:
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
 
 
-def _leftover(eqn: Any) -> Leftover:
-    reason = why_not(eqn)
+def _leftover(eqn: Any, why_no_loops: str) -> Leftover:
+    reason = WhyNot(why_no_loops) if why_no_loops and eqn.primitive.name in RAW_LOOPS else why_not(eqn)
     text = " ".join(_printed(eqn).split())
+    if reason is None and eqn.primitive.name in LOOPS:
+        reason = WhyNot("one program cannot hold what the loop keeps from step to step")
     why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
     return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from jaxpr2triton.emit.emitter import Emitter, Line
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import Index
+from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
@@ -22,17 +23,32 @@ IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
+@dataclass(frozen=True)
+class Planned:
+    """Chooses the axes that the plan says."""
+
+    plan: Plan
+
+    def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> tuple[Index, ...]:
+        indices = self.plan.reduced[number]
+        if any(index.axes & in_use for index in indices):
+            raise CompilerBug(f"kernel {self.plan.name} reduces along an axis that is in use")
+        return indices
+
+    def loop(
+        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], hints: Any, in_use: frozenset[Axis]
+    ) -> tuple[Index, ...]:
+        return self.plan.reduced[number]
+
+    def inside(self, facts: Any, binding: Any) -> Planned:
+        return self
+
+
 def emit(plan: Plan) -> Kernel:
     """The finished kernel of a plan."""
     jaxpr = plan.jaxpr.jaxpr
 
-    def choose(number: int, eqn: Any, in_use: frozenset[Any]) -> tuple[Index, ...]:
-        indices = plan.reduced[number]
-        if any(index.axes & in_use for index in indices):
-            raise CompilerBug(f"kernel {plan.name} reduces along an axis that is in use")
-        return indices
-
-    graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), choose, plan.unrolled)
+    graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled)
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(_output_names(len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
     emitter = Emitter(plan, graph, inputs, outputs)

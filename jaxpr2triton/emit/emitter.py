@@ -8,6 +8,7 @@ that axis join them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,26 +20,32 @@ from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
-from jaxpr2triton.ir.index import Axis, Condition, Index, flatten
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, scale
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
-from jaxpr2triton.rules.demand import (
+from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
+from jaxpr2triton.rules.nodes import (
+    Carried,
     Choose,
     Compute,
     Constant,
+    Final,
     Graph,
     Load,
     Node,
     Position,
+    Product,
+    Recurrence,
     Reduce,
     Store,
+    Take,
     operands_of,
 )
-from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 # Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
@@ -77,7 +84,8 @@ class Scope:
         return next((scope.known[node] for scope in self.chain() if node in scope.known), None)
 
 
-Key = tuple[tuple[Axis, ...], frozenset[Axis], int]  # the loops to open, the loops already open, the pass
+# The loops to open, the loops already open, the pass, and whether steps are counted downwards.
+Key = tuple[tuple[Axis, ...], frozenset[Axis], int, bool]
 
 
 class Emitter:
@@ -85,14 +93,16 @@ class Emitter:
 
     def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
         self.plan, self.graph, self.inputs, self.outputs = plan, graph, inputs, outputs
-        self.spell = Spelling(plan.axes)
+        self.spell = Spelling(plan.axes, self._computed)
+        self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
         self.names = Names([*taken, *(f"{b.name}_ptr" for b in [*inputs, *outputs])])
-        numbers = {id(eqn): n for n, eqn in enumerate(plan.jaxpr.jaxpr.eqns)}
-        hints = wishes(plan.jaxpr.jaxpr.eqns)
-        self.wish = {eqn_id: hints[n] for eqn_id, n in numbers.items()}
+        eqns = list(_all_equations(plan.jaxpr.jaxpr))
+        hints = wishes(eqns)
+        self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
         self.users = _users(graph)
+        self.backwards = _backwards(graph)
         self.passes = self._passes()
         self.done: set[Key] = set()
         self.helpers: dict[str, None] = {}
@@ -114,25 +124,47 @@ class Emitter:
 
     # -- where things go --------------------------------------------------------------------------------------
 
+    def _computed(self, number: Dynamic, tile: Tile) -> str:
+        """A number that the kernel computes, inside an index."""
+        text = self._operand(self.graph.computed[number.key], self.scope_now, tile)
+        if not number.clamped:
+            return text
+        return f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
+
     def _loops(self, node: Node) -> frozenset[Axis]:
         return node.axes & self.looped
 
     def _passes(self) -> dict[Node, int]:
         """How many loops, one after the other, have to end before a value can be computed."""
-        passes: dict[Node, int] = {}
-        for node in self.graph.nodes:
-            before = max((passes[o] for o in operands_of(node)), default=0)
-            passes[node] = before + (isinstance(node, Reduce) and bool(self.looped & set(node.over)))
-        return passes
+        recurrences = list(self.graph.of_kind(Recurrence))
+        around = {loop: _brought_in(self.graph, loop) for loop in recurrences}
+        before = {loop: 0 for loop in recurrences}
+        while True:
+            passes: dict[Node, int] = {}
+            leaves = {leaf: before[loop] for loop in recurrences for leaf in loop.carried}
+            for node in self.graph.nodes:
+                ready = max((passes[o] for o in operands_of(node)), default=leaves.get(node, 0))
+                ends = isinstance(node, Reduce) and bool(self.looped & set(node.over))
+                passes[node] = before[node] + 1 if isinstance(node, Recurrence) else ready + ends
+            settled = {loop: max((passes[node] for node in around[loop]), default=0) for loop in recurrences}
+            if settled == before:
+                return passes
+            before = settled
 
     def _reduce_key(self, node: Reduce) -> Key:
         opened = tuple(p.axis for p in self.plan.axes if p.axis in node.over and p.axis in self.looped)
-        return opened, self._loops(node), self.passes[node] - 1
+        return opened, self._loops(node), self.passes[node] - 1, self.backwards[node] if opened else False
+
+    def _recurrence_key(self, node: Recurrence) -> Key:
+        return (node.step,), self._loops(node), self.passes[node] - 1, node.reverse
+
+    def _ends_a_loop(self, node: Node) -> bool:
+        return isinstance(node, Recurrence) or (isinstance(node, Reduce) and bool(self._reduce_key(node)[0]))
 
     def _store_key(self, store: Store) -> Key:
         axes = frozenset(axis for index in store.place for axis in index.axes) | store.value.axes
         opened = tuple(p.axis for p in self.plan.axes if p.axis in axes and p.axis in self.looped)
-        return opened, frozenset(), self.passes[store.value]
+        return opened, frozenset(), self.passes[store.value], self.backwards[store.value] if opened else False
 
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The outermost scope around `scope` in which the node's loops are open."""
@@ -151,7 +183,7 @@ class Emitter:
             if node in missing or scope.find(node) is not None:
                 continue
             missing[node] = None
-            if not (isinstance(node, Reduce) and self._reduce_key(node)[0]):
+            if not self._ends_a_loop(node):
                 stack.extend(operands_of(node))
         for node in sorted(missing, key=lambda node: node.number):
             if scope.find(node) is None:
@@ -161,7 +193,11 @@ class Emitter:
         if isinstance(node, Reduce) and self._reduce_key(node)[0]:
             self._loop(self._reduce_key(node), scope)
             return
+        if isinstance(node, Recurrence):
+            self._loop(self._recurrence_key(node), scope)
+            return
         self.flops += _work(node)
+        self.scope_now = scope
         match node:
             case Constant():
                 scope.known[node] = Written(constant(node.value, node.dtype), (), bare=True)
@@ -173,6 +209,10 @@ class Emitter:
                 self._compute(node, scope)
             case Choose():
                 self._choose(node, scope)
+            case Product():
+                self._product(node, scope)
+            case Take():
+                self._take(node, scope)
             case Reduce():
                 self._reduce(node, scope)
 
@@ -283,10 +323,58 @@ class Emitter:
             then = as_tensor(then, node.dtype)
         self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
 
+    def _product(self, node: Product, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        kind = triton_name(held(node.dtype))
+        factors = []
+        for operand in node.operands:
+            text = self._operand(operand, scope, tile)
+            if self._get(operand, scope).bare:
+                text = as_tensor(text, operand.dtype)
+            factors.append(text if held(operand.dtype) == held(node.dtype) else f"{text}.to({kind})")
+        text = " * ".join(factors)
+        if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
+            scope.known[node] = Written(text, tile)
+        else:
+            self._assign(node, scope, text, "term")
+
+    def _take(self, node: Take, scope: Scope) -> None:
+        """A tile along another axis is the same tile; one element of it is a sum with all others masked."""
+        source = self._get(node.source, scope)
+        tile = self.spell.tile(node.axes)
+        if node.axis not in source.tile:
+            scope.known[node] = source
+            return
+        (target,) = node.index.axes or {None}
+        same = target is not None and node.index == of_axis(target) and self._same_lanes(node.axis, target)
+        if same and target not in source.tile:
+            renamed = tuple(target if axis == node.axis else axis for axis in source.tile)
+            if renamed == tile:
+                scope.known[node] = Written(source.text, tile)
+            else:
+                order = tuple(renamed.index(axis) for axis in tile)
+                self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
+            return
+        whole = self.spell.tile(node.source.axes | node.index.axes)
+        here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
+        value = self._operand(node.source, scope, whole)
+        kind = triton_name(held(node.dtype))
+        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
+        if is_bool(node.dtype):
+            text = f"({text}) != 0"
+        elif np.dtype(node.dtype).itemsize < 4:
+            text = f"{text}.to({kind})"
+        self._assign(node, scope, text, "element")
+
+    def _same_lanes(self, one: Axis, other: Axis) -> bool:
+        mine, theirs = self.spell.planned[one], self.spell.planned[other]
+        return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
+
     # -- reductions -------------------------------------------------------------------------------------------
 
     def _row(self, node: Reduce) -> Reduction:
-        row: Reduction = TABLE[node.eqn.primitive.name]
+        row = _reduction_row(node)
         helper = row.helper(held(self._element(node)))
         if helper is not None:
             self.helpers[helper] = None
@@ -295,7 +383,7 @@ class Emitter:
     def _element(self, node: Reduce) -> np.dtype:
         """The dtype that is compared or summed; booleans are compared as integers."""
         dtype = node.operands[0].dtype
-        return np.dtype(np.int32) if is_bool(dtype) and TABLE[node.eqn.primitive.name].indexed else dtype
+        return np.dtype(np.int32) if is_bool(dtype) and _reduction_row(node).indexed else dtype
 
     def _parts(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
         """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
@@ -373,7 +461,8 @@ class Emitter:
         if key in self.done:
             return
         self.done.add(key)
-        opened, around, _ = key
+        opened, around, _, backwards = key
+        recurrences = [n for n in self.graph.of_kind(Recurrence) if self._recurrence_key(n) == key]
         members: list[Reduce] = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
         stores = [s for s in self.graph.stores if self._store_key(s) == key] if not around else []
         bodies = []
@@ -381,8 +470,10 @@ class Emitter:
         for axis in opened:
             body = Scope(body, axis)
             self.names.enter()
-            self._define_loop_axis(axis, body)
+            self._define_loop_axis(axis, body, backwards)
             bodies.append(body)
+        for loop in recurrences:
+            self._start(loop, scope, body)
         running: dict[Reduce, tuple[list[str], Tile]] = {}
         for node in members:
             for operand in node.operands:
@@ -391,12 +482,17 @@ class Emitter:
         for store in stores:
             self._require(store.value, body)
             self._store(store, body)
+        self._step(recurrences, body)
         for axis, inner in reversed(list(zip(opened, bodies))):
             outer = inner.parent
             assert outer is not None  # every loop lies in the kernel's own scope
-            outer.lines.append((self._loop_header(axis), inner.lines))
+            conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
+            header = self._condition(conditional, inner) if conditional else self._loop_header(axis, backwards)
+            outer.lines.append((header, inner.lines))
             self.names.leave()
             outer.said = None
+        for loop in recurrences:
+            self._finish(loop, scope, body)
         for node, (names, tile) in running.items():
             self.flops += _work(node)
             whole = self._collapsed(node, names, tile)
@@ -406,6 +502,76 @@ class Emitter:
                 self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
         if around:
             self.done.discard(key)  # it is written again wherever an enclosing loop needs it
+
+    def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
+        """Give each carried value a variable, and its value before the loop."""
+        for start, leaf in zip(loop.starts, loop.carried):
+            self._require(start, scope)
+            written = self._get(start, scope)
+            tile = self.spell.tile(leaf.axes)
+            if loop.conditional and leaf is loop.carried[0] and (mask := self._mask(leaf.axes, (), tile, scope)):
+                # lanes outside of the array have nothing to do
+                name = self.names.new("going", scope.depth)
+                self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
+                body.known[leaf] = Written(name, tile)
+                continue
+            own = start in scope.known and not isinstance(start, Carried) and self._free_after(start, loop, scope)
+            if own and written.tile == tile and written.text.isidentifier():
+                body.known[leaf] = Written(written.text, tile)
+                continue
+            stem = "going" if loop.conditional and leaf is loop.carried[0] else "state"
+            name = self.names.new(written.text if written.text.isidentifier() else stem, scope.depth)
+            self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
+            body.known[leaf] = Written(name, tile)
+
+    def _free_after(self, start: Node, loop: Recurrence, scope: Scope) -> bool:
+        """Whether nobody but the loop will read a variable any more, so that the loop may change it."""
+        for user in self.users[start]:
+            written = None if isinstance(user, Store) else scope.find(user)
+            if user is not loop and (written is None or not written.text.isidentifier()):
+                return False
+        return self.users[start].count(loop) == 1
+
+    def _condition(self, loop: Recurrence, body: Scope) -> str:
+        going = self._get(loop.carried[0], body)
+        return f"while tl.max({going.text}.to(tl.int32)) > 0:" if going.tile else f"while {going.text}:"
+
+    def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
+        """A value as a tile of exactly that shape."""
+        written = self._get(node, scope)
+        if written.bare:
+            shape = self.spell.shape(tile) if tile else "()"
+            return f"tl.full({shape}, {written.text}, {triton_name(held(dtype))})"
+        text = self._operand(node, scope, tile)
+        if written.tile != tile:
+            text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
+        return _rounded(node, text)
+
+    def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
+        """What is carried to the next step, all at once if one variable takes the value of another."""
+        for loop in recurrences:
+            for value in loop.nexts:
+                self._require(value, body)
+        changes: list[tuple[str, str]] = []
+        for loop in recurrences:
+            for value, leaf in zip(loop.nexts, loop.carried):
+                name = self._get(leaf, body).text
+                text = self._spread(value, body, self.spell.tile(leaf.axes), leaf.dtype)
+                if text != name:
+                    changes.append((name, text))
+        names = {name for name, _ in changes}
+        words = [set(re.findall(r"\w+", text)) for _, text in changes]
+        if any(used & names for used in words) and len(changes) > 1:
+            body.lines.append(f"{', '.join(n for n, _ in changes)} = {', '.join(t for _, t in changes)}")
+        else:
+            body.lines.extend(f"{name} = {text}" for name, text in changes)
+
+    def _finish(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
+        for node in self.graph.of_kind(Final):
+            if node.recurrence is loop:
+                leaf = loop.carried[node.position]
+                scope.known[node] = self._get(leaf, body)
+        scope.known[loop] = Written("", ())
 
     def _accumulate(self, node: Reduce, scope: Scope, body: Scope) -> tuple[list[str], Tile]:
         row, dtype = self._row(node), self._element(node)
@@ -425,14 +591,18 @@ class Emitter:
         self._say(body, f"{stem}, {place} = {combined}", node.eqn)
         return [stem, place], tile
 
-    def _loop_header(self, axis: Axis) -> str:
+    def _loop_header(self, axis: Axis, backwards: bool) -> str:
         block = self.spell.planned[axis].block
+        if backwards:
+            return f"for {axis.name}_start in range({axis.size}):"
         if block == 1:
             return f"for {axis.name} in range({axis.size}):"
         return f"for {axis.name}_start in range(0, {axis.size}, {block}):"
 
-    def _define_loop_axis(self, axis: Axis, body: Scope) -> None:
+    def _define_loop_axis(self, axis: Axis, body: Scope, backwards: bool) -> None:
         block = self.spell.planned[axis].block
+        if backwards:
+            body.lines.append(f"{axis.name} = {axis.size - 1} - {axis.name}_start")
         if block > 1:
             cast = ".to(tl.int64)" if self.wide else ""
             body.lines.append(f"{axis.name} = {axis.name}_start + tl.arange(0, {block}){cast}")
@@ -482,6 +652,48 @@ class Emitter:
         scope.lines.append(f"tl.store({address}, {value}{end})")
 
 
+def _reduction_row(node: Reduce) -> Reduction:
+    """A contraction is a sum of products."""
+    name = node.eqn.primitive.name
+    row: Reduction = TABLE["reduce_sum" if name == "dot_general" else name]
+    return row
+
+
+def _all_equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a jaxpr and of the loops in it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        if eqn.primitive.name in LOOPS:
+            yield from _all_equations(eqn.params["jaxpr"].jaxpr)
+
+
+def _backwards(graph: Graph) -> dict[Node, bool]:
+    """Which values need what a loop that counts its steps downwards carries."""
+    leaves = {leaf: loop.reverse for loop in graph.of_kind(Recurrence) for leaf in loop.carried}
+    found: dict[Node, bool] = {}
+    for node in graph.nodes:
+        inherited = not isinstance(node, Final) and any(found[operand] for operand in operands_of(node))
+        found[node] = leaves.get(node, inherited)
+    return found
+
+
+def minus(one: Index, other: Index) -> Index:
+    return add(one, scale(other, -1))
+
+
+def _brought_in(graph: Graph, loop: Recurrence) -> list[Node]:
+    """What a loop needs that does not depend on what it carries."""
+    inside: set[Node] = set(loop.carried)
+    for node in graph.nodes:
+        if node is not loop and any(operand in inside for operand in operands_of(node)):
+            inside.add(node)
+    found = dict.fromkeys(loop.starts)
+    for node in graph.nodes:
+        if node in inside:
+            found.update(dict.fromkeys(o for o in operands_of(node) if o not in inside))
+    return list(found)
+
+
 def _users(graph: Graph) -> dict[Node, list[Any]]:
     users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
     for node in graph.nodes:
@@ -494,8 +706,8 @@ def _users(graph: Graph) -> dict[Node, list[Any]]:
 
 def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
     """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
-    product = isinstance(operand, Compute) and operand.eqn.primitive.name == "mul"
-    return node.eqn.primitive.name == "reduce_sum" and product and len(tile) > 2
+    product = isinstance(operand, Product) or (isinstance(operand, Compute) and operand.eqn.primitive.name == "mul")
+    return node.eqn.primitive.name in ("reduce_sum", "dot_general") and product and len(tile) > 1
 
 
 def _rounded(node: Node, text: str) -> str:
@@ -513,6 +725,8 @@ def _work(node: Node) -> int:
     match node:
         case Compute():
             return steps * TABLE[node.eqn.primitive.name].flops
+        case Product():
+            return steps
         case Reduce():
             return steps * len(node.operands) * math.prod(axis.size for axis in node.over)
         case _:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jaxpr2triton.ir.index import Axis, Condition, Index, index_text
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, index_text
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
 
@@ -31,8 +31,9 @@ def suffix(tile: Tile, within: Tile) -> str:
 class Spelling:
     """Writes indices for one plan."""
 
-    def __init__(self, planned: Sequence[PlannedAxis]) -> None:
+    def __init__(self, planned: Sequence[PlannedAxis], computed: Callable[[Dynamic, Tile], str]) -> None:
         self.planned = {p.axis: p for p in planned}
+        self.computed = computed
         self.order = [p.axis for p in planned if p.is_tile]
 
     def tile(self, axes: frozenset[Axis]) -> Tile:
@@ -44,7 +45,10 @@ class Spelling:
 
     def index(self, index: Index, tile: Tile) -> str:
         """The index as an expression over the axes' variables, shaped like `tile`."""
-        return index_text(index, lambda axis: axis.name + self._axis_suffix(axis, tile))
+        return index_text(index, lambda atom: self._atom(atom, tile))
+
+    def _atom(self, atom: Axis | Dynamic, tile: Tile) -> str:
+        return self.computed(atom, tile) if isinstance(atom, Dynamic) else atom.name + self._axis_suffix(atom, tile)
 
     def _axis_suffix(self, axis: Axis, tile: Tile) -> str:
         return suffix((axis,), tile) if self.planned[axis].is_tile else ""

@@ -8,7 +8,7 @@ one form, so that equal places are equal values: `f // 4 * 4 + f % 4` is `f`, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,7 +42,21 @@ class Remainder:
         return f"({self.of})%{self.by}"
 
 
-Atom = Axis | Quotient | Remainder
+@dataclass(frozen=True)
+class Dynamic:
+    """A number that the kernel computes; `key` says which, `axes` along which axes it may vary."""
+
+    key: Hashable
+    axes: frozenset[Axis]
+    low: int
+    high: int
+    clamped: bool  # the computed number may lie outside of low … high, and is brought back
+
+    def __str__(self) -> str:
+        return "computed"
+
+
+Atom = Axis | Quotient | Remainder | Dynamic
 
 
 @dataclass(frozen=True)
@@ -64,13 +78,13 @@ class Index:
     def axes(self) -> frozenset[Axis]:
         found: set[Axis] = set()
         for atom, _ in self.terms:
-            found |= {atom} if isinstance(atom, Axis) else atom.of.axes
+            found |= {atom} if isinstance(atom, Axis) else atom.axes if isinstance(atom, Dynamic) else atom.of.axes
         return frozenset(found)
 
     def coefficient(self, axis: Axis) -> int | None:
         """How far the value moves when `axis` advances by one; None where that is not one number."""
         for atom, _ in self.terms:
-            if not isinstance(atom, Axis) and axis in atom.of.axes:
+            if not isinstance(atom, Axis) and axis in (atom.axes if isinstance(atom, Dynamic) else atom.of.axes):
                 return None
         return dict(self.terms).get(axis, 0)
 
@@ -81,6 +95,8 @@ class Index:
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
     if isinstance(atom, Axis):
         return 0, max(atom.size - 1, 0)
+    if isinstance(atom, Dynamic):
+        return atom.low, atom.high
     low, high = atom.of.bounds
     if isinstance(atom, Quotient):
         return low // atom.by, high // atom.by
@@ -204,6 +220,8 @@ def substitute(index: Index, mapping: Mapping[Axis, Index]) -> Index:
     for atom, coef in index.terms:
         if isinstance(atom, Axis):
             part = mapping.get(atom, of_axis(atom))
+        elif isinstance(atom, Dynamic):
+            part = Index(0, ((atom, 1),))
         elif isinstance(atom, Quotient):
             part = divide(substitute(atom.of, mapping), atom.by)
         else:
@@ -233,8 +251,8 @@ def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     return tuple(indices)
 
 
-def index_text(index: Index, axis_text: Callable[[Axis], str]) -> str:
-    """The expression as source text; the caller says how each axis is written."""
+def index_text(index: Index, axis_text: Callable[[Axis | Dynamic], str]) -> str:
+    """The expression as source text; the caller says how each axis, and each computed number, is written."""
     pieces: list[str] = []
     for atom, coef in index.terms:
         text = _atom_text(atom, axis_text)
@@ -253,14 +271,23 @@ def index_text(index: Index, axis_text: Callable[[Axis], str]) -> str:
     return " ".join(pieces)
 
 
-def _atom_text(atom: Atom, axis_text: Callable[[Axis], str]) -> str:
-    if isinstance(atom, Axis):
+def _atom_text(atom: Atom, axis_text: Callable[[Axis | Dynamic], str]) -> str:
+    if isinstance(atom, Axis | Dynamic):
         return axis_text(atom)
     inner = index_text(atom.of, axis_text)
     if len(atom.of.terms) + bool(atom.of.const) > 1 or atom.of.terms and atom.of.terms[0][1] != 1:
         inner = f"({inner})"
     symbol = "//" if isinstance(atom, Quotient) else "%"
     return f"({inner} {symbol} {atom.by})"
+
+
+def computed_in(index: Index) -> Iterator[Dynamic]:
+    """The computed numbers that an index is made of."""
+    for atom, _ in index.terms:
+        if isinstance(atom, Dynamic):
+            yield atom
+        elif not isinstance(atom, Axis):
+            yield from computed_in(atom.of)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Plan:
     jaxpr: Any  # the region, closed
     axes: tuple[PlannedAxis, ...]  # in the order of tile dimensions
     places: tuple[tuple[Index, ...], ...]  # where each output is stored
-    reduced: Mapping[int, tuple[Index, ...]]  # equation number of a reduction → index of each reduced dimension
+    reduced: Mapping[Any, tuple[Index, ...]]  # number of a reduction or a loop → what it runs along
     num_warps: int
     num_stages: int
 

@@ -1,4 +1,4 @@
-"""The primitives that only this compiler binds: a region is one kernel, a boundary a value that must be in memory."""
+"""The primitives that only this compiler binds: a region is one kernel, a boundary a value that must be in memory …"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 from jax.interpreters import mlir
 
 region_p = jex.Primitive("region")
@@ -23,6 +24,29 @@ def _region_avals(*args: Any, jaxpr: Any, name: str) -> list[Any]:
 
 
 mlir.register_lowering(region_p, mlir.lower_fun(_region_impl, multiple_results=True))
+
+# A `while` in the form that kernels have: the first carried value says whether to go on, and a step computes it anew.
+# Where it has an axis, each lane goes on by itself, and the loop ends when none does.
+repeat_p = jex.Primitive("repeat")
+repeat_p.multiple_results = True
+
+
+@repeat_p.def_impl
+def _repeat_impl(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
+    consts = args[:num_consts]
+
+    def step(carried: list[Any]) -> list[Any]:
+        return jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *consts, *carried)
+
+    return jax.lax.while_loop(lambda carried: jnp.any(carried[0]), step, list(args[num_consts:]))
+
+
+@repeat_p.def_abstract_eval
+def _repeat_avals(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
+    return list(jaxpr.out_avals)
+
+
+mlir.register_lowering(repeat_p, mlir.lower_fun(_repeat_impl, multiple_results=True))
 
 boundary_p = jex.Primitive("boundary")
 

@@ -9,18 +9,34 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.deferred import defer_accumulation
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
+from jaxpr2triton.normalize.loops import normalize_bodies
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
+from jaxpr2triton.normalize.unkey import unkey
+from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
-PASSES: tuple[Pass, ...] = (
+def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    return normalize_bodies(closed, normalize)
+
+
+LOOPS: tuple[Pass, ...] = (
     inline_calls,
+    unkey,  # bodies too, whose carried keys become words
+    prune_scans,
+    _bodies,
+    defer_accumulation,
+)
+
+PASSES: tuple[Pass, ...] = (
+    inline_calls,  # also of what writing out loops and branches has written
     remove_dead,  # before work is spent on it
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,
@@ -35,14 +51,14 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def normalize(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
 
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
-    differentiation. Loops, and primitives without a rule, stay as they are.
+    differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
     """
-    for each in PASSES:
+    for each in (*LOOPS, *PASSES) if loops else PASSES:
         closed = each(closed)
     return closed

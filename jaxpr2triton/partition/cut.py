@@ -12,13 +12,16 @@ import jax.extend.core as jex
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.demand import Compute, Crowded, Load, Reduce
+from jaxpr2triton.rules.demand import Crowded
+from jaxpr2triton.rules.nodes import Compute, Load, Recurrence, Reduce
+from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
 MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
+KEPT_AT_MOST = 40_000  # elements that fit into the registers of one program
 MUCH = 1 << 20  # elements that are worth more than one launch
 NEIGHBOURS = 8  # columns that one program takes at least
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
@@ -38,12 +41,35 @@ class Cuts:
     spaces: dict[Any, Space] = field(default_factory=dict)
 
 
-def find_cuts(jaxpr: Any) -> Cuts:
-    """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program."""
+class LoopTooLarge(Exception):
+    """No program can hold what these loops keep from step to step."""
+
+    def __init__(self, eqns: list[Any]) -> None:
+        super().__init__("a loop keeps too much")
+        self.eqns = eqns
+
+
+def find_cuts(jaxpr: Any, loops: bool = True) -> Cuts:
+    """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
+
+    Loops that keep more than a program can hold stay with XLA.
+    """
+    refused: list[Any] = [] if loops else [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    while True:
+        cuts = _first_cuts(jaxpr, refused)
+        try:
+            _settle(cuts)
+        except LoopTooLarge as problem:
+            refused += problem.eqns
+            continue
+        return cuts
+
+
+def _first_cuts(jaxpr: Any, refused: list[Any]) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     for eqn in jaxpr.eqns:
-        kernel_can = eqn.primitive is not boundary_p and why_not(eqn) is None
+        kernel_can = eqn.primitive is not boundary_p and eqn not in refused and why_not(eqn) is None
         (inside if kernel_can else outside).append(eqn)
     outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
     computed = {var for eqn in inside for var in eqn.outvars}
@@ -56,9 +82,7 @@ def find_cuts(jaxpr: Any) -> Cuts:
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
     wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
-    cuts = Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots)
-    _settle(cuts)
-    return cuts
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots)
 
 
 def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
@@ -90,6 +114,8 @@ def _settle(cuts: Cuts) -> None:
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
+        if space.steps and _kept(space) > KEPT_AT_MOST:
+            raise LoopTooLarge([eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS and reads(space, eqn)])
         culprits = [] if acceptable(space) else _culprits(space, root)
         if culprits:
             pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
@@ -97,6 +123,14 @@ def _settle(cuts: Cuts) -> None:
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
         if len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _kept(space: Space) -> int:
+    """How many elements a program keeps through its loops: what they carry, and tiles that are loaded once."""
+    grid = frozenset(space.axes) - space.inner
+    carried = [leaf.axes for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried]
+    loads = [node.axes for node in space.graph.of_kind(Load) if not node.axes & space.steps]
+    return sum(math.prod(axis.size for axis in axes - grid - space.steps) for axes in [*carried, *loads])
 
 
 def _culprits(space: Space, root: Any) -> list[Reduce]:
@@ -122,6 +156,8 @@ def reads(space: Space, eqn: Any) -> bool:
 
 def acceptable(space: Space) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
+    if space.steps:
+        return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
     if not any(True for _ in space.graph.of_kind(Reduce)):
         return True
     if not space.inner and not feeds_a_reduction(space.graph):

@@ -9,7 +9,8 @@ import jax.extend.core as jex
 
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
-from jaxpr2triton.rules.demand import Reduce
+from jaxpr2triton.rules.demand import Crowded
+from jaxpr2triton.rules.nodes import Recurrence, Reduce
 from jaxpr2triton.rules.space import Space, space_of
 
 OUTPUTS_AT_MOST = 32
@@ -66,10 +67,14 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
             groups.append(Group(levels[root], [root], cuts.spaces[root]))
             continue
         home.roots = sorted([*home.roots, root], key=lambda v: order[v])
-        joined = space_of(cuts.jaxpr, home.roots, cuts.classes, without(cuts.loaded, home.roots))
+        joined = space_of(cuts.jaxpr, home.roots, cuts.classes, without(cuts.loaded, home.roots), union=True)
         assert joined is not None  # _joins has seen it
         home.space = joined
     return groups
+
+
+def _loops_of(space: Space) -> set[int]:
+    return {id(node.eqn) for node in space.graph.of_kind(Recurrence)}
 
 
 def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
@@ -81,7 +86,15 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
     if not mine & theirs and sum(map(elements, mine | theirs)) > CHEAP_TO_JOIN:
         return False
     roots = [*group.roots, root]
-    joined = space_of(cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots))
+    common_loop = bool(_loops_of(group.space) & _loops_of(cuts.spaces[root]))
+    try:
+        joined = space_of(
+            cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots), patient=False, union=common_loop
+        )
+    except Crowded:
+        return False
+    if common_loop:
+        return joined is not None  # a loop is never run twice
     if joined is None or not acceptable(joined):
         return False
     if joined.held <= max(group.space.held, cuts.spaces[root].held):

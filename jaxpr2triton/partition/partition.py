@@ -23,10 +23,10 @@ from jaxpr2triton.partition.split import companions, split_reductions, to_split
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
 
-def partition(jaxpr: Any, name: str) -> Any:
-    """The program in regions; `name` becomes part of the kernels' names."""
+def partition(jaxpr: Any, name: str, loops: bool = True) -> Any:
+    """The program in regions; `name` becomes part of the kernels' names. Without `loops` they all stay with XLA."""
     for _ in range(ROUNDS_AT_MOST):
-        cuts = find_cuts(jaxpr.jaxpr)
+        cuts = find_cuts(jaxpr.jaxpr, loops)
         splits = to_split(cuts)
         chunked = companions(cuts, splits)
         if all(split.chunks == 1 for split in splits.values()):

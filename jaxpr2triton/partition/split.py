@@ -25,7 +25,7 @@ from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.partition.cut import Cuts, elements, loads_of, reads
-from jaxpr2triton.rules.demand import Load, Reduce
+from jaxpr2triton.rules.nodes import Load, Reduce
 from jaxpr2triton.rules.reductions import TABLE
 from jaxpr2triton.rules.space import feeds_a_reduction
 
@@ -51,11 +51,11 @@ def to_split(cuts: Cuts) -> dict[Any, Split]:
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
     walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
-    numbers = {id(eqn): number for number, eqn in enumerate(cuts.jaxpr.eqns)}
+    numbers = {id(eqn): (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
     found: dict[Any, Split] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
-        if space.inner:
+        if space.inner or space.steps:
             continue
         inner = feeds_a_reduction(space.graph)
         for node in space.graph.of_kind(Reduce):

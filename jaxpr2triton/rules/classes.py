@@ -6,23 +6,23 @@ Classes only steer which axis a reduction is given, and which outputs share a ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax.extend.core as jex
 
-Dim = tuple[Any, int]  # (variable, position)
+from jaxpr2triton.rules.scans import Dim, Scan, outer_dims, scan_of, ties, time_dims
 
 
 class Classes:
     """Union-find over the dimensions of a jaxpr's variables."""
 
-    def __init__(self, jaxpr: Any) -> None:
+    def __init__(self, jaxpr: Any, tied: Iterable[tuple[Dim, Dim]] = ()) -> None:
         self._parent: dict[Any, Any] = {}
         self._derived: dict[Any, Any] = {}
-        for eqn in jaxpr.eqns:
-            for one, other in _joined(eqn):
-                self._union(one, other)
+        for one, other in itertools.chain(tied, *map(_joined, jaxpr.eqns)):
+            self._union(one, other)
         for eqn in jaxpr.eqns:
             for dim, origin in _derived(eqn):
                 key = (origin[0], self.find(origin[1]), *origin[2:])
@@ -43,6 +43,35 @@ class Classes:
         self._parent[self.find(one)] = self.find(other)
 
 
+def body_classes(scan: Scan) -> Classes:
+    """The classes of a loop's body, with the carried values of one step joined to those of the next."""
+    return Classes(scan.body, ties(scan))
+
+
+def _joined_by_scan(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
+    """Dimensions outside of a loop that walk together inside."""
+    scan = scan_of(eqn)
+    classes = body_classes(scan)
+    first: dict[Any, Dim] = {}
+    for outside, inside in outer_dims(scan):
+        kind = classes.find(inside)
+        yield first.setdefault(kind, outside), outside
+    times = time_dims(scan)
+    yield from ((times[0], other) for other in times[1:])
+
+
+def _joined_by_dot(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
+    (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    left, right = eqn.invars
+    out = eqn.outvars[0]
+    pairs = [*zip(left_sums, right_sums), *zip(left_batch, right_batch)]
+    yield from (((left, a), (right, b)) for a, b in pairs)
+    kept = [(left, d) for d in left_batch]
+    kept += [(left, d) for d in range(len(left.aval.shape)) if d not in (*left_sums, *left_batch)]
+    kept += [(right, d) for d in range(len(right.aval.shape)) if d not in (*right_sums, *right_batch)]
+    yield from ((dim, (out, place)) for place, dim in enumerate(kept))
+
+
 def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     """Pairs of dimensions, of an operand and of the result, that the same index runs over."""
     if not eqn.outvars or not hasattr(eqn.outvars[0].aval, "shape"):
@@ -52,6 +81,11 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     if not operands:
         return
     match eqn.primitive.name:
+        case "scan" | "repeat":
+            yield from _joined_by_scan(eqn)
+        case "dot_general":
+            if len(operands) == 2:
+                yield from _joined_by_dot(eqn)
         case "broadcast_in_dim":
             for d, place in enumerate(eqn.params["broadcast_dimensions"]):
                 if operands[0].aval.shape[d] == out.aval.shape[place]:

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.rules import moving
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS
 
 
 def call_of(eqn: Any) -> Call:
@@ -18,9 +21,11 @@ def call_of(eqn: Any) -> Call:
     return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
 
 
-def why_not(eqn: Any) -> WhyNot | None:
+def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     """Why no kernel can hold this equation; None if one can."""
     name = eqn.primitive.name
+    if name in LOOPS:
+        return _why_not_loop(eqn)
     for atom in [*eqn.invars, *eqn.outvars]:
         if not hasattr(atom.aval, "shape"):
             return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
@@ -28,11 +33,27 @@ def why_not(eqn: Any) -> WhyNot | None:
             return refusal
     if any(0 in var.aval.shape for var in eqn.outvars):
         return WhyNot("its result has no elements")
-    if name == "iota":
+    if name == "iota" or (name == "dot_general" and in_loop):
         return None
+    if name in moving.TABLE:
+        return moving.REFUSALS[name](eqn) if name in moving.REFUSALS else None
     row = TABLE.get(name)
     if row is None:
         return WhyNot(f"there is no rule for the primitive `{name}`")
     if eqn.effects:
         return WhyNot(f"`{name}` has side effects")
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
+
+
+def _why_not_loop(eqn: Any) -> WhyNot | None:
+    """A loop can be in a kernel if all of its body can."""
+    if eqn.effects:
+        return WhyNot("the loop has side effects")
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if refusal := unsupported(atom.aval.dtype):
+            return refusal
+    for inner in eqn.params["jaxpr"].jaxpr.eqns:
+        if refusal := why_not(inner, in_loop=True):
+            where = user_frame(inner)
+            return WhyNot(f"the body of the loop cannot be in a kernel, {f'at {where}: ' if where else ''}{refusal}")
+    return None

@@ -7,9 +7,9 @@ operands; forwards, every (variable, index) that was wanted becomes one node. Wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import jax.extend.core as jex
 import numpy as np
@@ -19,97 +19,61 @@ from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
     Condition,
+    Dynamic,
     Guard,
     Index,
+    computed_in,
     conjoin,
     constant,
     decide,
     of_axis,
     substitute,
 )
+from jaxpr2triton.rules import loops, moving
 from jaxpr2triton.rules.base import Pointwise
-from jaxpr2triton.rules.indexing import Indexing, iota_place
+from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
+from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
+from jaxpr2triton.rules.nodes import (
+    Choose,
+    Compute,
+    Constant,
+    Demand,
+    Graph,
+    Load,
+    Node,
+    Place,
+    Position,
+    Product,
+    Reduce,
+    Store,
+    Take,
+)
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS, Scan
 
-Place = tuple[Index, ...]
-Demand = tuple[Place, Guard]
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One value of the kernel at one place; `axes` are the axes it varies along."""
-
-    number: int
-    axes: frozenset[Axis]
-    dtype: np.dtype
+Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
 
 
-@dataclass(frozen=True, eq=False)
-class Load(Node):
-    buffer: int  # which operand of the region
-    place: Place
-    guard: Guard
+class Chooser(Protocol):
+    """Says which axes reductions and loops run along."""
 
+    def reduction(self, number: Number, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
+        """An index for each of the operand's reduced dimensions, over axes that are not in use."""
 
-@dataclass(frozen=True, eq=False)
-class Constant(Node):
-    value: Any
+    def loop(
+        self,
+        number: Number,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
+    ) -> Place:
+        """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
 
-
-@dataclass(frozen=True, eq=False)
-class Position(Node):
-    index: Index  # an index as a value
-
-
-@dataclass(frozen=True, eq=False)
-class Compute(Node):
-    eqn: Any
-    operands: tuple[Node, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Choose(Node):
-    conditions: tuple[Condition, ...]
-    then: Node
-    other: Node
-
-
-@dataclass(frozen=True, eq=False)
-class Reduce(Node):
-    """`operands` (more than one where an axis is unrolled) combined, then collapsed along the axes `over`."""
-
-    eqn: Any
-    operands: tuple[Node, ...]
-    over: tuple[Axis, ...]
-    positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
-
-
-@dataclass(frozen=True, eq=False)
-class Store:
-    output: int
-    place: Place
-    value: Node
-
-
-@dataclass(frozen=True)
-class Graph:
-    nodes: tuple[Node, ...]  # operands before those that use them
-    stores: tuple[Store, ...]
-
-    def of_kind(self, kind: type) -> Iterator[Any]:
-        return (node for node in self.nodes if isinstance(node, kind))
-
-
-def operands_of(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, (Compute, Reduce)):
-        return node.operands
-    return (node.then, node.other) if isinstance(node, Choose) else ()
-
-
-# Given an equation's number, the equation and the axes in use where its result is wanted: an index for each reduced
-# dimension, over axes that are not in use.
-Chooser = Callable[[int, Any, frozenset[Axis]], tuple[Index, ...]]
+    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> Chooser:
+        """The chooser for the loop's body."""
 
 
 class Crowded(Exception):
@@ -120,34 +84,99 @@ class Crowded(Exception):
         self.variable = variable
 
 
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What a gather gives where its index lies outside."""
+
+    eqn: Any
+
+
 @dataclass
-class _Walk:
+class Walk:
+    """A walk through one jaxpr: the kernel's own, or the body of a loop in it."""
+
     jaxpr: Any
     choose: Chooser
     unrolled: frozenset[Axis]
     patient: bool
+    path: Number = ()
+    steps: frozenset[Axis] = frozenset()  # of the loops around
+    buffers: Mapping[Any, int] = field(default_factory=dict)
+    known_facts: dict[int, tuple[Any, LoopFacts]] = field(default_factory=dict)
+    order: list[Node] = field(default_factory=list)
+    made: dict[Any, Node] = field(default_factory=dict)
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
-    nodes: dict[Any, Node] = field(default_factory=dict)
-    order: list[Node] = field(default_factory=list)
+    nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
+    entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+    reduced_axes: set[Axis] = field(default_factory=set)
+    outside: dict[Any, Callable[[Demand], Node]] = field(
+        default_factory=dict
+    )  # operands of a body, found in the kernel
+    numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
+    computed: dict[Any, Node] = field(default_factory=dict)
+
+    # -- backwards --------------------------------------------------------------------------------------------
+
+    def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
+        """Let every equation learn where its results are wanted; returns how to read the roots."""
+        targets = [self.want(atom, place, ()) for atom, place in roots]
+        for number, eqn in reversed(list(enumerate(self.jaxpr.eqns))):
+            demands = [demand for out in eqn.outvars for demand in self.demands_on(out)]
+            if not demands:
+                continue
+            if eqn.primitive.name in LOOPS:
+                self.entered[number] = loops.enter(self, (*self.path, number), eqn)
+            else:
+                self.ask((*self.path, number), eqn, demands)
+        return targets
+
+    def demands_on(self, var: Any) -> tuple[Demand, ...]:
+        """Where a variable is wanted that this walk has to compute."""
+        return () if var in self.buffers else tuple(self.wanted.get(var, ()))
+
+    def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
+        """The walk through the body of a loop of this kernel."""
+        chooser = self.choose.inside(facts, binding)
+        walk = Walk(body, chooser, self.unrolled, self.patient, number, self.steps | step.axes)
+        walk.known_facts, walk.order, walk.made = self.known_facts, self.order, self.made
+        walk.numbers, walk.computed = self.numbers, self.computed
+        return walk
+
+    def facts(self, eqn: Any, scan: Scan) -> LoopFacts:
+        key = id(eqn.params["jaxpr"])
+        if key not in self.known_facts:
+            found = loops.loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
+            self.known_facts[key] = (eqn, found)  # the equation is kept, so that no other one gets its id
+        return self.known_facts[key][1]
+
+    def crowded(self, var: Any) -> Crowded:
+        return Crowded(var)
 
     def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
-        demand = (place, _needed_guard(atom, place, guard))
+        atom, demand = self.reading(atom, place, guard)
         if not isinstance(atom, jex.Literal):
             self.wanted.setdefault(atom, {})[demand] = None
         return atom, demand
 
-    def ask(self, number: int, eqn: Any, demands: Sequence[Demand]) -> None:
+    def reading(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
+        """How an atom is read at a place; an element that exists for all values of the axes needs no guard."""
+        return atom, (place, () if _inside(place, atom.aval.shape) else guard)
+
+    def ask(self, number: Number, eqn: Any, demands: Sequence[Demand]) -> None:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
         if not self.patient and len(demands) > _places_at_most(row):
             raise Crowded(out)
-        if isinstance(row, Reduction):
+        if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in _axes_in(place, guard))
-            indices = self.choose(number, eqn, in_use)
+            dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
+            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use)
+            self.reduced_axes |= {axis for index in indices for axis in index.axes}
             for place, guard in demands:
-                self.reads[out, (place, guard)] = self._ask_reduction(eqn, indices, place, guard)
+                self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
             return
         for place, guard in demands:
             if isinstance(row, Pointwise):
@@ -156,61 +185,143 @@ class _Walk:
                 operands = self._ask_pieces(eqn, row, place, guard)
             elif eqn.primitive.name == "iota":
                 operands = []
+            elif eqn.primitive.name in moving.TABLE:
+                operands = self._pieces(eqn, moving.TABLE[eqn.primitive.name](self, eqn, place), guard)
             else:
                 raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
             self.reads[out, (place, guard)] = operands
 
+    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool) -> Index:
+        """An integer that the kernel computes, as an index."""
+        if isinstance(atom, jex.Literal):
+            return constant(min(max(int(atom.val), limits[0]), limits[1]) if clamped else int(atom.val))
+        atom, demand = self.want(atom, place, ())
+        key = (self.path, atom, demand)
+        self.numbers[key] = (self, atom, demand)
+        axes = frozenset(_axes_in(place, ())) | self.steps
+        return Index(0, ((Dynamic(key, axes, *limits, clamped), 1),))
+
     def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
-        pieces = row.read(eqn, place)
+        return self._pieces(eqn, row.read(eqn, place), guard)
+
+    def _pieces(self, eqn: Any, pieces: Sequence[Piece], guard: Guard) -> list[Any]:
         asked: list[Any] = []
         for number, piece in enumerate(pieces):
             narrowed = conjoin(guard, piece.conditions)
             last = number == len(pieces) - 1
             if narrowed is None and not (last and not asked):
                 continue
-            source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
+            if piece.operand < 0:
+                source: Any = (Filling(eqn), ((), ()))
+            else:
+                source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
             undecided = tuple(c for c in piece.conditions if decide(c) is None)
             asked.append((undecided, source))
             if not undecided:
                 break
         return asked
 
-    def _ask_reduction(self, eqn: Any, indices: tuple[Index, ...], place: Place, guard: Guard) -> Any:
+    def _ask_reduction(self, eqn: Any, dims: Sequence[int], indices: Place, place: Place, guard: Guard) -> Any:
         axes = tuple(axis for axis in _ordered_axes(indices))
         unrolled = [axis for axis in axes if axis in self.unrolled]
         over = tuple(axis for axis in axes if axis not in self.unrolled)
-        reduced = eqn.params["axes"]
         operands, positions = [], []
         for values in itertools.product(*(range(axis.size) for axis in unrolled)):
             fixed = {axis: constant(value) for axis, value in zip(unrolled, values)}
-            chosen = dict(zip(reduced, (substitute(index, fixed) for index in indices)))
-            kept = iter(place)
-            whole = tuple(chosen[d] if d in chosen else next(kept) for d in range(len(eqn.invars[0].aval.shape)))
-            operands.append(self.want(eqn.invars[0], whole, guard))
-            positions.append(chosen[reduced[0]])
+            chosen = tuple(substitute(index, fixed) for index in indices)
+            if eqn.primitive.name == "dot_general":
+                operands.append(self._ask_term(eqn, chosen, place, guard))
+            else:
+                shape = eqn.invars[0].aval.shape
+                operands.append(self.want(eqn.invars[0], _with_reduced(place, dict(zip(dims, chosen)), shape), guard))
+            positions.append(chosen[0] if chosen else ZERO)
         return operands, over, tuple(positions)
+
+    def _ask_term(self, eqn: Any, chosen: Place, place: Place, guard: Guard) -> Any:
+        """The two factors of one term of a contraction."""
+        (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+        left, right = eqn.invars
+        batch = place[: len(left_batch)]
+        free = len(left.aval.shape) - len(left_sums) - len(left_batch)
+        left_free, right_free = place[len(batch) : len(batch) + free], place[len(batch) + free :]
+        left_place = _with_reduced(left_free, dict(zip((*left_sums, *left_batch), (*chosen, *batch))), left.aval.shape)
+        right_place = _with_reduced(
+            right_free, dict(zip((*right_sums, *right_batch), (*chosen, *batch))), right.aval.shape
+        )
+        return self.want(left, left_place, guard), self.want(right, right_place, guard)
 
     # -- forwards ---------------------------------------------------------------------------------------------
 
-    def make(self, key: Any, build: Callable[[int], Node]) -> Node:
-        if key not in self.nodes:
-            self.nodes[key] = node = build(len(self.order))
+    def forwards(self) -> None:
+        """Make the nodes of everything that is wanted, operands first."""
+        for number, eqn in enumerate(self.jaxpr.eqns):
+            if number in self.entered:
+                self._leave(number)
+                continue
+            for out in eqn.outvars:
+                for demand in reversed(self.demands_on(out)):
+                    self.build(eqn, demand)
+
+    def make(self, key: Any, build: Callable[[int], Node]) -> Any:
+        if key not in self.made:
+            self.made[key] = node = build(len(self.order))
             self.order.append(node)
-        return self.nodes[key]
+        return self.made[key]
 
     def node(self, atom: Any, demand: Demand) -> Node:
+        if isinstance(atom, Filling):
+            fill = moving.fill_value(atom.eqn)
+            key = (str(fill.dtype), fill.tobytes())
+            return self.make(key, lambda n: Constant(n, frozenset(), fill.dtype, fill))
         if isinstance(atom, jex.Literal):
             aval: Any = atom.aval
             dtype = np.dtype(aval.dtype)
             value = np.asarray(atom.val, dtype)
             return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value[()]))
+        if (atom, demand) not in self.nodes and atom in self.outside:
+            self.nodes[atom, demand] = self.outside[atom](demand)
+        if (atom, demand) not in self.nodes and atom in self.buffers:
+            self.load(self.buffers[atom], atom, demand)
+        if (atom, demand) not in self.nodes:
+            self._build_early(atom, demand)
         return self.nodes[atom, demand]
+
+    def _build_early(self, atom: Any, demand: Demand) -> None:
+        """An operand is read at a number that a later equation computes."""
+        for number, eqn in enumerate(self.jaxpr.eqns):
+            if atom in eqn.outvars:
+                if number in self.entered:
+                    self._leave(number)
+                else:
+                    self.build(eqn, demand)
+
+    def _leave(self, number: int) -> None:
+        if number not in self.left:
+            self.left.add(number)
+            loops.leave(self, self.entered[number])
+
+    def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]:
+        """The nodes of the computed numbers in these indices."""
+        found = {}
+        for index in indices:
+            for number in computed_in(index):
+                walk, atom, demand = self.numbers[number.key]
+                found[number.key] = walk.node(atom, demand)
+        self.computed.update(found)
+        return tuple(found.values())
 
     def build(self, eqn: Any, demand: Demand) -> None:
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
         key, reads, dtype = (out, demand), self.reads[out, demand], np.dtype(out.aval.dtype)
-        if isinstance(row, Pointwise):
+        if eqn.primitive.name == "dot_general":
+            asked, over, positions = reads
+            terms = tuple(self._term(left, right, dtype) for left, right in asked)
+            axes = _axes_of(terms) - frozenset(over)
+            self.nodes[key] = self.make(
+                ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
+            )
+        elif isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
             self.nodes[key] = self.make(
                 ("compute", id(eqn), operands), lambda n: Compute(n, _axes_of(operands), dtype, eqn, operands)
@@ -222,11 +333,31 @@ class _Walk:
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
             )
-        elif isinstance(row, Indexing):
+        elif isinstance(row, Indexing) or eqn.primitive.name in moving.TABLE:
             self.nodes[key] = self._choose_piece(reads)
         else:
             index = iota_place(eqn, demand[0])
             self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, index.axes, dtype, index))
+
+    def _term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
+        pair = self.node(*left), self.node(*right)
+        return self.make(("term", pair, str(dtype)), lambda n: Product(n, _axes_of(pair), dtype, pair))
+
+    def take(self, source: Node, axis: Axis, index: Index) -> Node:
+        needs = self.needs([index])
+        axes = (source.axes - {axis}) | index.axes | _axes_of(needs)
+        return self.make(
+            ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
+        )
+
+    def chosen_from(self, tiles: Mapping[Place, Node], place: Place) -> Node:
+        """One of several variables, by an index that is not known here."""
+        (*others, (_, node)) = tiles.items()
+        for usual, other in reversed(others):
+            pairs = zip(place, usual)
+            conditions = tuple(Condition(i, u.const, u.const + 1) for i, u in pairs if i != u)
+            node = self._choose(conditions, other, node)
+        return node
 
     def _choose_piece(self, pieces: Sequence[Any]) -> Node:
         node = self.node(*pieces[-1][1])
@@ -235,18 +366,20 @@ class _Walk:
         return node
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
-        axes = _axes_of((then, other)) | frozenset(a for c in conditions for a in c.index.axes)
+        needs = self.needs([condition.index for condition in conditions])
+        axes = _axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
         return self.make(
-            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other)
+            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
         )
 
     def load(self, buffer: int, var: Any, demand: Demand) -> None:
         place, guard = demand
         if not guard and not _inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
-        axes = frozenset(_axes_in(place, guard))
+        needs = self.needs([*place, *(condition.index for condition in guard)])
+        axes = frozenset(_axes_in(place, guard)) | _axes_of(needs)
         self.nodes[var, demand] = self.make(
-            ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard)
+            ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
         )
 
 
@@ -263,28 +396,15 @@ def walk(
     `loaded` maps further variables, besides the jaxpr's own operands, to buffers that already hold them. A walk that is
     not patient raises `Crowded` when a value would be computed again and again.
     """
-    state = _Walk(jaxpr, choose, unrolled, patient)
     buffers = {var: number for number, var in enumerate(jaxpr.invars)} | dict(loaded or {})
-    targets = []
-    for output, (atom, place) in enumerate(roots):
-        free = [axis for axis in _ordered_axes(place) if axis in unrolled]
-        for values in itertools.product(*(range(axis.size) for axis in free)):
-            fixed = tuple(substitute(i, dict(zip(free, map(constant, values)))) for i in place)
-            targets.append((output, fixed, state.want(atom, fixed, ())))
-    for number, eqn in reversed(list(enumerate(jaxpr.eqns))):
-        for out in eqn.outvars:
-            if out in state.wanted and out not in buffers:
-                state.ask(number, eqn, tuple(state.wanted[out]))
-    for var, buffer in buffers.items():
-        for demand in reversed(state.wanted.get(var, {})):
-            state.load(buffer, var, demand)
-    for eqn in jaxpr.eqns:
-        for out in eqn.outvars:
-            if out not in buffers:
-                for demand in reversed(state.wanted.get(out, {})):
-                    state.build(eqn, demand)
-    stores = tuple(Store(output, place, state.node(*read)) for output, place, read in targets)
-    return Graph(tuple(state.order), stores)
+    state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
+    places = [
+        (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
+    ]
+    targets = state.backwards([(atom, place) for _, atom, place in places])
+    state.forwards()
+    stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
+    return Graph(tuple(state.order), stores, state.computed)
 
 
 def axes_for_shape(shape: Sequence[int], names: Callable[[int], str]) -> tuple[Axis, ...]:
@@ -306,13 +426,14 @@ def _places_at_most(row: Any) -> int:
             return 256  # finding an element elsewhere costs nothing
 
 
-def _needed_guard(atom: Any, place: Place, guard: Guard) -> Guard:
-    """An element that exists for all values of the axes needs no guard."""
-    return () if _inside(place, atom.aval.shape) else guard
-
-
 def _inside(place: Place, shape: Sequence[int]) -> bool:
     return all(index.bounds[0] >= 0 and index.bounds[1] < size for index, size in zip(place, shape, strict=True))
+
+
+def _with_reduced(kept: Place, reduced: Mapping[int, Index], shape: Sequence[int]) -> Place:
+    """The place in an operand: given indices in some dimensions, the result's own, in order, in the others."""
+    rest = iter(kept)
+    return tuple(reduced[d] if d in reduced else next(rest) for d in range(len(shape)))
 
 
 def _aligned(place: Place, shape: Sequence[int]) -> Place:

@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpr2triton.ir.index import ZERO, Axis, Index, of_axis
+from jaxpr2triton.ir.index import ZERO, Axis, of_axis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.demand import Chooser, Graph, Node, Place, Reduce, operands_of, walk
+from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.loops import ByClass
+from jaxpr2triton.rules.nodes import Graph, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Space:
     axes: tuple[Axis, ...]  # of the lead output, without those of size 1
     places: tuple[Place, ...]  # of each output, in terms of `axes`
     graph: Graph
-    chosen: Mapping[int, tuple[Axis, ...]]  # equation number of a reduction → its axes
+    chosen: Mapping[Any, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
     inner: frozenset[Axis]
 
     @property
@@ -34,9 +37,19 @@ class Space:
     def held(self) -> int:
         return math.prod(axis.size for axis in self.axes if axis in self.inner)
 
-    def wanted_whole(self, reduction: Reduce) -> frozenset[Axis]:
-        """The root axes for all of which the reduction's one result is wanted."""
-        return frozenset(self.axes) - reduction.axes
+    def wanted_whole(self, node: Reduce | Recurrence) -> frozenset[Axis]:
+        """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
+        return frozenset(self.axes) - parallel_axes(node)
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        """The axes that count the steps of loops."""
+        return frozenset(node.step for node in self.graph.of_kind(Recurrence))
+
+    @property
+    def held_axes(self) -> frozenset[Axis]:
+        """The axes that a loop holds whole."""
+        return frozenset().union(*(node.held for node in self.graph.of_kind(Recurrence)))
 
 
 def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
@@ -44,57 +57,29 @@ def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
     return max(range(len(shapes)), key=lambda n: (sum(s != 1 for s in shapes[n]), math.prod(shapes[n]), -n))
 
 
-def match_dims(lead: Any, other: Any, classes: Classes, allowed: Sequence[int] | None = None) -> dict[int, int] | None:
-    """For each dimension of `other` (not of size 1) the dimension of `lead` that it is; None if it does not fit.
+def match_dims(lead: Any, other: Any, classes: Classes, times: frozenset[Any] = frozenset()) -> dict[int, int]:
+    """For each dimension of `other` (not of size 1) the dimension of `lead` that it is, where there is one.
 
     Sizes must agree, in order; among the ways to do that, one in which the classes agree as well is taken, and a way in
-    which a class says that two dimensions are different ones is refused.
+    which a class says that two dimensions are different ones is refused. `times` are the classes that count steps;
+    a dimension that counts steps is never one that does not.
     """
-    lead_dims = [d for d, size in enumerate(lead.aval.shape) if size != 1 and (allowed is None or d in allowed)]
+    lead_dims = [d for d, size in enumerate(lead.aval.shape) if size != 1]
     lead_classes = classes.of(lead)
     other_classes = classes.of(other)
     matched: dict[int, int] = {}
     position = 0
     for d, size in enumerate(other.aval.shape):
-        if size == 1:
-            continue
-        rest = lead_dims[position:]
+        rest = [e for e in lead_dims[position:] if lead.aval.shape[e] == size]
         same_class = [e for e in rest if lead_classes[e] == other_classes[d]]
         if other_classes[d] in lead_classes and not same_class:
-            return None
-        found = next(iter(same_class or [e for e in rest if lead.aval.shape[e] == size]), None)
-        if found is None or lead.aval.shape[found] != size:
-            return None
-        matched[d] = found
-        position = lead_dims.index(found) + 1
+            continue
+        alike = [e for e in rest if (lead_classes[e] in times) == (other_classes[d] in times)]
+        found = next(iter(same_class or alike), None)
+        if size != 1 and found is not None:
+            matched[d] = found
+            position = lead_dims.index(found) + 1
     return matched
-
-
-def chooser(classes: Classes, root_axes: Mapping[Any, Axis], chosen: dict[int, tuple[Axis, ...]]) -> Chooser:
-    """Gives each reduction its axes: those of the same class, else of the same size, else new ones."""
-    by_class = dict(root_axes)
-    fresh: list[Axis] = []
-
-    def choose(number: int, eqn: Any, in_use: frozenset[Axis]) -> tuple[Index, ...]:
-        shape = eqn.invars[0].aval.shape
-        operand = eqn.invars[0]
-        taken = set(in_use)
-        picked = []
-        for d in eqn.params["axes"]:
-            kind = classes.find((operand, d)) if not hasattr(operand, "val") else None
-            candidates = [by_class[kind]] if kind in by_class else []
-            candidates += [axis for axis in fresh if axis.size == shape[d]]
-            axis = next((a for a in candidates if a not in taken and a.size == shape[d]), None)
-            if axis is None:
-                axis = Axis(f"k{len(fresh)}", shape[d])
-                fresh.append(axis)
-                by_class.setdefault(kind, axis)
-            taken.add(axis)
-            picked.append(axis)
-        chosen[number] = tuple(picked)
-        return tuple(of_axis(axis) for axis in picked)
-
-    return choose
 
 
 def space_of(
@@ -103,24 +88,50 @@ def space_of(
     classes: Classes,
     loaded: Mapping[Any, int] | None = None,
     patient: bool = True,
+    union: bool = False,
 ) -> Space | None:
-    """The space that these output variables share; None when their dimensions do not fit together."""
+    """The space that these output variables share; None when their dimensions do not fit together.
+
+    With `union` they always do: a dimension that the lead has not becomes one more axis, which every program walks.
+    """
     lead = outputs[lead_of([atom.aval.shape for atom in outputs])]
     dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(lead.aval.shape))
+    root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
+    scans = [scan_of(eqn) for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
     places = []
     for atom in outputs:
-        matched = match_dims(lead, atom, classes) if atom is not lead else {d: d for d in range(len(dims))}
-        if matched is None:
-            return None
-        places.append(tuple(of_axis(dims[matched[d]]) if d in matched else ZERO for d in range(len(atom.aval.shape))))
-    chosen: dict[int, tuple[Axis, ...]] = {}
-    root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
-    graph = walk(jaxpr, list(zip(outputs, places)), chooser(classes, root_axes, chosen), loaded=loaded, patient=patient)
+        if atom is lead:
+            matched = {d: d for d in range(len(lead.aval.shape))}
+        else:
+            matched = match_dims(lead, atom, classes, times)
+        own = {d: dims[e] for d, e in matched.items()}
+        for d, size in enumerate(atom.aval.shape):
+            if size == 1 or d in own:
+                continue
+            if not union:
+                return None
+            kind = classes.find((atom, d))
+            extra = root_axes.get(kind)
+            if extra is None or extra in own.values() or extra.size != size:
+                extra = Axis(f"d{len(dims)}", size)
+                dims = (*dims, extra)
+                root_axes.setdefault(kind, extra)
+            own[d] = extra
+        places.append(tuple(of_axis(own[d]) if d in own else ZERO for d in range(len(atom.aval.shape))))
+    chosen: dict[Any, tuple[Axis, ...]] = {}
+    choose = ByClass(classes, root_axes, [], chosen)
+    graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
     axes = tuple(axis for axis in dims if axis.size != 1)
-    inner = set().union(*(frozenset(axes) - node.axes for node in graph.of_kind(Reduce)))
+    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Reduce, Recurrence))))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]
     inner |= set().union(*(frozenset(axes) - have for have in stored))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
+
+
+def parallel_axes(node: Reduce | Recurrence) -> frozenset[Axis]:
+    """The axes along which each element of the result has a computation of its own."""
+    return node.axes - node.held if isinstance(node, Recurrence) else node.axes
 
 
 def spread_axes(space: Space) -> frozenset[Axis]:

@@ -21,7 +21,7 @@ from jaxpr2triton.ir.index import (
     scale,
     unflatten,
 )
-from jaxpr2triton.rules.demand import Choose, Load, Position, Reduce
+from jaxpr2triton.rules.nodes import Choose, Load, Position, Reduce
 from jaxpr2triton.rules.space import Space
 
 PIECES_AT_MOST = 8
@@ -97,7 +97,8 @@ def alike(space: Space, axes: Sequence[Axis]) -> list[list[Axis]]:
     groups: dict[tuple[object, ...], list[Axis]] = {}
     for axis in axes:
         root = axis in space.axes
-        signature = (root, axis in space.inner, tuple(axis in node.over for node in reductions))
+        alone = axis if axis in space.steps or axis in space.held_axes else None
+        signature = (root, axis in space.inner, alone, tuple(axis in node.over for node in reductions))
         groups.setdefault(signature, []).append(axis)
     return list(groups.values())
 

@@ -18,8 +18,8 @@ from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.demand import Load, Node, Reduce, operands_of
-from jaxpr2triton.rules.space import Space, space_of
+from jaxpr2triton.rules.nodes import Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.space import Space, parallel_axes, space_of
 from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
 
 RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
@@ -28,6 +28,10 @@ POINTWISE_BLOCK = 1024
 PROGRAMS_WANTED = 264  # two for each processor of a large device
 ACROSS_AT_MOST, ACROSS_AT_LEAST = 64, 8  # columns, when a program walks down them
 UNROLLED_REDUCTION = 4
+UNROLLED_STATE = 16  # of what a loop carries: one variable for each
+LOOP_LANES = 128
+KEPT_PER_THREAD = 128  # elements that a thread keeps through a loop: half of its registers
+LANES_TO_FILL = 256  # independent loops, so that each may be one lane
 WARPS_AT_MOST = 16
 
 
@@ -44,6 +48,7 @@ class _Draft:
     grid: list[Axis] = field(default_factory=list)
     inner: list[Axis] = field(default_factory=list)
     unrolled: list[Axis] = field(default_factory=list)
+    steps: list[Axis] = field(default_factory=list)
 
     def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
         whole, mapping = as_one(axes, name)
@@ -55,7 +60,7 @@ class _Draft:
 def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     """The plan of one region."""
     jaxpr = region.jaxpr
-    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
     assert space is not None  # partition groups only outputs that fit
     shapes = [var.aval.shape for var in jaxpr.invars]
     stored = [var.aval.shape for var in jaxpr.outvars]
@@ -66,7 +71,10 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     tiles = _tiles(space, cuts, draft)
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
-    planned, warps = _blocks(draft, offsets, tiles, passes, 2 if widest == 8 else 1, shrink)
+    carried = frozenset(a for axis in space.held_axes for a in _map(of_axis(axis), cuts, draft).axes)
+    resident = _resident(space, cuts, draft)
+    width = 2 if widest == 8 else 1
+    planned, warps = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
     return Plan(name, region, planned, places, reduced, warps, 2)
 
 
@@ -79,7 +87,8 @@ def _draft(
 ) -> tuple[_Draft, list[Cut]]:
     reduction_axes = dict.fromkeys(a for axes in space.chosen.values() for a in axes if a not in space.axes)
     axes = [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
-    cuts = find_cuts(space, axes)
+    whole = space.steps | frozenset(a for loop in space.graph.of_kind(Recurrence) for a in parallel_axes(loop))
+    cuts = find_cuts(space, [axis for axis in axes if axis not in whole])
     rest = {cut.axis: cut.rest for cut in cuts}
     offsets = [substitute(i, {c.axis: c.index for c in cuts}) for i in offsets_of(space, shapes, stored)]
     others = [substitute(i, {c.axis: c.index for c in cuts}) for i in other_indices(space)]
@@ -89,6 +98,9 @@ def _draft(
     grids: list[list[Axis]] = []
     inners: list[list[Axis]] = []
     for group in alike(space, axes):
+        if group[0] in space.steps:
+            draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
+            continue
         on_grid = group[0] in space.axes and group[0] not in space.inner
         current = [rest.get(axis, axis) for axis in group]
         (grids if on_grid else inners).append([axis for axis in current if axis.size > 1])
@@ -98,15 +110,23 @@ def _draft(
     roots = set(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
     held = [group for group in inners if group[0] in roots]
     _place_grid(draft, grid_axes, offsets, others, pointwise, "row" if len(held) < 2 else "part")
+    spread = math.prod(axis.size for axis in grid_axes) >= LANES_TO_FILL
+    few = UNROLLED_STATE if space.steps and spread else UNROLLED_REDUCTION
     names = dict(zip(map(id, held), _inner_names(len(held), "row", "col")))
     names |= dict(zip((id(g) for g in inners if id(g) not in names), _inner_names(len(inners), "k")))
     for group in inners:
         root = group[0] in roots
         axis = draft.place(group, names[id(group)], draft.inner)
-        if axis.size <= UNROLLED_REDUCTION and not root and grid_axes:
+        carried = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
+        if axis.size <= few and grid_axes and (not root or (carried and spread)):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     return draft, cuts
+
+
+def rest_of(cuts: Sequence[Cut], axis: Axis) -> frozenset[Axis]:
+    """The axis that was cut into pieces of which this one runs within each."""
+    return frozenset(cut.axis for cut in cuts if cut.rest is axis)
 
 
 def _inner_names(count: int, *usual: str) -> list[str]:
@@ -181,6 +201,8 @@ def _blocks(
     offsets: Sequence[Index],
     tiles: Sequence[frozenset[Axis]],
     passes: dict[Axis, int],
+    held: frozenset[Axis],
+    resident: Sequence[frozenset[Axis]],
     width: int,
     shrink: int,
 ) -> tuple[tuple[PlannedAxis, ...], int]:
@@ -192,23 +214,38 @@ def _blocks(
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
-        candidates = sorted(largest - looped, key=lambda a: (-passes[a], blocks[a], a.name))
+        candidates = sorted(largest - looped - held, key=lambda a: (-passes[a], blocks[a], a.name))
         if not candidates:
             break
         axis = candidates[-1]
         looped.add(axis)
         others = math.prod(blocks[a] for a in largest if a is not axis)
         blocks[axis] = max(min(blocks[axis], streamed // (others * across)), 1)
-    held = max((math.prod(blocks[a] for a in tile) for tile in tiles), default=1)
+    whole = max((math.prod(blocks[a] for a in tile) for tile in tiles), default=1)
     unrolled = math.prod(axis.size for axis in draft.unrolled)
-    _grid_blocks(draft, blocks, fast, across, held, unrolled, width, shrink)
-    tile = held * math.prod(blocks[axis] for axis in draft.grid)
+    if draft.steps:
+        _lane_blocks(draft, blocks, whole)
+    else:
+        _grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
+    tile = whole * math.prod(blocks[axis] for axis in draft.grid)
     planned = [PlannedAxis(axis, Role.GRID, blocks[axis]) for axis in draft.grid]
+    planned += [PlannedAxis(axis, Role.LOOP, 1) for axis in draft.steps]
     for axis in draft.inner:
         planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
     planned += [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
-    per_thread = 8 if not draft.inner else 16
-    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(tile * width // (32 * per_thread))))
+    per_thread = (8 if not draft.inner else 16) if not draft.steps else (1 if not draft.inner else KEPT_PER_THREAD)
+    kept = sum(math.prod(blocks[axis] for axis in tile_kept) for tile_kept in resident)
+    warps = max(tile * width // (32 * per_thread), kept * width // (32 * KEPT_PER_THREAD))
+    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(warps)))
+
+
+def _resident(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[Axis]]:
+    """The tiles that are loaded before a loop and stay in registers through it."""
+    if not space.steps:
+        return []
+    loads = [node for node in space.graph.of_kind(Load) if not node.axes & space.steps]
+    tiles = [frozenset(a for axis in node.axes for a in _map(of_axis(axis), cuts, draft).axes) for node in loads]
+    return [tile & frozenset(draft.inner) for tile in tiles if tile & frozenset(draft.inner)]
 
 
 def _across(draft: _Draft, fast: Axis) -> int:
@@ -218,6 +255,15 @@ def _across(draft: _Draft, fast: Axis) -> int:
     while across > ACROSS_AT_LEAST and others * -(-fast.size // across) < PROGRAMS_WANTED // 2:
         across //= 2
     return across
+
+
+def _lane_blocks(draft: _Draft, blocks: dict[Axis, int], whole: int) -> None:
+    """Loops are chains: as many programs as there can be, each with a warp's worth of lanes or more."""
+    for axis in draft.grid:
+        blocks[axis] = 1
+    if draft.grid:
+        last = draft.grid[-1]
+        blocks[last] = min(max(LOOP_LANES // whole, 1), power_of_two(last.size))
 
 
 def _largest(tiles: Sequence[frozenset[Axis]], blocks: dict[Axis, int]) -> frozenset[Axis] | None:

@@ -13,10 +13,11 @@ import pytest
 from jax import lax
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import Axis, Condition, of_axis
+from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.demand import Choose, Compute, Constant, Graph, Load, Position, Reduce, operands_of, walk
+from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.nodes import Choose, Compute, Constant, Graph, Load, Position, Reduce, operands_of
 from jaxpr2triton.rules.space import space_of
 
 X = jax.ShapeDtypeStruct((6, 40), np.float32)
@@ -143,10 +144,23 @@ def test_literals_differ_by_their_bits() -> None:
 ROW, COL, K = Axis("row", 6), Axis("col", 40), Axis("k", 3)
 
 
+class AlongK:
+    """A chooser for programs with one reduction and no loop."""
+
+    def reduction(self, number: Any, operand: Any, dims: Any, in_use: Any) -> tuple[Index, ...]:
+        return (of_axis(K),)
+
+    def loop(self, number: Any, scan: Any, facts: Any, kinds: Any, hints: Any, in_use: Any) -> tuple[Index, ...]:
+        raise AssertionError("there is no loop")
+
+    def inside(self, facts: Any, binding: Any) -> AlongK:
+        return self
+
+
 def walked(fn: Callable[..., Any], avals: tuple[Any, ...], *unrolled: Axis, place: Any = (ROW,)) -> Graph:
     jaxpr = jax.make_jaxpr(fn)(*avals).jaxpr
     roots = [(jaxpr.outvars[0], tuple(map(of_axis, place)))]
-    return walk(jaxpr, roots, lambda number, eqn, in_use: (of_axis(K),), frozenset(unrolled))
+    return walk(jaxpr, roots, AlongK(), frozenset(unrolled))
 
 
 def test_an_unrolled_reduction_has_an_operand_for_each_index() -> None:

@@ -1,0 +1,326 @@
+"""Scans in a walk by demand.
+
+The dimensions of what a loop carries fall into classes (rules/classes.py). A class is `held` when a step reads a
+carried value at another index of it than the one that is being written, or sums over it: then one program has to have
+all of that class. Every other class is parallel, and may be spread over the grid, because the steps of different
+indices never meet. One trial walk through the body finds out.
+
+A walk then enters the body as if its equations stood in the loop's place, with every carried value as a leaf. What does
+not depend on such a leaf nor on the step is a value of the kernel like any other, and lands before the loop by itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.index import ZERO, Axis, Index, constant, of_axis, substitute
+from jaxpr2triton.rules.classes import Classes, body_classes
+from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
+from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
+
+HELD_ANYWAY = 64  # elements
+
+Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
+
+
+@dataclass(frozen=True)
+class LoopFacts:
+    """The kinds of everything a loop carries or puts out, in a stable order, and which of them are held."""
+
+    classes: Classes
+    sizes: dict[Kind, int]
+    held: frozenset[Kind]
+
+    def of(self, var: Any) -> tuple[Kind, ...]:
+        return kinds_of(self.classes, var)
+
+
+def kinds_of(classes: Classes, var: Any) -> tuple[Kind, ...]:
+    """The kind of each dimension: a matrix whose rows and columns are of one class has two kinds all the same."""
+    found = classes.of(var)
+    return tuple((kind, found[:place].count(kind)) for place, kind in enumerate(found))
+
+
+def carried_sizes(scan: Scan, classes: Classes) -> dict[Kind, int]:
+    sizes: dict[Kind, int] = {}
+    for var in [before for _, before, _, _ in scan.carries] + [atom for atom, _ in scan.ys]:
+        if not isinstance(var, jex.Literal):
+            pairs = zip(kinds_of(classes, var), var.aval.shape)
+            sizes.update({kind: size for kind, size in pairs if size != 1 and kind not in sizes})
+    return sizes
+
+
+def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
+    """Which classes are held, by a trial walk in which each class has one axis of its own."""
+    classes = body_classes(scan)
+    sizes = carried_sizes(scan, classes)
+    axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
+    held = {kind for kind in axes if (kind[0], 1) in axes}
+
+    def place_of(var: Any) -> Place:
+        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
+
+    inner = trial(ByClass(classes, {kind: axis for (kind, copy), axis in axes.items() if not copy}, [], {}))
+    atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
+    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
+    inner.backwards(roots)
+    for _, before, _, _ in scan.carries:
+        usual = place_of(before)
+        for place, _ in inner.wanted.get(before, ()):
+            pairs = zip(kinds_of(classes, before), usual, place)
+            held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
+    by_axis = {axis: kind for kind, axis in axes.items()}
+    held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
+    return LoopFacts(classes, sizes, frozenset(held))
+
+
+@dataclass
+class ByClass:
+    """Chooses axes: for a dimension those of its class, else of its size, else new ones; and remembers its choices."""
+
+    classes: Classes
+    by_class: dict[Any, Axis]
+    fresh: list[Axis]
+    chosen: dict[Any, tuple[Axis, ...]]
+    backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
+
+    def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
+        shape = operand.aval.shape
+        known = not isinstance(operand, jex.Literal)
+        kinds = [self.classes.find((operand, d)) if known else None for d in dims]
+        return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use)
+
+    def loop(
+        self,
+        number: Any,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
+    ) -> Place:
+        outside: dict[Any, Any] = {}
+        for outer, inner in outer_dims(scan):
+            outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
+        times = time_dims(scan)
+        time = self.classes.find(times[0]) if times else None
+        wishes = [(time, scan.length, "w" if scan.conditional else "t")]
+        wishes += [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
+        wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
+        picked = self._pick(number, wishes, in_use | wrong_way)
+        self.backwards[next(iter(picked[0].axes))] = scan.reverse
+        return picked
+
+    def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
+        plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
+        exact = {kind[0]: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis) and not kind[1]}
+        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards)
+
+    def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> Place:
+        taken = set(in_use)
+        picked = []
+        for kind, size, stem in wishes:
+            candidates = [kind] if isinstance(kind, Axis) else []
+            candidates += [self.by_class[kind]] if kind in self.by_class else []
+            if stem != "w":  # two while loops never share their steps
+                candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
+            axis = next((a for a in candidates if a not in taken and a.size == size), None)
+            if axis is None:
+                axis = Axis(f"{stem}{len(self.fresh)}", size)
+                self.fresh.append(axis)
+                if kind is not None and not isinstance(kind, Axis):
+                    self.by_class.setdefault(kind, axis)
+            taken.add(axis)
+            picked.append(axis)
+        self.chosen[number] = tuple(picked)
+        return tuple(of_axis(axis) for axis in picked)
+
+
+@dataclass
+class LoopWalk:
+    """One scan equation inside a walk: where its step and its classes run, and the walk through its body."""
+
+    scan: Scan
+    step: Index  # the index of the step, as xs and ys see it
+    held: frozenset[Axis]
+    live: list[int]  # positions of the carried values that somebody needs
+    inner: Any
+    places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
+    starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
+
+
+def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
+    """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
+    binding: dict[Kind, Index] = {}
+    hints: dict[Kind, Axis] = {}
+    torn: set[Kind] = set()  # wanted at several places at once, and small enough to be held
+    for atom, result, offset in results_of(scan):
+        for place, guard in walk.demands_on(result):
+            if guard:
+                raise walk.crowded(result)
+            kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
+            for kind, index in zip(kinds, place[offset:]):
+                if kind not in facts.sizes:
+                    continue
+                if kind in facts.held:
+                    (axis,) = index.axes if len(index.axes) == 1 else (None,)
+                    if axis is not None and index == of_axis(axis):
+                        hints.setdefault(kind, axis)
+                elif binding.setdefault(kind, index) != index:
+                    if facts.sizes[kind] > HELD_ANYWAY:
+                        raise walk.crowded(result)
+                    torn.add(kind)
+    return {kind: index for kind, index in binding.items() if kind not in torn}, hints
+
+
+def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
+    """(what it is in the body, the result, how many leading dimensions the result has more)."""
+    yield from ((before, result, 0) for _, before, _, result in scan.carries)
+    yield from ((atom, result, 1) for atom, result in scan.ys)
+
+
+def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
+    """Walk backwards through a loop whose results are wanted."""
+    scan = scan_of(eqn)
+    facts = walk.facts(eqn, scan)
+    binding, hints = bind_classes(walk, scan, facts)
+    in_use = frozenset(axis for index in binding.values() for axis in index.axes)
+    open_kinds = [kind for kind in facts.sizes if kind not in binding]
+    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
+    binding.update(zip(open_kinds, rest))
+    wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
+    held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
+    loop = LoopWalk(scan, step, held, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding))
+    roots = []
+    for position in loop.live:
+        start, before, after, _ = scan.carries[position]
+        usual = tuple(binding.get(kind, ZERO) for kind in facts.of(before))
+        loop.places[position] = list(every_place(usual, walk.unrolled))
+        for place in loop.places[position]:
+            roots.append((after, place))
+            loop.starts.append(walk.want(start, place, ()))
+    for atom, result in scan.ys:
+        for place, _ in walk.demands_on(result):
+            if place[0] != step:
+                raise walk.crowded(result)
+            roots.append((atom, place[1:]))
+    loop.inner.backwards(roots)
+    for outside, inside in scan.consts:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, place, guard)
+    for outside, inside in scan.xs:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, (step, *place), guard)
+    return loop
+
+
+def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
+    """The place, once for each index of the unrolled axes in it."""
+    axes = sorted({a for i in place for a in i.axes if a in unrolled}, key=lambda a: a.name)
+    for values in itertools.product(*(range(axis.size) for axis in axes)):
+        yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)
+
+
+def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
+    """The positions of the carried values that the wanted results need."""
+    atoms = {atom for atom, result in scan.ys if result in wanted_results and not isinstance(atom, jex.Literal)}
+    live = {n for n, carry in enumerate(scan.carries) if carry[3] in wanted_results}
+    live |= {0} if scan.conditional else set()
+    while True:
+        wanted = atoms | {scan.carries[n][2] for n in live if not isinstance(scan.carries[n][2], jex.Literal)}
+        for eqn in reversed(scan.body.eqns):
+            if any(var in wanted for var in eqn.outvars):
+                wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal)}
+        more = {n for n, carry in enumerate(scan.carries) if carry[1] in wanted}
+        if more <= live:
+            return sorted(live)
+        live |= more
+
+
+def leave(walk: Any, loop: LoopWalk) -> None:
+    """Build the nodes of a loop and of its body, and make its results known to the walk."""
+    scan, inner = loop.scan, loop.inner
+    (step_axis,) = loop.step.axes
+    carried: dict[tuple[int, Place], Carried] = {}
+    starts, slots = [], []
+    reads = iter(loop.starts)
+    for position in loop.live:
+        dtype = scan.carries[position][1].aval.dtype
+        for place in loop.places[position]:
+            axes = frozenset(a for i in place for a in i.axes) | {step_axis} | walk.steps
+            leaf = walk.make(
+                ("carried", id(scan.eqn), position, place),
+                lambda n, axes=axes, dtype=dtype: Carried(n, axes, np.dtype(dtype), step_axis),
+            )
+            carried[position, place] = leaf
+            starts.append(walk.node(*next(reads)))
+            slots.append((position, place))
+    for outside, inside in scan.consts:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
+    for outside, inside in scan.xs:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(
+            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
+        )
+    for position in loop.live:
+        tiles = {place: carried[position, place] for place in loop.places[position]}
+        before = scan.carries[position][1]
+        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
+    inner.forwards()
+    nexts = tuple(inner.node(*inner.reading(scan.carries[p][2], place, ())) for p, place in slots)
+    leaves = tuple(carried[slot] for slot in slots)
+    axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
+    recurrence = walk.make(
+        ("recurrence", id(scan.eqn), leaves),
+        lambda n: Recurrence(
+            n,
+            axes,
+            np.dtype(bool),
+            scan.eqn,
+            step_axis,
+            loop.held,
+            scan.reverse,
+            scan.conditional,
+            tuple(starts),
+            leaves,
+            nexts,
+        ),
+    )
+    finals = {
+        slot: walk.make(
+            ("final", recurrence, n),
+            lambda number, n=n, leaf=leaf: Final(number, leaf.axes - {step_axis}, leaf.dtype, recurrence, n),
+        )
+        for n, (slot, leaf) in enumerate(zip(slots, leaves))
+    }
+    for position in loop.live:
+        result = scan.carries[position][3]
+        tiles = {place: finals[position, place] for place in loop.places[position]}
+        for place, guard in walk.demands_on(result):
+            walk.nodes[result, (place, guard)] = found_at(walk, tiles, place)
+    for atom, result in scan.ys:
+        for place, guard in walk.demands_on(result):
+            walk.nodes[result, (place, guard)] = inner.node(*inner.reading(atom, place[1:], ()))
+
+
+def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
+    """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    if place in tiles:
+        return tiles[place]
+    if len(tiles) > 1:
+        return walk.chosen_from(tiles, place)
+    ((usual, node),) = tiles.items()
+    for have, want in zip(usual, place):
+        if have == want:
+            continue
+        (axis,) = have.axes or {None}
+        if axis is None or have != of_axis(axis):
+            raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
+        node = walk.take(node, axis, want)
+    return node

@@ -1,0 +1,132 @@
+"""Primitives that read or write at an index that the program computes.
+
+Like the rows of rules/indexing.py they say in pieces where an element comes from; the index has parts that are numbers
+of the kernel (`Dynamic`), brought into range where JAX does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.ir.index import ZERO, Condition, Index, add, constant, scale
+from jaxpr2triton.rules.indexing import Piece
+
+Place = tuple[Index, ...]
+FAR = 1 << 30  # beyond any array
+
+
+def _dynamic_slice(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+    operand, *starts = eqn.invars
+    sizes = zip(operand.aval.shape, eqn.params["slice_sizes"])
+    firsts = [walk.number(start, (), (0, whole - size), True) for start, (whole, size) in zip(starts, sizes)]
+    return (Piece(0, tuple(add(first, index) for first, index in zip(firsts, place))),)
+
+
+def _dynamic_update_slice(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+    operand, update, *starts = eqn.invars
+    sizes = zip(operand.aval.shape, update.aval.shape)
+    firsts = [walk.number(start, (), (0, whole - size), True) for start, (whole, size) in zip(starts, sizes)]
+    inside = tuple(add(index, scale(first, -1)) for index, first in zip(place, firsts))
+    conditions = tuple(Condition(index, 0, size) for index, size in zip(inside, update.aval.shape))
+    return (Piece(1, inside, conditions), Piece(0, place))
+
+
+def _gather(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+    operand, indices = eqn.invars
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    batch = [index for d, index in enumerate(place) if d not in numbers.offset_dims]
+    offsets = iter([place[d] for d in numbers.offset_dims])
+    dropped = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    fill = eqn.params["mode"] == lax.GatherScatterMode.FILL_OR_DROP
+    conditions: list[Condition] = []
+    source = []
+    for d, whole in enumerate(operand.aval.shape):
+        index = ZERO if d in dropped else next(offsets)
+        if d in numbers.start_index_map:
+            where = (*batch, constant(numbers.start_index_map.index(d)))
+            last = whole - sizes[d]
+            if fill:
+                conditions.append(Condition(walk.number(indices, where, (-FAR, FAR), False), 0, last + 1))
+            index = add(index, walk.number(indices, where, (0, last), True))
+        if d in numbers.operand_batching_dims:
+            index = batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
+        source.append(index)
+    if not fill:
+        return (Piece(0, tuple(source)),)
+    return (Piece(0, tuple(source), tuple(conditions)), Piece(-1, ()))
+
+
+def _scatter(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+    """One window for each batch, as `x.at[i].set(v)` writes."""
+    operand, indices, updates = eqn.invars
+    numbers = eqn.params["dimension_numbers"]
+    batching = dict(zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims))
+    batch = {slot: place[d] for d, slot in batching.items()}
+    where = tuple(batch[slot] for slot in range(len(indices.aval.shape) - 1))
+    windows = [d for d in range(len(place)) if d not in numbers.inserted_window_dims and d not in batching]
+    conditions, inside = [], {}
+    for d, whole in enumerate(operand.aval.shape):
+        if d in batching:
+            continue
+        size = updates.aval.shape[numbers.update_window_dims[windows.index(d)]] if d in windows else 1
+        first: Index = ZERO
+        if d in numbers.scatter_dims_to_operand_dims:
+            slot = numbers.scatter_dims_to_operand_dims.index(d)
+            number = walk.number(indices, (*where, constant(slot)), (-FAR, FAR), False)
+            first = number
+            conditions.append(Condition(number, 0, whole - size + 1))
+        inside[d] = add(place[d], scale(first, -1))
+        conditions.append(Condition(inside[d], 0, size))
+    scattered = iter(where)
+    update = tuple(
+        inside[windows[numbers.update_window_dims.index(d)]] if d in numbers.update_window_dims else next(scattered)
+        for d in range(len(updates.aval.shape))
+    )
+    return (Piece(2, update, tuple(conditions)), Piece(0, place))
+
+
+def _why_not_scatter(eqn: Any) -> WhyNot | None:
+    numbers = eqn.params["dimension_numbers"]
+    indices = eqn.invars[1].aval.shape
+    if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
+        return WhyNot("it writes at several indices at once")
+    return None
+
+
+def _why_not_gather(eqn: Any) -> WhyNot | None:
+    known = (lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
+    if eqn.params["mode"] not in known:
+        return WhyNot(f"the mode {eqn.params['mode']} has no rule")
+    return None
+
+
+def fill_value(eqn: Any) -> Any:
+    """What a gather gives for an index outside."""
+    dtype = np.dtype(eqn.outvars[0].aval.dtype)
+    given = eqn.params["fill_value"]
+    if given is not None:
+        return dtype.type(given)
+    if jax.numpy.issubdtype(dtype, jax.numpy.inexact):
+        return dtype.type(np.nan)
+    if dtype == np.bool_:
+        return dtype.type(True)
+    limits = jax.numpy.iinfo(dtype)
+    return dtype.type(limits.min if limits.min < 0 else limits.max)
+
+
+Read = Callable[[Any, Any, Place], tuple[Piece, ...]]
+
+TABLE: dict[str, Read] = {
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "scatter": _scatter,
+}
+
+REFUSALS: dict[str, Callable[[Any], WhyNot | None]] = {"gather": _why_not_gather, "scatter": _why_not_scatter}

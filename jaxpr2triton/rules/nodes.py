@@ -1,0 +1,146 @@
+"""The values of a kernel, each at one place: what a walk by demand finds, and what the emitter writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.ir.index import Axis, Condition, Guard, Index
+
+Place = tuple[Index, ...]
+Demand = tuple[Place, Guard]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One value of the kernel at one place; `axes` are the axes it varies along."""
+
+    number: int
+    axes: frozenset[Axis]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Node):
+    buffer: int  # which operand of the region
+    place: Place
+    guard: Guard
+    needs: tuple[Node, ...] = ()  # the computed numbers in the place
+
+
+@dataclass(frozen=True, eq=False)
+class Constant(Node):
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Position(Node):
+    index: Index  # an index as a value
+
+
+@dataclass(frozen=True, eq=False)
+class Compute(Node):
+    eqn: Any
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choose(Node):
+    conditions: tuple[Condition, ...]
+    then: Node
+    other: Node
+    needs: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Node):
+    """`operands` (more than one where an axis is unrolled) combined, then collapsed along the axes `over`."""
+
+    eqn: Any
+    operands: tuple[Node, ...]
+    over: tuple[Axis, ...]
+    positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
+
+
+@dataclass(frozen=True, eq=False)
+class Product(Node):
+    """One term of a contraction."""
+
+    operands: tuple[Node, Node]
+
+
+@dataclass(frozen=True, eq=False)
+class Take(Node):
+    """The element of `source` at another place along one of its axes."""
+
+    source: Node
+    axis: Axis
+    index: Index
+    needs: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Carried(Node):
+    """What a loop carries from step to step, as one step finds it."""
+
+    step: Axis
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence(Node):
+    """A loop that carries values: what they are before it, during a step, and after that step."""
+
+    eqn: Any
+    step: Axis
+    held: frozenset[Axis]  # axes that one program has to have whole
+    reverse: bool
+    conditional: bool  # the first carried value says whether there is another step
+    starts: tuple[Node, ...]
+    carried: tuple[Carried, ...]
+    nexts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Final(Node):
+    """What a loop has carried to its end."""
+
+    recurrence: Recurrence
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    output: int
+    place: Place
+    value: Node
+
+
+@dataclass(frozen=True)
+class Graph:
+    nodes: tuple[Node, ...]  # operands before those that use them
+    stores: tuple[Store, ...]
+    computed: Mapping[Any, Node] = field(default_factory=dict)  # the numbers that indices are computed from, by key
+
+    def of_kind(self, kind: type | tuple[type, ...]) -> Iterator[Any]:
+        return (node for node in self.nodes if isinstance(node, kind))
+
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Compute() | Reduce() | Product():
+            return node.operands
+        case Choose():
+            return node.then, node.other, *node.needs
+        case Take():
+            return node.source, *node.needs
+        case Load():
+            return node.needs
+        case Recurrence():
+            return node.starts + node.nexts
+        case Final():
+            return (node.recurrence,)
+        case _:
+            return ()

@@ -1,0 +1,87 @@
+"""What a loop is made of: a scan, or a `repeat`, which is a while loop in the form that kernels have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton._compat import scan_counts_of
+
+Dim = tuple[Any, int]  # (variable, position)
+
+
+LOOPS = ("scan", "repeat")
+UNKNOWN = 2  # the length of a loop that ends when its condition says so, where a size has to be named
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A loop's equation, taken apart: operands and results by what they are."""
+
+    eqn: Any
+    body: Any  # an open jaxpr
+    consts: tuple[tuple[Any, Any], ...]  # (operand, variable of the body)
+    carries: tuple[tuple[Any, Any, Any, Any], ...]  # (operand, variable before a step, atom after it, result)
+    xs: tuple[tuple[Any, Any], ...]
+    ys: tuple[tuple[Any, Any], ...]  # (atom of the body, result)
+    length: int
+    reverse: bool
+    conditional: bool  # the first carried value says whether there is another step
+
+
+def scan_of(eqn: Any) -> Scan:
+    conditional = eqn.primitive.name == "repeat"
+    if conditional:
+        num_consts, num_carry = eqn.params["num_consts"], len(eqn.outvars)
+    else:
+        num_consts, num_carry = scan_counts_of(eqn.params)
+    body = eqn.params["jaxpr"].jaxpr
+    operands = list(zip(eqn.invars, body.invars))
+    first_x = num_consts + num_carry
+    carried = operands[num_consts:first_x]
+    return Scan(
+        eqn,
+        body,
+        tuple(operands[:num_consts]),
+        tuple((*pair, after, result) for pair, after, result in zip(carried, body.outvars, eqn.outvars)),
+        tuple(operands[first_x:]),
+        tuple(zip(body.outvars[num_carry:], eqn.outvars[num_carry:])),
+        UNKNOWN if conditional else eqn.params["length"],
+        not conditional and eqn.params["reverse"],
+        conditional,
+    )
+
+
+def ties(scan: Scan) -> Iterator[tuple[Dim, Dim]]:
+    """What goes out of a step is what comes into the next one."""
+    for _, before, after, _ in scan.carries:
+        if not isinstance(after, jex.Literal):
+            yield from (((before, d), (after, d)) for d in range(len(before.aval.shape)))
+
+
+def outer_dims(scan: Scan) -> Iterator[tuple[Dim, Dim]]:
+    """Pairs of a dimension outside and the same one inside of the body."""
+    for outside, inside in scan.consts:
+        yield from _paired(outside, inside, 0)
+    for outside, before, _, result in scan.carries:
+        yield from _paired(outside, before, 0)
+        yield from _paired(result, before, 0)
+    for outside, inside in scan.xs:
+        yield from _paired(outside, inside, 1)
+    for inside, result in scan.ys:
+        yield from _paired(result, inside, 1)
+
+
+def time_dims(scan: Scan) -> list[Dim]:
+    outside = [atom for atom, _ in scan.xs] + [result for _, result in scan.ys]
+    return [(atom, 0) for atom in outside if not isinstance(atom, jex.Literal)]
+
+
+def _paired(outside: Any, inside: Any, offset: int) -> Iterator[tuple[Dim, Dim]]:
+    if isinstance(outside, jex.Literal) or isinstance(inside, jex.Literal):
+        return
+    for d in range(len(inside.aval.shape)):
+        yield (outside, d + offset), (inside, d)
