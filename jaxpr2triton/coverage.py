@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.structural import STRUCTURAL
+from jaxpr2triton.normalize.unkey import RANDOM
 from jaxpr2triton.rules import (
     arithmetic,
     bits,
@@ -15,6 +16,7 @@ from jaxpr2triton.rules import (
     convert,
     exponential,
     indexing,
+    moving,
     reductions,
     rounding,
     trigonometric,
@@ -49,12 +51,17 @@ FREQUENT = (
 )  # fmt: skip
 
 
+LOOPS = ("scan", "while", "cond")
+
+
 def covered() -> dict[str, str]:
     """Primitive → how a kernel comes by it."""
     rows = {name: family for family, table in POINTWISE.items() for name in table}
     rows |= {name: "places" for name in indexing.TABLE}
     rows |= {name: "reductions" for name in reductions.TABLE}
-    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL)}
+    rows |= {name: "computed places" for name in moving.TABLE}
+    rows |= {name: "loops and branches" for name in LOOPS}
+    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM)}
     return {**rows, "iota": "places"}
 
 
@@ -82,12 +89,18 @@ def page() -> str:
                 "| --- | --- |",
                 *(f"| {family} | {_names(table)} |" for family, table in POINTWISE.items()),
                 f"| places: they move what is read, and cost nothing | {_names(['iota', *indexing.TABLE])} |",
-                f"| reductions | {_names(reductions.TABLE)} |",
-                f"| rewritten as the ones above | {_names([*DECOMPOSITIONS, *STRUCTURAL])} |",
+                f"| places that the program computes | {_names(moving.TABLE)} |",
+                f"| reductions | {_names(reductions.TABLE)}, and in the bodies of loops `dot_general` |",
+                f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
+                f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),
-        "`dynamic_slice` is rewritten where its place is a constant.",
+        _filled(
+            "`scatter` is covered where it writes one window for each element of a batch, `cond` where no branch holds "
+            "a loop, and random bits for keys of JAX's default kind. A loop stays with XLA when one program cannot "
+            "hold what it keeps from step to step."
+        ),
         "## The most frequent primitives of JAX programs",
         _filled(
             f"{len(FREQUENT) - len(missing)} of the {len(FREQUENT)} most frequent ones have a rule. These do not yet, "

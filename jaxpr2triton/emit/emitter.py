@@ -516,11 +516,12 @@ class Emitter:
                 body.known[leaf] = Written(name, tile)
                 continue
             own = start in scope.known and not isinstance(start, Carried) and self._free_after(start, loop, scope)
-            if own and written.tile == tile and written.text.isidentifier():
+            named = written.text.isidentifier() and not written.bare
+            if own and written.tile == tile and named:
                 body.known[leaf] = Written(written.text, tile)
                 continue
             stem = "going" if loop.conditional and leaf is loop.carried[0] else "state"
-            name = self.names.new(written.text if written.text.isidentifier() else stem, scope.depth)
+            name = self.names.new(written.text if named else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
 

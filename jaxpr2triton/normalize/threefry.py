@@ -131,8 +131,8 @@ def _paired(key: Words, place: Value | int, count: int) -> Value:
     """The older way: of `count` numbers, the first half and the second half are hashed together."""
     half = -(-count // 2)
     if isinstance(place, int):
-        beside = place % half + half
-        return _hash(key, place % half, beside if beside < count else 0)[place // half]
+        early = place % half
+        return _hash(key, early, early + half if early + half < count else 0)[place // half]
     if half == count:
         return _hash(key, place, 0)[0]
     late = lax.ge(place, np.uint32(half))

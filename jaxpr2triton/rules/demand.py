@@ -26,7 +26,6 @@ from jaxpr2triton.ir.index import (
     conjoin,
     constant,
     decide,
-    of_axis,
     substitute,
 )
 from jaxpr2triton.rules import loops, moving
@@ -405,14 +404,6 @@ def walk(
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
     return Graph(tuple(state.order), stores, state.computed)
-
-
-def axes_for_shape(shape: Sequence[int], names: Callable[[int], str]) -> tuple[Axis, ...]:
-    return tuple(Axis(names(d), size) for d, size in enumerate(shape))
-
-
-def place_of(axes: Sequence[Axis]) -> Place:
-    return tuple(of_axis(axis) if axis.size != 1 else ZERO for axis in axes)
 
 
 def _places_at_most(row: Any) -> int:

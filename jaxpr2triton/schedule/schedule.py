@@ -325,8 +325,3 @@ def _pointwise_blocks(draft: _Draft, blocks: dict[Axis, int], unrolled: int, wid
         most = max(POINTWISE_BLOCK // width // power_of_two(unrolled) >> shrink, 64)
         share = power_of_two(-(-axis.size // PROGRAMS_WANTED))
         blocks[axis] = min(max(share, 128), most, power_of_two(axis.size))
-
-
-def loads_in(space: Space) -> int:
-    """How many different places a region reads."""
-    return sum(1 for _ in space.graph.of_kind(Load))
