@@ -75,7 +75,7 @@ class Body:
 def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:
     """For each carry of which the body does nothing but add to it: what it adds, and whether negated.
 
-        g1 = add_any g a;  g2 = sub g1 b  in (g2,)    →    {0: ((a, False), (b, True))}
+    g1 = add_any g a;  g2 = sub g1 b  in (g2,)    →    {0: ((a, False), (b, True))}
     """
     users: dict[Any, list[Any]] = {}
     for eqn in body.jaxpr.eqns:

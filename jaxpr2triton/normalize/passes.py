@@ -24,6 +24,7 @@ from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
+
 def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return normalize_bodies(closed, normalize)
 

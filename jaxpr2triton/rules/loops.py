@@ -150,6 +150,7 @@ class LoopWalk:
     scan: Scan
     step: Index  # the index of the step, as xs and ys see it
     held: frozenset[Axis]
+    bound: frozenset[Axis]
     live: list[int]  # positions of the carried values that somebody needs
     inner: Any
     places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
@@ -197,7 +198,9 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     binding.update(zip(open_kinds, rest))
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
     held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
-    loop = LoopWalk(scan, step, held, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding))
+    loop = LoopWalk(
+        scan, step, held, in_use, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding)
+    )
     roots = []
     for position in loop.live:
         start, before, after, _ = scan.carries[position]
@@ -285,6 +288,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
             scan.eqn,
             step_axis,
             loop.held,
+            loop.bound,
             scan.reverse,
             scan.conditional,
             tuple(starts),

@@ -96,6 +96,7 @@ class Recurrence(Node):
     eqn: Any
     step: Axis
     held: frozenset[Axis]  # axes that one program has to have whole
+    bound: frozenset[Axis]  # axes along which the loop runs once for each index
     reverse: bool
     conditional: bool  # the first carried value says whether there is another step
     starts: tuple[Node, ...]

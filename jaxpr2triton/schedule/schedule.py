@@ -19,7 +19,7 @@ from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Load, Node, Recurrence, Reduce, operands_of
-from jaxpr2triton.rules.space import Space, parallel_axes, space_of
+from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
 
 RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
@@ -87,7 +87,7 @@ def _draft(
 ) -> tuple[_Draft, list[Cut]]:
     reduction_axes = dict.fromkeys(a for axes in space.chosen.values() for a in axes if a not in space.axes)
     axes = [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
-    whole = space.steps | frozenset(a for loop in space.graph.of_kind(Recurrence) for a in parallel_axes(loop))
+    whole = space.steps | frozenset(axis for loop in space.graph.of_kind(Recurrence) for axis in loop.bound)
     cuts = find_cuts(space, [axis for axis in axes if axis not in whole])
     rest = {cut.axis: cut.rest for cut in cuts}
     offsets = [substitute(i, {c.axis: c.index for c in cuts}) for i in offsets_of(space, shapes, stored)]
