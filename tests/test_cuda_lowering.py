@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -95,6 +99,19 @@ def test_what_is_left_over_is_between_the_kernels() -> None:
 )
 @pytest.mark.parametrize("name", LOSSES)
 def test_xla_compiles_it_for_an_h200(name: str) -> None:
+    """In a process of its own, because the plugin is only loaded without a device if JAX is told to run on the CPU."""
+    program = f"from tests.test_cuda_lowering import check_compiled; check_compiled({name!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def check_compiled(name: str) -> None:
     """Without a device: XLA schedules the program, and its assembler takes every kernel."""
     step, avals = gradient_of(name)
     topology = topologies.get_topology_desc("h200", platform="cuda", target_config=H200, topology="1x1x1")
