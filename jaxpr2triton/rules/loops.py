@@ -317,14 +317,23 @@ def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
     if place in tiles:
         return tiles[place]
-    if len(tiles) > 1:
-        return walk.chosen_from(tiles, place)
-    ((usual, node),) = tiles.items()
+    near: dict[Place, Node] = {}
+    for usual, node in tiles.items():
+        if not any(have != want and not have.axes and not want.axes for have, want in zip(usual, place)):
+            moved = tuple(want if have.axes else have for have, want in zip(usual, place))
+            near[moved] = _along(walk, node, usual, moved)
+    return near[place] if place in near else walk.chosen_from(near, place)
+
+
+def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
+    """A tile, read at other indices of its axes."""
     for have, want in zip(usual, place):
         if have == want:
             continue
         (axis,) = have.axes or {None}
         if axis is None or have != of_axis(axis):
             raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
+        if axis in want.axes:
+            raise CompilerBug(f"a carried value is wanted at another place of its own lanes, {want}")
         node = walk.take(node, axis, want)
     return node
