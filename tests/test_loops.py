@@ -1,0 +1,163 @@
+"""Loops: how many kernels they become, and that the kernels compute what JAX computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    fn: Callable[..., Any]
+    shapes: tuple[Any, ...]  # of float arguments, or arrays
+    kernels: int
+    leftovers: tuple[str, ...] = ()
+
+    def arguments(self) -> tuple[Any, ...]:
+        rng = np.random.default_rng(7)
+        return tuple(s if isinstance(s, np.ndarray) else rng.standard_normal(s, np.float32) * 0.5 for s in self.shapes)
+
+
+def scanned(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda start, xs: lax.scan(step, start, xs)
+
+
+def rnn(weights: Any, bias: Any, start: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = jnp.tanh(h @ weights + x + bias)
+        return h, h
+
+    return lax.scan(step, start, xs)
+
+
+def lorenz(state: Any, rate: Any) -> Any:
+    def slope(s: Any) -> Any:
+        x, y, z = s[..., 0], s[..., 1], s[..., 2]
+        return jnp.stack([10 * (y - x), x * (rate - z) - y, x * y - 8 / 3 * z], -1)
+
+    def step(s: Any, _: Any) -> Any:
+        first = slope(s)
+        return s + 0.005 * (first + slope(s + 0.01 * first)), None
+
+    return lax.scan(step, state, None, length=3)[0]
+
+
+def advantages(rewards: Any, values: Any) -> Any:
+    def step(carry: Any, now: Any) -> Any:
+        reward, after, before = now
+        carry = reward + 0.99 * after - before + 0.95 * carry
+        return carry, carry
+
+    start = jnp.zeros(rewards.shape[1:])
+    return lax.scan(step, start, (rewards, values[1:], values[:-1]), reverse=True)[1]
+
+
+def newton(number: Any) -> Any:
+    return lax.while_loop(lambda x: jnp.abs(x * x - number) > 1e-3, lambda x: 0.5 * (x + number / x), number + 1)
+
+
+def ring(xs: Any) -> Any:
+    def step(carry: Any, x: Any) -> Any:
+        buffer, place = carry
+        return (buffer.at[place % 4].set(x), place + 1), buffer.sum()
+
+    return lax.scan(step, (jnp.zeros(4), 0), xs)
+
+
+def noisy(words: Any, x: Any) -> Any:
+    def step(carry: Any, _: Any) -> Any:
+        key, x = carry
+        key, now = jax.random.split(key)
+        return (key, jnp.tanh(x) + jax.random.normal(now, x.shape)), x
+
+    return lax.scan(step, (jax.random.wrap_key_data(words), x), None, length=3)[1]
+
+
+def heat(v: Any) -> Any:
+    def step(v: Any, _: Any) -> Any:
+        padded = jnp.pad(v, 1)
+        return v + 0.1 * (padded[:-2] - 2 * v + padded[2:]), None
+
+    return lax.scan(step, v, None, length=3)[0]
+
+
+WORDS = np.array([3, 4], np.uint32)
+RNN = ((16, 16), (16,), (4, 16), (5, 4, 16))
+
+CASES = (
+    Case("states", scanned(lambda c, x: (0.5 * c + x, c)), ((3,), (9, 3)), 1),
+    Case("no_xs", lambda x: lax.scan(lambda c, _: (4 * c * (1 - c), c), x, None, length=5), ((),), 1),
+    Case("no_steps", lambda x: lax.scan(lambda c, _: (c + 1, c), x, None, length=0), ((3,),), 0),
+    Case("one_step", scanned(lambda c, x: (c * x, c)), ((3,), (1, 3)), 1),
+    Case("unrolled", lambda c, xs: lax.scan(lambda c, x: (c + x, c), c, xs, unroll=2), ((3,), (7, 3)), 1),
+    Case("backwards", advantages, ((6, 300), (7, 300)), 1),
+    Case("swap", lambda a, b: lax.scan(lambda c, _: ((c[1], c[0] + c[1]), c[0]), (a, b), None, length=6), ((), ()), 1),
+    Case("recurrent", rnn, RNN, 1),
+    Case("lonely_recurrent", rnn, ((16, 16), (16,), (16,), (5, 16)), 1),
+    Case("ensemble", lorenz, ((300, 3), (300,)), 1),
+    Case("mapped_ensemble", jax.vmap(lorenz), ((300, 3), (300,)), 1),
+    Case("ensemble_gradient", jax.grad(lambda *a: lorenz(*a).sum(), (0, 1)), ((300, 3), (300,)), 2),
+    Case(
+        "nested", scanned(lambda c, x: (lax.fori_loop(0, 3, lambda i, d: 0.5 * d + c * i, x), c)), ((30,), (4, 30)), 1
+    ),
+    Case("mean_of_states", lambda x: scanned(lambda c, x: (0.5 * c + x, c))(jnp.zeros(3), x)[1].mean(0), ((9, 3),), 1),
+    Case("while", newton, (np.array(2, np.float32),), 1),
+    Case("mapped_while", jax.vmap(newton), (np.linspace(0.1, 9, 200, dtype=np.float32),), 1),
+    Case("traced_bound", lambda x, n: lax.fori_loop(0, n, lambda i, c: 0.5 * c + i, x), ((30,), np.array(6)), 1),
+    Case("branches", scanned(lambda c, x: (lax.cond(c > 0, lambda c: c - x, lambda c: c + x, c), c)), ((), (9,)), 1),
+    Case(
+        "computed_place", lambda t, i: lax.scan(lambda c, i: (c + t[i], c), 0.0, i), ((9,), np.array([0, 3, -1, 5])), 1
+    ),
+    Case("ring", ring, ((9,),), 1),
+    Case("rings", jax.vmap(ring), ((300, 9),), 1),
+    Case("noise", noisy, (WORDS, (4,)), 1),
+    Case("sandwich", lambda x: rnn(jnp.eye(4), x[0, 0], jnp.sin(x[0]), x * 2)[1].sum(0), ((5, 3, 4),), 1),
+    Case("shifted_lanes", heat, ((40,),), 0, ("scan",)),
+    Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 0, ("scan",)),
+    Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_loops(case: Case) -> None:
+    arguments = case.arguments()
+    program = j2t.transpile(case.fn, *arguments)
+    left = tuple(leftover.primitive for leftover in program.leftovers)
+    assert (len(program.kernels), left) == (case.kernels, case.leftovers), program.explain()
+    assert all(leftover.why for leftover in program.leftovers)
+    mine, wanted = jax.tree.leaves(program(*arguments)), jax.tree.leaves(jax.jit(case.fn)(*arguments))
+    for got, want in zip(mine, wanted, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5)
+
+
+def test_the_gradient_of_a_recurrent_network() -> None:
+    arguments = Case("", rnn, RNN, 0).arguments()
+    gradient = jax.grad(lambda *a: rnn(*a)[1].sum(), (0, 1, 2, 3))
+    program = j2t.transpile(gradient, *arguments)
+    assert len(program.kernels) <= 4
+    assert {leftover.primitive for leftover in program.leftovers} <= {"dot_general"}
+    for got, want in zip(program(*arguments), jax.jit(gradient)(*arguments), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_loop_keeps_is_loaded_before_it() -> None:
+    (kernel,) = j2t.transpile(rnn, *Case("", rnn, RNN, 0).arguments()).kernels
+    before, loop = kernel.source.split("for t in range")
+    assert "weights_ptr" in before.split("def rnn")[1] and "weights_ptr" not in loop
+    assert "xs_ptr" in loop
+
+
+def test_a_body_that_changes_its_carry_is_jaxs_own_error() -> None:
+    with pytest.raises(TypeError, match="carry"):
+        j2t.transpile(lambda x: lax.scan(lambda c, _: (c[:1], None), x, None, length=2), np.ones(3, np.float32))
