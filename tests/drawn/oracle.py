@@ -25,6 +25,7 @@ from jax import lax
 from jaxpr2triton._compat import called_jaxpr
 
 RUNS = 4
+NOWHERE, EVERYWHERE, COMPARED = range(3)  # where values are rounded to their dtype
 # XLA takes a fifth of its time, and its answers are still precise enough.
 QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
@@ -48,6 +49,7 @@ EXACT = frozenset(" ".join((MOVED, CHOSEN, LOGICAL, NEAREST)).split())
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter-add", "scatter", "scatter_add"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
@@ -77,11 +79,12 @@ def answers(function: Callable[..., Any], args: Sequence[np.ndarray], seed: int)
         rng = np.random.default_rng([77, seed])
         nothing = np.zeros(TABLE)
         jitted = jax.jit(lambda table, bounded, rounded, *wide: _Wide(table, bounded, rounded).run(closed, wide))
-        evaluate = jitted.lower(nothing, True, True, *wide).compile(compiler_options=QUICKLY)
-        exact = [np.asarray(o) for o in evaluate(nothing, True, False, *wide)]
-        noisy = [evaluate(nothing, False, False, *wide), evaluate(nothing, True, True, *wide)]
+        evaluate = jitted.lower(nothing, True, NOWHERE, *wide).compile(compiler_options=QUICKLY)
+        exact = [np.asarray(o) for o in evaluate(nothing, True, NOWHERE, *wide)]
+        noisy = [evaluate(nothing, False, NOWHERE, *wide)]
+        noisy += [evaluate(nothing, True, where, *wide) for where in (EVERYWHERE, COMPARED)]
         for run in range(RUNS):
-            noisy.append(evaluate(rng.uniform(-ROOM, ROOM, TABLE), True, run % 2 == 1, *wide))
+            noisy.append(evaluate(rng.uniform(-ROOM, ROOM, TABLE), True, (NOWHERE, EVERYWHERE)[run % 2], *wide))
     columns = [[np.asarray(run[n]) for run in noisy] for n in range(len(exact))]
     return [_answer(*parts) for parts in zip(exact, columns, narrow)]
 
@@ -146,6 +149,10 @@ class _Wide:
         name = eqn.primitive.name
         if name not in EXACT and name not in RIGHT or name in SUMS:
             values = [self.moved(v, atom.aval, name, True) for v, atom in zip(values, eqn.invars)]
+        if name in COMPARISONS:
+            values = [
+                jnp.where(self.rounded == COMPARED, narrowed(v, atom.aval), v) for v, atom in zip(values, eqn.invars)
+            ]
         params = dict(eqn.params)
         if name in AS_THEY_ARE:
             values = [lax.convert_element_type(v, atom.aval.dtype) for v, atom in zip(values, eqn.invars)]
@@ -155,6 +162,8 @@ class _Wide:
                     params[key] = wide_dtype(params[key])
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
+        if name == "bitcast_convert_type":
+            results = [self.any_nan(*values, *results)]
         results = [_widened(result) for result in results]
         if name in EXACT:
             return results
@@ -179,11 +188,24 @@ class _Wide:
         if operand and name in SUMS:
             return jnp.where(jnp.all(jnp.round(x) == x) & (jnp.sum(jnp.abs(x)) * eps < 1), x, moved)
         if name in RIGHT:
-            representable = lax.convert_element_type(lax.convert_element_type(x, aval.dtype), x.dtype) == x
-            moved = jnp.where(representable, x, moved)
+            moved = jnp.where(narrowed(x, aval) == x, x, moved)
         if operand:
             return moved
-        narrow = lax.convert_element_type(lax.convert_element_type(moved, aval.dtype), moved.dtype)
-        moved = jnp.where(self.rounded, narrow, moved)
+        moved = jnp.where(self.rounded == EVERYWHERE, narrowed(moved, aval), moved)
         too_large = self.bounded & (jnp.abs(moved) > float(info.max))
         return jnp.where(too_large, jnp.copysign(jnp.inf, moved), moved)
+
+    def any_nan(self, x: Any, bits: Any) -> Any:
+        """The bits of a number, or of some NaN."""
+        if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(bits.dtype, jnp.floating):
+            return bits
+        unknown = jnp.isnan(x)
+        if bits.ndim < x.ndim:
+            unknown = unknown.any(-1)
+        unknown = jnp.broadcast_to(unknown.reshape(unknown.shape + (1,) * (bits.ndim - unknown.ndim)), bits.shape)
+        return jnp.where(unknown & (self.rounded == EVERYWHERE), ~bits, bits)
+
+
+def narrowed(x: Any, aval: Any) -> Any:
+    """A wide value with the digits of its dtype."""
+    return lax.convert_element_type(lax.convert_element_type(x, aval.dtype), x.dtype)

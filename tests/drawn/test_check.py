@@ -67,6 +67,17 @@ def test_what_rounding_decides_is_not_compared() -> None:
     assert (exact.allowed < 1e-5).all() and np.allclose(exact.value, x.astype(np.float64) / 3, rtol=1e-12)
 
 
+def test_digits_that_a_kernel_may_keep_are_not_compared() -> None:
+    def f(x: Any) -> Any:
+        return (x * x) * x == x * (x * x), lax.abs(x) == x, lax.bitcast_convert_type(x * 0, jnp.int16)
+
+    x = jnp.asarray([1.0, 1.0078125, 1.0390625, np.nan], jnp.bfloat16)
+    cubes, same, bits = answers(f, [x], 0)
+    assert not same.unstable.any()
+    assert bits.unstable.tolist() == [False, False, False, True]
+    assert cubes.unstable.tolist() == [False, True, True, False]
+
+
 def test_sums_of_whole_numbers_are_exact() -> None:
     (answer,) = answers(lambda x: jnp.sum(x) == 6.0, [np.array([1.0, 2.0, 3.0], np.float32)], 0)
     assert not answer.unstable.any() and bool(answer.value)
