@@ -25,12 +25,13 @@ from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton._compat import set_lowering_of_high_level
 from jaxpr2triton.autodiff import split
-from jaxpr2triton.autodiff.tracing import lower, prune
+from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
 from jaxpr2triton.normalize.structural import STRUCTURAL
+from jaxpr2triton.normalize.sunk import sink_stored
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
@@ -166,7 +167,11 @@ def recomputable(eqn: Any) -> bool:
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
     """The forward and the linear program of a derivative along the marked inputs."""
-    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable))
+    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable, _shrink))
+
+
+def _shrink(forward: Any, num_outputs: int) -> Any:
+    return sink_stored(forward, num_outputs, recomputable, flatten)
 
 
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Any, tuple[bool, ...]]:

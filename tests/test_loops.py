@@ -122,7 +122,11 @@ CASES = (
     Case("rings", jax.vmap(ring), ((300, 9),), 1),
     Case("noise", noisy, (WORDS, (4,)), 1),
     Case("sandwich", lambda x: rnn(jnp.eye(4), x[0, 0], jnp.sin(x[0]), x * 2)[1].sum(0), ((5, 3, 4),), 1),
-    Case("shifted_lanes", heat, ((40,),), 0, ("scan",)),
+    Case("shifted_lanes", heat, ((40,),), 1),
+    Case("shifted_rows", jax.vmap(heat), ((3, 40),), 1),
+    Case("turned_round", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c[::-1] + c, x), ((37,),), 1),
+    Case("rolled", lambda x: lax.fori_loop(0, 3, lambda n, c: 0.5 * jnp.roll(c, n) + c, x), ((21,),), 1),
+    Case("cross", lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.pad(c, 1)[2:, 1:-1] + c[:, ::-1], x), ((5, 21),), 1),
     Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 0, ("scan",)),
     Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),
 )

@@ -345,9 +345,11 @@ class Emitter:
         if node.axis not in source.tile:
             scope.known[node] = source
             return
-        (target,) = node.index.axes or {None}
-        same = target is not None and node.index == of_axis(target) and self._same_lanes(node.axis, target)
-        if same and target not in source.tile:
+        if node.axis in node.index.axes:
+            self._gather(node, scope)
+            return
+        target = next((axis for axis in node.index.axes if node.index == of_axis(axis)), None)
+        if target is not None and target not in source.tile and self._same_lanes(node.axis, target):
             renamed = tuple(target if axis == node.axis else axis for axis in source.tile)
             if renamed == tile:
                 scope.known[node] = Written(source.text, tile)
@@ -366,6 +368,20 @@ class Emitter:
         elif np.dtype(node.dtype).itemsize < 4:
             text = f"{text}.to({kind})"
         self._assign(node, scope, text, "element")
+
+    def _gather(self, node: Take, scope: Scope) -> None:
+        """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""
+        tile = self.spell.tile(node.axes)
+        shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
+        value, index = self._operand(node.source, scope, tile), self.spell.index(node.index, tile)
+        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        index = f"tl.minimum(tl.maximum({index}, 0), {last})"  # lanes beyond the axis read anything
+        if self._get(node.source, scope).tile != tile:
+            value = f"tl.broadcast_to({value}, {shape})"
+        if len(tile) > 1:
+            index = f"tl.broadcast_to({index}, {shape})"
+        text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
+        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
 
     def _same_lanes(self, one: Axis, other: Axis) -> bool:
         mine, theirs = self.spell.planned[one], self.spell.planned[other]

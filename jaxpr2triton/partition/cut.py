@@ -13,7 +13,7 @@ from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.demand import Crowded
-from jaxpr2triton.rules.nodes import Compute, Load, Recurrence, Reduce
+from jaxpr2triton.rules.nodes import Compute, Final, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
 
@@ -24,6 +24,7 @@ MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come fr
 KEPT_AT_MOST = 40_000  # elements that fit into the registers of one program
 MUCH = 1 << 20  # elements that are worth more than one launch
 NEIGHBOURS = 8  # columns that one program takes at least
+LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
 
 
@@ -110,12 +111,16 @@ def _settle(cuts: Cuts) -> None:
         try:
             space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
         except Crowded as crowded:
-            pending.extend([root, *_cut(cuts, crowded.variable)])
+            pending.extend([root, *_cut(cuts, *_together(cuts, crowded.variable))])
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
         if space.steps and _kept(space) > KEPT_AT_MOST:
             raise LoopTooLarge([eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS and reads(space, eqn)])
+        crowding = _summed_over_lanes(cuts, space)
+        if crowding:
+            pending.extend([root, *_cut(cuts, *crowding)])
+            continue
         culprits = [] if acceptable(space) else _culprits(space, root)
         if culprits:
             pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
@@ -123,6 +128,37 @@ def _settle(cuts: Cuts) -> None:
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
         if len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
+    """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
+    loops = {id(eqn): eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS}
+    recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
+    below: dict[Node, frozenset[Recurrence]] = {}
+    for node in space.graph.nodes:
+        below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
+        if isinstance(node, Final):
+            below[node] |= {node.recurrence}
+        if not isinstance(node, Reduce):
+            continue
+        over = frozenset(node.over)
+        for loop in recurrences:
+            shared = loop in below[node] and over & (loop.axes - loop.held)
+            lanes = math.prod(axis.size for axis in loop.axes - {loop.step})
+            if lanes > LANES_OF_A_SMALL_LOOP and (loop.step in over or shared):
+                read = _read_of(cuts, loop.eqn, node.eqn)
+                if read:
+                    return read
+    return []
+
+
+def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
+    """The results of the loop that an equation reads, directly or not, and that are not in memory yet."""
+    wanted = {atom for atom in reader.invars if not isinstance(atom, jex.Literal)}
+    for eqn in reversed(cuts.jaxpr.eqns):
+        if eqn is not loop and any(var in wanted for var in eqn.outvars):
+            wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal) and atom not in cuts.loaded}
+    return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
 
 
 def _kept(space: Space) -> int:
@@ -141,13 +177,23 @@ def _culprits(space: Space, root: Any) -> list[Reduce]:
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
-def _cut(cuts: Cuts, value: Any) -> list[Any]:
-    """Put a value into memory; returns the roots that have to be looked at again."""
-    cuts.loaded[value] = len(cuts.loaded)
-    if value not in cuts.roots:
-        cuts.roots.append(value)
+def _together(cuts: Cuts, value: Any) -> list[Any]:
+    """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
     (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if value in eqn.outvars)
-    return [value, *(root for root in cuts.spaces if reads(cuts.spaces[root], eqn))]
+    if eqn.primitive.name not in LOOPS:
+        return [value]
+    read = {atom for other in cuts.jaxpr.eqns for atom in other.invars if not isinstance(atom, jex.Literal)}
+    return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
+
+
+def _cut(cuts: Cuts, *values: Any) -> list[Any]:
+    """Put values of one equation into memory; returns the roots that have to be looked at again."""
+    for value in values:
+        cuts.loaded[value] = len(cuts.loaded)
+        if value not in cuts.roots:
+            cuts.roots.append(value)
+    (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if values[0] in eqn.outvars)
+    return [*values, *(root for root in cuts.spaces if reads(cuts.spaces[root], eqn))]
 
 
 def reads(space: Space, eqn: Any) -> bool:

@@ -333,7 +333,5 @@ def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
         (axis,) = have.axes or {None}
         if axis is None or have != of_axis(axis):
             raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
-        if axis in want.axes:
-            raise CompilerBug(f"a carried value is wanted at another place of its own lanes, {want}")
         node = walk.take(node, axis, want)
     return node
