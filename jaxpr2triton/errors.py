@@ -50,6 +50,14 @@ class KernelRefused(Jaxpr2TritonError, RuntimeError):
     """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
 
 
+class LoopsRefused(Exception):
+    """No kernel can hold these loops. They are known by the identity of their bodies; each has its reason."""
+
+    def __init__(self, loops: dict[int, str]) -> None:
+        super().__init__("; ".join(loops.values()))
+        self.loops = loops
+
+
 class KernelFallback(UserWarning):
     """A kernel was replaced by XLA; the numbers are right, the speed is not what was planned."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.errors import LoopsRefused, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -21,6 +21,7 @@ from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.partition import partition
 from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.schedule.schedule import schedule
 
@@ -49,23 +50,31 @@ class Kernels:
 
 
 def _schedule_all(program: Any, name: str) -> Plans:
-    regions = [eqn for eqn in program.jaxpr.eqns if eqn.primitive is region_p]
-    return Plans(program, tuple(schedule(eqn.params["jaxpr"], eqn.params["name"]) for eqn in regions))
+    plans = []
+    for eqn in program.jaxpr.eqns:
+        if eqn.primitive is region_p:
+            with refusing_loops(eqn.params["jaxpr"].jaxpr.eqns):
+                plans.append(schedule(eqn.params["jaxpr"], eqn.params["name"]))
+    return Plans(program, tuple(plans))
 
 
 def _emit_all(plans: Plans, name: str) -> Kernels:
-    return Kernels(plans, tuple(emit(plan) for plan in plans.plans))
+    kernels = []
+    for plan in plans.plans:
+        with refusing_loops(plan.jaxpr.jaxpr.eqns):
+            kernels.append(emit(plan))
+    return Kernels(plans, tuple(kernels))
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]
 
 
-def stages(loops: bool) -> tuple[Stage, ...]:
-    """The stages in their order; without `loops` those stay with XLA as they are."""
+def stages(loops: bool, refused: Container[int] = ()) -> tuple[Stage, ...]:
+    """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
     return (
         ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, loops)),
-        ("partition", lambda program, name: partition(program, name, loops)),
+        ("partition", lambda program, name: partition(program, name, refused if loops else ALL)),
         ("schedule", _schedule_all),
         ("emit", _emit_all),
     )
@@ -80,7 +89,8 @@ class Compiled:
 
     name: str
     stages: Mapping[str, Any]  # what each stage made, printable
-    why_no_loops: str = ""  # why all loops were left to XLA, if they were
+    refused: Mapping[int, str] = field(default_factory=dict)  # why loops were left to XLA, by their bodies
+    why_no_loops: str = ""  # … and why all of them were, if they were
 
     @property
     def program(self) -> Any:
@@ -101,7 +111,17 @@ class Compiled:
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
         outside = (eqn for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
-        return tuple(_leftover(eqn, self.why_no_loops) for eqn in outside if not _is_free(eqn))
+        return tuple(self._leftover(eqn) for eqn in outside if not _is_free(eqn))
+
+    def _leftover(self, eqn: Any) -> Leftover:
+        reason = why_not(eqn)
+        if self.why_no_loops and eqn.primitive.name in RAW_LOOPS:
+            reason = WhyNot(self.why_no_loops)
+        elif reason is None and eqn.primitive.name in LOOPS:
+            reason = WhyNot(self.refused[body_of(eqn)])
+        why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
+        text = " ".join(_printed(eqn).split())
+        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
@@ -128,34 +148,51 @@ class Compiled:
 def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
     """Run all stages, check what each of them made, and keep it.
 
-    A program with a loop that turns out to be beyond the compiler is compiled again with its loops left to XLA; what
-    went wrong is the reason that is given for them.
+    A program with a loop that turns out to be beyond the compiler is compiled again with that loop left to XLA, or all
+    of them if it is not known which; what went wrong is the reason that is given for them.
     """
     try:
-        return _compile(jaxpr, name, STAGES)
+        return _compile(jaxpr, name)
     except Exception as problem:
         if not any(eqn.primitive.name in RAW_LOOPS for eqn in _equations(jaxpr.jaxpr)):
             raise
-        first = str(problem).splitlines()[0] if str(problem) else "no message"
-        reason = f"no kernel could be made of it ({type(problem).__name__}: {first})"
-        return _compile(jaxpr, name, stages(loops=False), reason)
+        reason = no_kernel_because(problem)
+        made: dict[str, Any] = {}
+        _run_stages(jaxpr, name, stages(loops=False), made)
+        return Compiled(name, made, {}, reason)
 
 
-def _compile(jaxpr: Any, name: str, stages: tuple[Stage, ...], why_no_loops: str = "") -> Compiled:
+def _compile(jaxpr: Any, name: str) -> Compiled:
     made: dict[str, Any] = {}
+    refused: dict[int, str] = {}
+    while True:
+        try:
+            _run_stages(jaxpr, name, stages(True, refused), made)
+        except LoopsRefused as problem:
+            if problem.loops.keys() <= refused.keys():
+                raise
+            refused |= problem.loops
+            made = {stage: made[stage] for stage in ("trace", "normalize")}
+            continue
+        return Compiled(name, made, refused)
+
+
+def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> None:
+    """Run the stages whose results are not there yet."""
     current = jaxpr
     for stage, step in stages:
-        current = step(current, name)
-        match current:
-            case Plans():
-                for plan in current.plans:
-                    check_plan(plan)
-            case Kernels():
-                pass
-            case _:
-                check_program(current, jaxpr)
-        made[stage] = current
-    return Compiled(name, made, why_no_loops)
+        if stage not in made:
+            current = step(current, name)
+            match current:
+                case Plans():
+                    for plan in current.plans:
+                        check_plan(plan)
+                case Kernels():
+                    pass
+                case _:
+                    check_program(current, jaxpr)
+            made[stage] = current
+        current = made[stage]
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -171,15 +208,6 @@ def _is_free(eqn: Any) -> bool:
     renames = eqn.primitive.name in ("random_wrap", "random_unwrap")  # keys and their words are the same memory
     renames = renames or (eqn.primitive.name == "reshape" and why_not(eqn) is None)
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
-
-
-def _leftover(eqn: Any, why_no_loops: str) -> Leftover:
-    reason = WhyNot(why_no_loops) if why_no_loops and eqn.primitive.name in RAW_LOOPS else why_not(eqn)
-    text = " ".join(_printed(eqn).split())
-    if reason is None and eqn.primitive.name in LOOPS:
-        reason = WhyNot("one program cannot hold what the loop keeps from step to step")
-    why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
-    return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
 
 
 def _printed(eqn: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -92,6 +93,74 @@ def heat(v: Any) -> Any:
 
 
 WORDS = np.array([3, 4], np.uint32)
+def halved(c: Any, x: Any) -> Any:
+    return 0.5 * c + x, c * 2
+
+
+def inner_states(c: Any, xs: Any) -> Any:
+    """A loop that stores its states, in each step of another one."""
+    return lax.scan(lambda c, x: lax.scan(halved, c, x), c, xs)
+
+
+def inner_sums(c: Any, xs: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        d, states = lax.scan(halved, c, x)
+        return jnp.tanh(d + states.sum(0)), states.max()
+
+    return lax.scan(step, c, xs)
+
+
+def two_inner(c: Any, xs: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        d, states = lax.scan(halved, c, x)
+        e, products = lax.scan(lambda d, y: (0.5 * d - y, d * y), d, x)
+        return jnp.tanh(e), (products, d, states.min(0))
+
+    return lax.scan(step, c, xs)
+
+
+def inner_while(c: Any, xs: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        count, d = lax.while_loop(
+            lambda s: (s[1] > 0.1) & (s[0] < 5), lambda s: (s[0] + 1, s[1] * 0.5), (0, c.sum() ** 2)
+        )
+        return c * 0.5 + d * x, (count, d)
+
+    return lax.scan(step, c, xs)
+
+
+def leapfrogs(q: Any) -> Any:
+    """Only the states are wanted; a sum decides which."""
+
+    def step(q: Any, _: Any) -> Any:
+        n, p = lax.fori_loop(0, 3, lambda _, s: (s[0] + s[1], s[1] + s[0].sum()), (q, q * 2))
+        q = jnp.where(p @ p > 0, n, q)
+        return q, q
+
+    return lax.scan(step, q, None, length=2)[1]
+
+
+def chained(c: Any, xs: Any) -> Any:
+    """A loop over the states of a loop, from that one's last state on."""
+    d, states = lax.scan(halved, c, xs)
+    return lax.scan(lambda d, y: (0.5 * d - y, d * y), d, states)
+
+
+def there_and_back(c: Any, xs: Any) -> Any:
+    d, states = lax.scan(halved, c, xs)
+    return lax.scan(lambda d, y: (0.5 * d - y, d * y), d, states, reverse=True)
+
+
+def looked_up(places: Any, a: Any, table: Any) -> Any:
+    return lax.scan(lambda a, row: (a + row[places], a[0]), a, table)
+
+
+def slopes(fn: Any, *args: Any) -> Any:
+    return jax.grad(lambda *args: sum(jnp.sin(out).sum() for out in jax.tree.leaves(fn(*args))), (0, 1))(*args)
+
+
+PLACES = np.array([[0, 3, -1, 4, 2, 2, 0], [1, 0, 0, -2, 3, 4, -5]])
+CELLS = ((3,), (4, 5, 3))
 RNN = ((16, 16), (16,), (4, 16), (5, 4, 16))
 
 CASES = (
@@ -122,11 +191,24 @@ CASES = (
     Case("rings", jax.vmap(ring), ((300, 9),), 1),
     Case("noise", noisy, (WORDS, (4,)), 1),
     Case("sandwich", lambda x: rnn(jnp.eye(4), x[0, 0], jnp.sin(x[0]), x * 2)[1].sum(0), ((5, 3, 4),), 1),
+    Case("inner_states", inner_states, CELLS, 1),
+    Case("inner_states_mapped", jax.vmap(inner_states), ((40, 3), (40, 4, 5, 3)), 1),
+    Case("inner_states_gradient", partial(slopes, inner_states), CELLS, 2),
+    Case("inner_sums", inner_sums, CELLS, 1),
+    Case("two_inner", two_inner, CELLS, 1),
+    Case("inner_while", inner_while, ((3,), (4, 3)), 1),
+    Case("leapfrogs", leapfrogs, ((5,),), 1),
+    Case("chained", chained, ((3,), (4, 3)), 2),
+    Case("chained_gradient", partial(slopes, chained), ((3,), (4, 3)), 4),
+    Case("there_and_back", there_and_back, ((3,), (4, 3)), 2),
+    Case("looked_up", looked_up, (PLACES[0], (7,), (4, 5)), 1),
+    Case("looked_up_mapped", jax.vmap(looked_up), (PLACES, (2, 7), (2, 4, 5)), 1),
     Case("shifted_lanes", heat, ((40,),), 1),
     Case("shifted_rows", jax.vmap(heat), ((3, 40),), 1),
     Case("turned_round", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c[::-1] + c, x), ((37,),), 1),
     Case("rolled", lambda x: lax.fori_loop(0, 3, lambda n, c: 0.5 * jnp.roll(c, n) + c, x), ((21,),), 1),
     Case("cross", lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.pad(c, 1)[2:, 1:-1] + c[:, ::-1], x), ((5, 21),), 1),
+    Case("picked", scanned(lambda c, x: (lax.scan(halved, c, x)[1][1], c)), CELLS, 0, ("scan",)),
     Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 0, ("scan",)),
     Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),
 )

@@ -43,6 +43,7 @@ from jaxpr2triton.rules.nodes import (
     Take,
     operands_of,
 )
+from jaxpr2triton.rules.order import LoopKey, Order
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
@@ -66,6 +67,8 @@ class Scope:
     known: dict[Node, Written] = field(default_factory=dict)
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
     said: str | None = None  # the last comment
+    key: LoopKey | None = None  # the loop that this scope is the innermost body of
+    done: set[LoopKey] = field(default_factory=set)  # the loops written in it
 
     @property
     def depth(self) -> int:
@@ -84,10 +87,6 @@ class Scope:
         return next((scope.known[node] for scope in self.chain() if node in scope.known), None)
 
 
-# The loops to open, the loops already open, the pass, and whether steps are counted downwards.
-Key = tuple[tuple[Axis, ...], frozenset[Axis], int, bool]
-
-
 class Emitter:
     """One kernel while it is written."""
 
@@ -102,9 +101,11 @@ class Emitter:
         hints = wishes(eqns)
         self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
         self.users = _users(graph)
-        self.backwards = _backwards(graph)
-        self.passes = self._passes()
-        self.done: set[Key] = set()
+        self.order = Order(graph, self.looped)
+        axes = [planned.axis for planned in plan.axes]
+        clients: list[Reduce | Store] = [*graph.of_kind(Reduce), *graph.stores]
+        self.keys = {client: self.order.keys(client, axes) for client in clients}
+        self.running: dict[Reduce, tuple[list[str], Tile]] = {}
         self.helpers: dict[str, None] = {}
         self.flops = 0
         self.bytes_read = 0
@@ -114,9 +115,8 @@ class Emitter:
         root = Scope(None, None)
         self._define_axes(root)
         for store in self.graph.stores:
-            key = self._store_key(store)
-            if key[0]:
-                self._loop(key, root)
+            if self.keys[store]:
+                self._loop(self.keys[store][0], root)
             else:
                 self._require(store.value, root)
                 self._store(store, root)
@@ -131,46 +131,11 @@ class Emitter:
             return text
         return f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
 
-    def _loops(self, node: Node) -> frozenset[Axis]:
-        return node.axes & self.looped
-
-    def _passes(self) -> dict[Node, int]:
-        """How many loops, one after the other, have to end before a value can be computed."""
-        recurrences = list(self.graph.of_kind(Recurrence))
-        around = {loop: _brought_in(self.graph, loop) for loop in recurrences}
-        before = {loop: 0 for loop in recurrences}
-        while True:
-            passes: dict[Node, int] = {}
-            leaves = {leaf: before[loop] for loop in recurrences for leaf in loop.carried}
-            for node in self.graph.nodes:
-                ready = max((passes[o] for o in operands_of(node)), default=leaves.get(node, 0))
-                ends = isinstance(node, Reduce) and bool(self.looped & set(node.over))
-                passes[node] = before[node] + 1 if isinstance(node, Recurrence) else ready + ends
-            settled = {loop: max((passes[node] for node in around[loop]), default=0) for loop in recurrences}
-            if settled == before:
-                return passes
-            before = settled
-
-    def _reduce_key(self, node: Reduce) -> Key:
-        opened = tuple(p.axis for p in self.plan.axes if p.axis in node.over and p.axis in self.looped)
-        return opened, self._loops(node), self.passes[node] - 1, self.backwards[node] if opened else False
-
-    def _recurrence_key(self, node: Recurrence) -> Key:
-        return (node.step,), self._loops(node), self.passes[node] - 1, node.reverse
-
-    def _ends_a_loop(self, node: Node) -> bool:
-        return isinstance(node, Recurrence) or (isinstance(node, Reduce) and bool(self._reduce_key(node)[0]))
-
-    def _store_key(self, store: Store) -> Key:
-        axes = frozenset(axis for index in store.place for axis in index.axes) | store.value.axes
-        opened = tuple(p.axis for p in self.plan.axes if p.axis in axes and p.axis in self.looped)
-        return opened, frozenset(), self.passes[store.value], self.backwards[store.value] if opened else False
-
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The outermost scope around `scope` in which the node's loops are open."""
         home = scope
         for outer in scope.chain():
-            if self._loops(node) <= outer.open_loops():
+            if self.order.loops(node) <= outer.open_loops():
                 home = outer
         return home
 
@@ -183,18 +148,18 @@ class Emitter:
             if node in missing or scope.find(node) is not None:
                 continue
             missing[node] = None
-            if not self._ends_a_loop(node):
+            if not self.order.ends_a_loop(node):
                 stack.extend(operands_of(node))
         for node in sorted(missing, key=lambda node: node.number):
             if scope.find(node) is None:
                 self._place(node, self._home(node, scope))
 
     def _place(self, node: Node, scope: Scope) -> None:
-        if isinstance(node, Reduce) and self._reduce_key(node)[0]:
-            self._loop(self._reduce_key(node), scope)
+        if isinstance(node, Reduce) and self.keys[node]:
+            self._loop(self.keys[node][0], scope)
             return
         if isinstance(node, Recurrence):
-            self._loop(self._recurrence_key(node), scope)
+            self._loop(self.order.key(node), scope)
             return
         self.flops += _work(node)
         self.scope_now = scope
@@ -309,7 +274,7 @@ class Emitter:
         if len(text) > INLINE_AT_MOST or len(users) != 1 or not isinstance(users[0], Compute):
             return False
         user = users[0]
-        if self._loops(user) != self._loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
+        if self.order.loops(user) != self.order.loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
             return False
         probes = [f"probe{n}" for n in range(len(user.operands))]
         written = TABLE[user.eqn.primitive.name].write(call_of(user.eqn), probes)
@@ -401,10 +366,13 @@ class Emitter:
         dtype = node.operands[0].dtype
         return np.dtype(np.int32) if is_bool(dtype) and _reduction_row(node).indexed else dtype
 
+    def _whole_tile(self, node: Reduce) -> Tile:
+        return self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
+
     def _parts(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
         """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
         row, dtype = self._row(node), self._element(node)
-        tile = self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
+        tile = self._whole_tile(node)
         parts: list[str] = []
         for operand, position in zip(node.operands, node.positions):
             text = self._operand(operand, scope, tile)
@@ -472,52 +440,59 @@ class Emitter:
 
     # -- loops ------------------------------------------------------------------------------------------------
 
-    def _loop(self, key: Key, scope: Scope) -> None:
-        """One loop for all reductions and stores that are ready in the same pass over the same axes."""
-        if key in self.done:
+    def _loop(self, key: LoopKey, scope: Scope) -> None:
+        """One loop for all carried values, reductions and stores that are ready in the same pass over the same axes."""
+        if key in scope.done:
             return
-        self.done.add(key)
-        opened, around, _, backwards = key
-        recurrences = [n for n in self.graph.of_kind(Recurrence) if self._recurrence_key(n) == key]
-        members: list[Reduce] = [n for n in self.graph.of_kind(Reduce) if n.over and self._reduce_key(n) == key]
-        stores = [s for s in self.graph.stores if self._store_key(s) == key] if not around else []
+        scope.done.add(key)
+        if not scope.open_loops().isdisjoint(key.opened):
+            raise CompilerBug(f"kernel {self.plan.name} runs along an axis within a loop along it")
+        path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
+        recurrences = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
+        clients = [client for client, keys in self.keys.items() if self._passes_through(keys, path, scope)]
+        begun = [n for n in clients if isinstance(n, Reduce) and self.keys[n][0] == key]
         bodies = []
         body = scope
-        for axis in opened:
+        for axis in key.opened:
             body = Scope(body, axis)
             self.names.enter()
-            self._define_loop_axis(axis, body, backwards)
+            self._define_loop_axis(axis, body, key.backwards)
             bodies.append(body)
+        body.key = key
         for loop in recurrences:
             self._start(loop, scope, body)
-        running: dict[Reduce, tuple[list[str], Tile]] = {}
-        for node in members:
-            for operand in node.operands:
-                self._require(operand, body)
-            running[node] = self._accumulate(node, scope, body)
-        for store in stores:
-            self._require(store.value, body)
-            self._store(store, body)
+        for node in begun:
+            self._begin(node, scope)
+        for client in clients:
+            deeper = self.keys[client][self.keys[client].index(key) + 1 :]
+            if deeper:
+                self._loop(deeper[0], body)
+            elif isinstance(client, Reduce):
+                self._accumulate(client, body)
+            else:
+                self._require(client.value, body)
+                self._store(client, body)
         self._step(recurrences, body)
-        for axis, inner in reversed(list(zip(opened, bodies))):
+        for axis, inner in reversed(list(zip(key.opened, bodies))):
             outer = inner.parent
             assert outer is not None  # every loop lies in the kernel's own scope
             conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
-            header = self._condition(conditional, inner) if conditional else self._loop_header(axis, backwards)
+            header = self._condition(conditional, inner) if conditional else self._loop_header(axis, key.backwards)
             outer.lines.append((header, inner.lines))
             self.names.leave()
             outer.said = None
         for loop in recurrences:
             self._finish(loop, scope, body)
-        for node, (names, tile) in running.items():
-            self.flops += _work(node)
-            whole = self._collapsed(node, names, tile)
-            if whole == names[-1]:
-                scope.known[node] = Written(whole, tile)
-            else:
-                self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
-        if around:
-            self.done.discard(key)  # it is written again wherever an enclosing loop needs it
+        for node in begun:
+            self._end(node, scope)
+
+    def _passes_through(self, keys: Sequence[LoopKey], path: Sequence[LoopKey], scope: Scope) -> bool:
+        """Whether the loops of some reduction or store are the last ones of this path, so far."""
+        if not keys or path[-1] not in keys:
+            return False
+        depth = keys.index(path[-1]) + 1
+        own = {axis for key in keys[: depth - 1] for axis in key.opened}
+        return tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops() - own
 
     def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
         """Give each carried value a variable, and its value before the loop."""
@@ -590,23 +565,39 @@ class Emitter:
                 scope.known[node] = self._get(leaf, body)
         scope.known[loop] = Written("", ())
 
-    def _accumulate(self, node: Reduce, scope: Scope, body: Scope) -> tuple[list[str], Tile]:
+    def _begin(self, node: Reduce, scope: Scope) -> None:
+        """Give the running result of a reduction its variables."""
         row, dtype = self._row(node), self._element(node)
-        parts, tile = self._parts(node, body)
+        tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
         stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc", scope.depth)
         identity = constant(row.identity(held(dtype)), dtype)
-        start = f"tl.full({shape}, {identity}, {triton_name(held(dtype))})"
-        scope.lines.append(f"{stem} = {start}")
+        scope.lines.append(f"{stem} = tl.full({shape}, {identity}, {triton_name(held(dtype))})")
+        names = [stem]
+        if row.indexed:
+            names.append(self.names.new(f"{stem}_place", scope.depth))
+            scope.lines.append(f"{names[-1]} = tl.full({shape}, {LAST_PLACE}, {triton_name(self._place_dtype())})")
+        self.running[node] = names, tile
+
+    def _accumulate(self, node: Reduce, body: Scope) -> None:
+        row, dtype = self._row(node), self._element(node)
+        for operand in node.operands:
+            self._require(operand, body)
+        parts, _ = self._parts(node, body)
+        names, _ = self.running[node]
         if not row.indexed:
-            combined = row.combine(held(dtype)).format(stem, in_parentheses(parts[0]))
-            self._say(body, f"{stem} = {combined}", node.eqn)
-            return [stem], tile
-        place = self.names.new(f"{stem}_place", scope.depth)
-        scope.lines.append(f"{place} = tl.full({shape}, {LAST_PLACE}, {triton_name(self._place_dtype())})")
-        combined = row.combine(held(dtype)).format(stem, place, *parts)
-        self._say(body, f"{stem}, {place} = {combined}", node.eqn)
-        return [stem, place], tile
+            parts = [in_parentheses(parts[0])]
+        combined = row.combine(held(dtype)).format(*names, *parts)
+        self._say(body, f"{', '.join(names)} = {combined}", node.eqn)
+
+    def _end(self, node: Reduce, scope: Scope) -> None:
+        names, tile = self.running.pop(node)
+        self.flops += _work(node)
+        whole = self._collapsed(node, names, tile)
+        if whole == names[-1]:
+            scope.known[node] = Written(whole, tile)
+        else:
+            self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
 
     def _loop_header(self, axis: Axis, backwards: bool) -> str:
         block = self.spell.planned[axis].block
@@ -684,31 +675,8 @@ def _all_equations(jaxpr: Any) -> Iterator[Any]:
             yield from _all_equations(eqn.params["jaxpr"].jaxpr)
 
 
-def _backwards(graph: Graph) -> dict[Node, bool]:
-    """Which values need what a loop that counts its steps downwards carries."""
-    leaves = {leaf: loop.reverse for loop in graph.of_kind(Recurrence) for leaf in loop.carried}
-    found: dict[Node, bool] = {}
-    for node in graph.nodes:
-        inherited = not isinstance(node, Final) and any(found[operand] for operand in operands_of(node))
-        found[node] = leaves.get(node, inherited)
-    return found
-
-
 def minus(one: Index, other: Index) -> Index:
     return add(one, scale(other, -1))
-
-
-def _brought_in(graph: Graph, loop: Recurrence) -> list[Node]:
-    """What a loop needs that does not depend on what it carries."""
-    inside: set[Node] = set(loop.carried)
-    for node in graph.nodes:
-        if node is not loop and any(operand in inside for operand in operands_of(node)):
-            inside.add(node)
-    found = dict.fromkeys(loop.starts)
-    for node in graph.nodes:
-        if node in inside:
-            found.update(dict.fromkeys(o for o in operands_of(node) if o not in inside))
-    return list(found)
 
 
 def _users(graph: Graph) -> dict[Node, list[Any]]:

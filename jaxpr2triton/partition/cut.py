@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax.extend.core as jex
 
+from jaxpr2triton.errors import LoopsRefused
+from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Final, Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.order import Order
+from jaxpr2triton.rules.refusal import body_of, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
 
@@ -42,35 +46,22 @@ class Cuts:
     spaces: dict[Any, Space] = field(default_factory=dict)
 
 
-class LoopTooLarge(Exception):
-    """No program can hold what these loops keep from step to step."""
-
-    def __init__(self, eqns: list[Any]) -> None:
-        super().__init__("a loop keeps too much")
-        self.eqns = eqns
-
-
-def find_cuts(jaxpr: Any, loops: bool = True) -> Cuts:
+def find_cuts(jaxpr: Any, refused: Container[int] = ()) -> Cuts:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    Loops that keep more than a program can hold stay with XLA.
+    Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to.
     """
-    refused: list[Any] = [] if loops else [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
-    while True:
-        cuts = _first_cuts(jaxpr, refused)
-        try:
-            _settle(cuts)
-        except LoopTooLarge as problem:
-            refused += problem.eqns
-            continue
-        return cuts
+    cuts = _first_cuts(jaxpr, refused)
+    _settle(cuts)
+    return cuts
 
 
-def _first_cuts(jaxpr: Any, refused: list[Any]) -> Cuts:
+def _first_cuts(jaxpr: Any, refused: Container[int]) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     for eqn in jaxpr.eqns:
-        kernel_can = eqn.primitive is not boundary_p and eqn not in refused and why_not(eqn) is None
+        stays = eqn.primitive.name in LOOPS and body_of(eqn) in refused
+        kernel_can = eqn.primitive is not boundary_p and not stays and why_not(eqn) is None
         (inside if kernel_can else outside).append(eqn)
     outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
     computed = {var for eqn in inside for var in eqn.outvars}
@@ -109,15 +100,19 @@ def _settle(cuts: Cuts) -> None:
     while pending:
         root = pending.pop()
         try:
-            space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
+            with refusing_loops(needed(cuts.inside, [root], without(cuts.loaded, [root])), passing=(Crowded,)):
+                space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
         except Crowded as crowded:
+            if not any(crowded.variable in eqn.outvars for eqn in cuts.inside):
+                loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
+                raise _refused(loops, "a result of a loop in its body is read there at several places") from crowded
             pending.extend([root, *_cut(cuts, *_together(cuts, crowded.variable))])
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
         if space.steps and _kept(space) > KEPT_AT_MOST:
-            raise LoopTooLarge([eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS and reads(space, eqn)])
-        crowding = _summed_over_lanes(cuts, space)
+            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
+        crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
         if crowding:
             pending.extend([root, *_cut(cuts, *crowding)])
             continue
@@ -128,6 +123,26 @@ def _settle(cuts: Cuts) -> None:
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
         if len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _refused(eqns: Iterable[Any], why: str) -> LoopsRefused:
+    return LoopsRefused({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
+
+
+def _read_by(cuts: Cuts, space: Space) -> list[Any]:
+    return [eqn for eqn in cuts.inside if reads(space, eqn)]
+
+
+def _over_already(cuts: Cuts, space: Space) -> list[Any]:
+    """Results of a loop that have to be in memory, because they are read where its steps are over."""
+    for _, recurrence in Order(space.graph, space.steps).conflicts():
+        results: list[Any] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
+        unwritten = [var for var in results if var not in cuts.loaded]
+        if not unwritten:
+            why = "a loop in its body reads what another one there has made, step by step"
+            raise _refused(_read_by(cuts, space), why)
+        return _together(cuts, unwritten[0])
+    return []
 
 
 def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:

@@ -9,6 +9,7 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import jax.extend.core as jex
@@ -23,10 +24,10 @@ from jaxpr2triton.partition.split import companions, split_reductions, to_split
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
 
-def partition(jaxpr: Any, name: str, loops: bool = True) -> Any:
-    """The program in regions; `name` becomes part of the kernels' names. Without `loops` they all stay with XLA."""
+def partition(jaxpr: Any, name: str, refused: Container[int] = ()) -> Any:
+    """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA."""
     for _ in range(ROUNDS_AT_MOST):
-        cuts = find_cuts(jaxpr.jaxpr, loops)
+        cuts = find_cuts(jaxpr.jaxpr, refused)
         splits = to_split(cuts)
         chunked = companions(cuts, splits)
         if all(split.chunks == 1 for split in splits.values()):

@@ -155,6 +155,7 @@ class LoopWalk:
     inner: Any
     places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
     starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
+    leaves: dict[tuple[int, Place], Carried] = field(default_factory=dict)  # of each position and place
 
 
 def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
@@ -214,6 +215,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
             if place[0] != step:
                 raise walk.crowded(result)
             roots.append((atom, place[1:]))
+    _connect(walk, loop)
     loop.inner.backwards(roots)
     for outside, inside in scan.consts:
         for place, guard in loop.inner.wanted.get(inside, ()):
@@ -222,6 +224,33 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
         for place, guard in loop.inner.wanted.get(inside, ()):
             walk.want(outside, (step, *place), guard)
     return loop
+
+
+def _connect(walk: Any, loop: LoopWalk) -> None:
+    """Let the walk through the body find what lies outside of it.
+
+    At once, because an index that the body computes may be needed to build what it reads of the outside.
+    """
+    scan, inner = loop.scan, loop.inner
+    for position in loop.live:
+        before = scan.carries[position][1]
+        tiles = {}
+        for place in loop.places[position]:
+            axes = frozenset(a for i in place for a in i.axes) | loop.step.axes | walk.steps
+            leaf = walk.make(("carried", id(scan.eqn), position, place), _leaf(axes, before, loop.step))
+            tiles[place] = loop.leaves[position, place] = leaf
+        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
+    for outside, inside in scan.consts:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
+    for outside, inside in scan.xs:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(
+            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
+        )
+
+
+def _leaf(axes: frozenset[Axis], var: Any, step: Index) -> Callable[[int], Carried]:
+    (step_axis,) = step.axes
+    return lambda number: Carried(number, axes, np.dtype(var.aval.dtype), step_axis)
 
 
 def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
@@ -251,33 +280,11 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     """Build the nodes of a loop and of its body, and make its results known to the walk."""
     scan, inner = loop.scan, loop.inner
     (step_axis,) = loop.step.axes
-    carried: dict[tuple[int, Place], Carried] = {}
-    starts, slots = [], []
-    reads = iter(loop.starts)
-    for position in loop.live:
-        dtype = scan.carries[position][1].aval.dtype
-        for place in loop.places[position]:
-            axes = frozenset(a for i in place for a in i.axes) | {step_axis} | walk.steps
-            leaf = walk.make(
-                ("carried", id(scan.eqn), position, place),
-                lambda n, axes=axes, dtype=dtype: Carried(n, axes, np.dtype(dtype), step_axis),
-            )
-            carried[position, place] = leaf
-            starts.append(walk.node(*next(reads)))
-            slots.append((position, place))
-    for outside, inside in scan.consts:
-        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
-    for outside, inside in scan.xs:
-        inner.outside[inside] = lambda demand, outside=outside: walk.node(
-            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
-        )
-    for position in loop.live:
-        tiles = {place: carried[position, place] for place in loop.places[position]}
-        before = scan.carries[position][1]
-        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
+    slots = list(loop.leaves)
+    starts = [walk.node(*read) for read in loop.starts]
     inner.forwards()
     nexts = tuple(inner.node(*inner.reading(scan.carries[p][2], place, ())) for p, place in slots)
-    leaves = tuple(carried[slot] for slot in slots)
+    leaves = tuple(loop.leaves.values())
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
     recurrence = walk.make(
         ("recurrence", id(scan.eqn), leaves),

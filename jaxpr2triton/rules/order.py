@@ -1,0 +1,157 @@
+"""In which order the loops of a kernel run: which have to end before a value can be computed, and who shares one.
+
+    d, ys = scan(f, c, xs)          for t in range(4):     pass 0: d and ys[t]
+    m = max(ys)              →      for t in range(4):     pass 1, if m is needed for all of ys:
+    out = ys - m                        ...                        ys[t] is needed again, and its loop is over
+
+Passes are counted in each scope apart: a loop inside of another one ends once for each step of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.rules.nodes import Graph, Node, Recurrence, Reduce, Store, operands_of
+
+# The loops that are open around → how many loops have to end there before.
+Passes = dict[frozenset[Axis], int]
+
+
+@dataclass(frozen=True)
+class LoopKey:
+    """One loop of the kernel: the axes it opens, the loops around it, its pass, and whether it counts downwards."""
+
+    opened: tuple[Axis, ...]
+    around: frozenset[Axis]
+    number: int
+    backwards: bool
+
+
+@dataclass
+class Order:
+    """What follows from the graph and the axes that are loops."""
+
+    graph: Graph
+    looped: frozenset[Axis]
+    passes: dict[Node, Passes] = field(default_factory=dict)
+    used: dict[Node, frozenset[Recurrence]] = field(default_factory=dict)  # loops a step of which the value belongs to
+
+    def __post_init__(self) -> None:
+        recurrences = list(self.graph.of_kind(Recurrence))
+        leaves = {leaf: loop for loop in recurrences for leaf in loop.carried}
+        needs = {loop: _needs(loop) for loop in recurrences}
+        self.used = {node: frozenset() for node in self.graph.nodes}
+        while self._spread_use(leaves, needs):
+            pass
+        before: dict[Node, Passes] = {loop: {} for loop in recurrences}
+        for _ in range(len(self.graph.nodes) + 2):
+            self.passes = self._counted({leaf: before[loop] for leaf, loop in leaves.items()}, before)
+            settled = {loop: _most(self.loops(loop), [self.passes[n] for n in needs[loop]]) for loop in recurrences}
+            if settled == before:
+                return
+            before = settled
+        raise CompilerBug("the loops of a kernel wait for each other")
+
+    def _spread_use(self, leaves: dict[Node, Recurrence], needs: dict[Recurrence, list[Node]]) -> bool:
+        """One round of finding out which loops a value belongs to; whether something new was found."""
+        changed = False
+        for node in self.graph.nodes:
+            operands = operands_of(node) if node not in leaves else needs[leaves[node]]
+            found = frozenset().union(*(self.used[operand] for operand in operands))
+            found |= {leaves[node]} if node in leaves else frozenset()
+            found = frozenset(loop for loop in found if loop.step in node.axes)
+            changed |= found != self.used[node]
+            self.used[node] = found
+        return changed
+
+    def _counted(self, leaves: dict[Node, Passes], before: dict[Node, Passes]) -> dict[Node, Passes]:
+        passes: dict[Node, Passes] = {}
+        for node in self.graph.nodes:
+            scope = self.loops(node)
+            if isinstance(node, Recurrence):
+                ready = before[node]
+            elif node in leaves:
+                ready = leaves[node]
+            else:
+                ready = _most(scope, [passes[operand] for operand in operands_of(node)])
+            if self.ends_a_loop(node):
+                ready = ready | {scope: ready.get(scope, 0) + 1}
+            passes[node] = ready
+        return passes
+
+    def loops(self, node: Node) -> frozenset[Axis]:
+        return node.axes & self.looped
+
+    def ends_a_loop(self, node: Node) -> bool:
+        return isinstance(node, Recurrence) or (isinstance(node, Reduce) and not self.looped.isdisjoint(node.over))
+
+    def key(self, loop: Recurrence) -> LoopKey:
+        around = self.loops(loop)
+        return LoopKey((loop.step,), around, self.passes[loop][around] - 1, loop.reverse)
+
+    def keys(self, client: Reduce | Store, axes: Sequence[Axis]) -> tuple[LoopKey, ...]:
+        """The loops in which a reduction is accumulated or a store done, outermost first; `axes` gives their order."""
+        if isinstance(client, Store):
+            over = frozenset(axis for index in client.place for axis in index.axes) | client.value.axes
+            operands: tuple[Node, ...] = (client.value,)
+            around: frozenset[Axis] = frozenset()
+        else:
+            over, operands, around = frozenset(client.over), client.operands, self.loops(client)
+        loops = sorted(frozenset().union(*(self.used[o] for o in operands)), key=lambda loop: len(self.loops(loop)))
+        ready = _most(around | over, [self.passes[operand] for operand in operands])
+        keys = []
+        for segment in _segments([a for a in axes if a in over and a in self.looped], loops):
+            backwards = any(loop.reverse for loop in loops if loop.step in segment)
+            keys.append(LoopKey(segment, around, ready.get(around, 0), backwards))
+            around |= frozenset(segment)
+        return tuple(keys)
+
+    def conflicts(self) -> Iterable[tuple[Node, Recurrence]]:
+        """The values that are needed after another loop has ended, but belong to a step of this one, which is over."""
+        for node in self.graph.nodes:
+            for loop in self.used[node]:
+                around = self.loops(loop)
+                if self.passes[node].get(around, 0) != self.passes[loop][around] - 1:
+                    yield node, loop
+
+
+def _segments(opened: Sequence[Axis], loops: Sequence[Recurrence]) -> list[tuple[Axis, ...]]:
+    """Axes that are opened together; the step of a loop has a segment of its own, within the loops around that one."""
+    segments: list[tuple[Axis, ...]] = []
+    rest = list(opened)
+    for loop in loops:
+        if loop.step not in rest:
+            continue
+        before = tuple(axis for axis in rest if axis in loop.axes)
+        segments += [segment for segment in (before, (loop.step,)) if segment]
+        rest = [axis for axis in rest if axis not in before and axis is not loop.step]
+    return segments + ([tuple(rest)] if rest else [])
+
+
+def _needs(loop: Recurrence) -> list[Node]:
+    """What a loop needs that does not depend on what it carries."""
+    inside: set[Node] = set(loop.carried)
+    cone: dict[Node, None] = {}
+    stack = list(loop.nexts)
+    while stack:
+        node = stack.pop()
+        if node not in cone and node not in inside:
+            cone[node] = None
+            stack.extend(operands_of(node))
+    for node in sorted(cone, key=lambda node: node.number):
+        if loop.step in node.axes and any(operand in inside for operand in operands_of(node)):
+            inside.add(node)
+    return [*loop.starts, *(node for node in cone if node not in inside)]
+
+
+def _most(scope: frozenset[Axis], known: Iterable[Passes]) -> Passes:
+    """The most in each scope, of those that lie around this one."""
+    found: Passes = {}
+    for passes in known:
+        for around, count in passes.items():
+            if around <= scope:
+                found[around] = max(count, found.get(around, 0))
+    return found
