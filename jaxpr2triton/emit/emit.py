@@ -13,10 +13,12 @@ import numpy as np
 from jaxpr2triton.emit.emitter import Emitter, Line
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import Axis, Index
-from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.ir.kernel import Buffer, Kernel, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.lanes import share_lanes
+from jaxpr2triton.rules.nodes import Recurrence
 from jaxpr2triton.rules.reductions import HELPERS
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -49,6 +51,8 @@ def emit(plan: Plan) -> Kernel:
     jaxpr = plan.jaxpr.jaxpr
 
     graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled)
+    if any(True for _ in graph.of_kind(Recurrence)):
+        graph = share_lanes(graph, _alike(plan))
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(_output_names(len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
     emitter = Emitter(plan, graph, inputs, outputs)
@@ -72,6 +76,15 @@ def emit(plan: Plan) -> Kernel:
         bytes_written=sum(buffer.nbytes for buffer in outputs),
         flops=emitter.flops,
     )
+
+
+def _alike(plan: Plan) -> list[frozenset[Axis]]:
+    """The axes of lanes that are exchangeable."""
+    groups: dict[tuple[int, int], set[Axis]] = {}
+    for planned in plan.axes:
+        if planned.role is Role.LANE and planned.block > 1:
+            groups.setdefault((planned.axis.size, planned.block), set()).add(planned.axis)
+    return [frozenset(group) for group in groups.values() if len(group) > 1]
 
 
 def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ...]:

@@ -41,6 +41,7 @@ from jaxpr2triton.rules.nodes import (
     Reduce,
     Store,
     Take,
+    Turn,
     operands_of,
 )
 from jaxpr2triton.rules.order import LoopKey, Order
@@ -48,6 +49,7 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
 
+READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 # Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
 # so that a value that one program stores and another computes again is equal to itself.
@@ -152,7 +154,14 @@ class Emitter:
                 stack.extend(operands_of(node))
         for node in sorted(missing, key=lambda node: node.number):
             if scope.find(node) is None:
-                self._place(node, self._home(node, scope))
+                self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
+
+    def _is_read_again(self, node: Node) -> bool:
+        """Whether a tile is too large to be kept through a loop that does not change it."""
+        if not self.plan.reload or self.order.loops(node) or isinstance(node, (Recurrence, Final, Reduce)):
+            return False
+        blocks = [planned.block for planned in self.plan.axes if planned.axis in node.axes]
+        return math.prod(blocks) >= READ_AGAIN
 
     def _place(self, node: Node, scope: Scope) -> None:
         if isinstance(node, Reduce) and self.keys[node]:
@@ -178,6 +187,8 @@ class Emitter:
                 self._product(node, scope)
             case Take():
                 self._take(node, scope)
+            case Turn():
+                self._turn(node, scope)
             case Reduce():
                 self._reduce(node, scope)
 
@@ -239,7 +250,7 @@ class Emitter:
         self._assign(node, scope, text, buffer.name)
 
     def _position(self, node: Position, scope: Scope) -> None:
-        if not node.index.axes:
+        if not node.index.terms:
             scope.known[node] = Written(constant(node.index.const, node.dtype), (), bare=True)
             return
         text = self.spell.index(node.index, self.spell.tile(node.axes))
@@ -333,6 +344,15 @@ class Emitter:
         elif np.dtype(node.dtype).itemsize < 4:
             text = f"{text}.to({kind})"
         self._assign(node, scope, text, "element")
+
+    def _turn(self, node: Turn, scope: Scope) -> None:
+        renamed = dict(node.renamed)
+        if not all(self._same_lanes(axis, other) for axis, other in node.renamed):
+            raise CompilerBug(f"kernel {self.plan.name} turns a tile whose axes are not alike")
+        source = self._get(node.source, scope)
+        places = [renamed.get(axis, axis) for axis in source.tile]
+        order = tuple(places.index(axis) for axis in self.spell.tile(node.axes))
+        self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
 
     def _gather(self, node: Take, scope: Scope) -> None:
         """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""

@@ -52,15 +52,20 @@ RESERVED = {"tl", "triton", "libdevice", *keyword.kwlist, *dir(builtins)}
 
 
 class Names:
-    """Hands out each name once; the names of a loop's body are free again after the loop."""
+    """Hands out each name once; the names of a loop's body are free again for the bodies of loops after it.
+
+    They are not free for the scope around: what is written there last may stand before the loop, and be read after it.
+    """
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = [set(taken) | RESERVED]
+        self._below: list[set[str]] = [set()]  # names of the loops that have ended in each open scope
 
     def new(self, wish: str, depth: int) -> str:
-        """A name for the scope at that depth; it differs from all names of the scopes that are open."""
+        """A name for the scope at that depth; it differs from all names of the scopes that are open, and below it."""
         name, copy = wish, 1
-        while any(name in taken for taken in self._taken):
+        unfree = [*self._taken, *self._below[depth:]]
+        while any(name in taken for taken in unfree):
             copy += 1
             name = f"{wish}_{copy}"
         self._taken[depth].add(name)
@@ -68,9 +73,11 @@ class Names:
 
     def enter(self) -> None:
         self._taken.append(set())
+        self._below.append(set())
 
     def leave(self) -> None:
-        self._taken.pop()
+        ended = self._taken.pop() | self._below.pop()
+        self._below[-1] |= ended
 
 
 def wishes(eqns: Iterable[Any]) -> dict[int, str]:

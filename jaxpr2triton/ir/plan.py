@@ -41,6 +41,7 @@ class Plan:
     reduced: Mapping[Any, tuple[Index, ...]]  # number of a reduction or a loop → what it runs along
     num_warps: int
     num_stages: int
+    reload: bool = False  # large tiles that no step of a loop changes are read again in each step: they do not fit
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(KernelAxis(p.axis.name, p.axis.size, p.role, p.block) for p in self.axes)

@@ -102,7 +102,8 @@ def _both_branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list
         return None
     index, *operands = node.args
     results = [rewriter.evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
-    index = lax.clamp(0, index, len(branches) - 1) if jax.typeof(index).dtype != bool else index
+    kind = jax.typeof(index).dtype
+    index = lax.clamp(kind.type(0), index, kind.type(len(branches) - 1)) if kind != bool else index
     merged = []
     for values in zip(*results):
         chosen = values[-1]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax.extend.core as jex
 
 from jaxpr2triton.normalize.algebra import simplify_algebra
+from jaxpr2triton.normalize.contractions import split_contractions
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
 from jaxpr2triton.normalize.deferred import defer_accumulation
@@ -26,7 +27,13 @@ Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
 
 def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    return normalize_bodies(closed, normalize)
+    return normalize_bodies(closed, _body)
+
+
+def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    plain = normalize(closed)
+    split = split_contractions(plain)
+    return plain if split is plain else normalize(split)
 
 
 LOOPS: tuple[Pass, ...] = (

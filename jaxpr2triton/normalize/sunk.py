@@ -81,16 +81,18 @@ def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bo
         return None
     body = Body(closed.jaxpr, *scan_counts_of(eqn.params))
     results = eqn.outvars[body.num_carry :]
-    pinned = {atom for atom, result in zip(body.ys, results) if result in outputs}
-    asked = [atom for atom in body.ys if atom not in pinned and not isinstance(atom, jex.Literal)]
+    stored = [(atom, result) for atom, result in zip(body.ys, results) if not isinstance(atom, jex.Literal)]
+    pinned = {atom for atom, result in stored if result in outputs}
+    asked = [atom for atom, _ in stored if atom not in pinned]
     there = {*body.xs, *pinned}
     given = _minimum_cut(body, dict.fromkeys(asked), there, again)
-    stored = [var for var in given if var not in there and var not in body.invariants()]
-    sunk = tuple(position for position, atom in enumerate(body.ys) if atom in asked and atom not in stored)
-    if not sunk or sum(map(_nbytes, stored)) >= sum(map(_nbytes, dict.fromkeys(asked))):
+    kept = [var for var in given if var not in there and var not in body.invariants()]
+    variables = {n: atom for n, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)}
+    sunk = tuple(position for position, atom in variables.items() if atom in asked and atom not in kept)
+    if not sunk or sum(map(_nbytes, kept)) >= sum(map(_nbytes, dict.fromkeys(asked))):
         return None
-    kept = {atom for position, atom in enumerate(body.ys) if position not in sunk}
-    new = tuple(var for var in stored if var not in kept)
+    written = {atom for position, atom in variables.items() if position not in sunk}
+    new = tuple(var for var in kept if var not in written)
     return Plan(body, tuple(closed.consts), sunk, new, frozenset(given))
 
 

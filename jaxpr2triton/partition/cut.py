@@ -11,6 +11,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.errors import LoopsRefused
 from jaxpr2triton.ir.evaluate import needed
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import why_not
@@ -25,7 +26,8 @@ HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a valu
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
 MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
-KEPT_AT_MOST = 40_000  # elements that fit into the registers of one program
+CARRIED_AT_MOST = 40_000  # elements that fit into the registers of one program
+READ_AGAIN_AT_MOST = 150_000  # elements that one program may read in every step, because they do not fit
 MUCH = 1 << 20  # elements that are worth more than one launch
 NEIGHBOURS = 8  # columns that one program takes at least
 LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
@@ -103,14 +105,15 @@ def _settle(cuts: Cuts) -> None:
             with refusing_loops(needed(cuts.inside, [root], without(cuts.loaded, [root])), passing=(Crowded,)):
                 space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
         except Crowded as crowded:
-            if not any(crowded.variable in eqn.outvars for eqn in cuts.inside):
+            known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
+            if not known or crowded.variable in cuts.loaded:
                 loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
-                raise _refused(loops, "a result of a loop in its body is read there at several places") from crowded
+                raise _refused(loops, "a result of a loop in its body is read at several places") from crowded
             pending.extend([root, *_cut(cuts, *_together(cuts, crowded.variable))])
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
-        if space.steps and _kept(space) > KEPT_AT_MOST:
+        if space.steps and not _fits(cuts, space):
             raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
         if crowding:
@@ -176,12 +179,21 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
     return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
 
 
-def _kept(space: Space) -> int:
-    """How many elements a program keeps through its loops: what they carry, and tiles that are loaded once."""
+def _fits(cuts: Cuts, space: Space) -> bool:
+    """Whether a program can hold what its loops carry, and what they read in every step."""
     grid = frozenset(space.axes) - space.inner
-    carried = [leaf.axes for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried]
-    loads = [node.axes for node in space.graph.of_kind(Load) if not node.axes & space.steps]
-    return sum(math.prod(axis.size for axis in axes - grid - space.steps) for axes in [*carried, *loads])
+
+    def count(axes: frozenset[Axis]) -> int:
+        return math.prod(axis.size for axis in axes - grid - space.steps)
+
+    carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
+    by_number = {number: var for var, number in cuts.loaded.items()}
+    loaded: dict[int, int] = {}
+    for node in space.graph.of_kind(Load):
+        if not node.axes & space.steps:
+            loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
+    read = sum(min(count, elements(by_number[number])) for number, count in loaded.items())
+    return carried <= CARRIED_AT_MOST and carried + read <= READ_AGAIN_AT_MOST
 
 
 def _culprits(space: Space, root: Any) -> list[Reduce]:

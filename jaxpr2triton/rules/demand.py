@@ -46,6 +46,7 @@ from jaxpr2triton.rules.nodes import (
     Reduce,
     Store,
     Take,
+    Turn,
 )
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -336,7 +337,9 @@ class Walk:
             self.nodes[key] = self._choose_piece(reads)
         else:
             index = iota_place(eqn, demand[0])
-            self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, index.axes, dtype, index))
+            needs = self.needs([index])
+            axes = index.axes | _axes_of(needs)
+            self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
 
     def _term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
@@ -348,6 +351,11 @@ class Walk:
         return self.make(
             ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
         )
+
+    def turn(self, source: Node, renamed: Mapping[Axis, Axis]) -> Node:
+        axes = frozenset(renamed.get(axis, axis) for axis in source.axes)
+        pairs = tuple(renamed.items())
+        return self.make(("turn", source, pairs), lambda n: Turn(n, axes, source.dtype, source, pairs))
 
     def chosen_from(self, tiles: Mapping[Place, Node], place: Place) -> Node:
         """One of several variables, by an index that is not known here."""

@@ -26,6 +26,7 @@ from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
 
 HELD_ANYWAY = 64  # elements
+STEP = ("step", 0)  # where a hint says which axis should count the steps
 
 Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
 
@@ -37,6 +38,7 @@ class LoopFacts:
     classes: Classes
     sizes: dict[Kind, int]
     held: frozenset[Kind]
+    carried: frozenset[Kind]  # the others are of what is put out only
 
     def of(self, var: Any) -> tuple[Kind, ...]:
         return kinds_of(self.classes, var)
@@ -78,7 +80,8 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
             held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
     by_axis = {axis: kind for kind, axis in axes.items()}
     held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
-    return LoopFacts(classes, sizes, frozenset(held))
+    carried = frozenset(kind for _, before, _, _ in scan.carries for kind in kinds_of(classes, before))
+    return LoopFacts(classes, sizes, frozenset(held), carried)
 
 
 @dataclass
@@ -90,6 +93,8 @@ class ByClass:
     fresh: list[Axis]
     chosen: dict[Any, tuple[Axis, ...]]
     backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
+    around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
+    state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
 
     def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
         shape = operand.aval.shape
@@ -111,20 +116,22 @@ class ByClass:
             outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
-        wishes = [(time, scan.length, "w" if scan.conditional else "t")]
+        wishes = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
         wishes += [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
-        picked = self._pick(number, wishes, in_use | wrong_way)
+        picked = self._pick(number, wishes, in_use | wrong_way | self.state)
         self.backwards[next(iter(picked[0].axes))] = scan.reverse
+        self.state.update(axis for index in picked[1:] for axis in index.axes)
         return picked
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
         plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
         exact = {kind[0]: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis) and not kind[1]}
-        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards)
+        around = self.around | frozenset(self.backwards)
+        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state)
 
     def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> Place:
-        taken = set(in_use)
+        taken = set(in_use) | self.around
         picked = []
         for kind, size, stem in wishes:
             candidates = [kind] if isinstance(kind, Axis) else []
@@ -167,6 +174,10 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
         for place, guard in walk.demands_on(result):
             if guard:
                 raise walk.crowded(result)
+            if offset:
+                (axis,) = place[0].axes if len(place[0].axes) == 1 else (None,)
+                if axis is not None and place[0] == of_axis(axis):
+                    hints.setdefault(STEP, axis)
             kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
             for kind, index in zip(kinds, place[offset:]):
                 if kind not in facts.sizes:
@@ -176,7 +187,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                     if axis is not None and index == of_axis(axis):
                         hints.setdefault(kind, axis)
                 elif binding.setdefault(kind, index) != index:
-                    if facts.sizes[kind] > HELD_ANYWAY:
+                    if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
                         raise walk.crowded(result)
                     torn.add(kind)
     return {kind: index for kind, index in binding.items() if kind not in torn}, hints
@@ -194,7 +205,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     facts = walk.facts(eqn, scan)
     binding, hints = bind_classes(walk, scan, facts)
     in_use = frozenset(axis for index in binding.values() for axis in index.axes)
-    open_kinds = [kind for kind in facts.sizes if kind not in binding]
+    open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
     step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
     binding.update(zip(open_kinds, rest))
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
@@ -334,11 +345,26 @@ def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
 
 def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
     """A tile, read at other indices of its axes."""
+    moves: dict[Axis, Index] = {}
     for have, want in zip(usual, place):
         if have == want:
             continue
         (axis,) = have.axes or {None}
         if axis is None or have != of_axis(axis):
             raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
-        node = walk.take(node, axis, want)
+        moves[axis] = want
+    while moves:
+        ready = [axis for axis, want in moves.items() if want.axes.isdisjoint(moves.keys() - {axis})]
+        for axis in ready:
+            node = walk.take(node, axis, moves.pop(axis))
+        if not ready:
+            return _turned(walk, node, moves)
     return node
+
+
+def _turned(walk: Any, node: Node, moves: Mapping[Axis, Index]) -> Node:
+    """A tile of which several axes change places at once."""
+    renamed = {axis: next(iter(want.axes)) for axis, want in moves.items()}
+    if any(want != of_axis(renamed[axis]) for axis, want in moves.items()) or set(renamed) != set(renamed.values()):
+        raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
+    return walk.turn(node, renamed)

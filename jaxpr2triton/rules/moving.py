@@ -70,6 +70,7 @@ def _scatter(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
     batch = {slot: place[d] for d, slot in batching.items()}
     where = tuple(batch[slot] for slot in range(len(indices.aval.shape) - 1))
     windows = [d for d in range(len(place)) if d not in numbers.inserted_window_dims and d not in batching]
+    clipped = eqn.params["mode"] == lax.GatherScatterMode.CLIP
     conditions, inside = [], {}
     for d, whole in enumerate(operand.aval.shape):
         if d in batching:
@@ -78,9 +79,10 @@ def _scatter(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
         first: Index = ZERO
         if d in numbers.scatter_dims_to_operand_dims:
             slot = numbers.scatter_dims_to_operand_dims.index(d)
-            number = walk.number(indices, (*where, constant(slot)), (-FAR, FAR), False)
-            first = number
-            conditions.append(Condition(number, 0, whole - size + 1))
+            limits = (0, whole - size) if clipped else (-FAR, FAR)
+            first = walk.number(indices, (*where, constant(slot)), limits, clipped)
+            if not clipped:
+                conditions.append(Condition(first, 0, whole - size + 1))
         inside[d] = add(place[d], scale(first, -1))
         conditions.append(Condition(inside[d], 0, size))
     scattered = iter(where)
@@ -96,10 +98,10 @@ def _why_not_scatter(eqn: Any) -> WhyNot | None:
     indices = eqn.invars[1].aval.shape
     if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
         return WhyNot("it writes at several indices at once")
-    return None
+    return _why_not_mode(eqn)
 
 
-def _why_not_gather(eqn: Any) -> WhyNot | None:
+def _why_not_mode(eqn: Any) -> WhyNot | None:
     known = (lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
     if eqn.params["mode"] not in known:
         return WhyNot(f"the mode {eqn.params['mode']} has no rule")
@@ -129,4 +131,4 @@ TABLE: dict[str, Read] = {
     "scatter": _scatter,
 }
 
-REFUSALS: dict[str, Callable[[Any], WhyNot | None]] = {"gather": _why_not_gather, "scatter": _why_not_scatter}
+REFUSALS: dict[str, Callable[[Any], WhyNot | None]] = {"gather": _why_not_mode, "scatter": _why_not_scatter}

@@ -39,6 +39,7 @@ class Constant(Node):
 @dataclass(frozen=True, eq=False)
 class Position(Node):
     index: Index  # an index as a value
+    needs: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,14 @@ class Take(Node):
     axis: Axis
     index: Index
     needs: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Turn(Node):
+    """A tile whose axes change places: a carried matrix, read as its transpose."""
+
+    source: Node
+    renamed: tuple[tuple[Axis, Axis], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +146,10 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return node.then, node.other, *node.needs
         case Take():
             return node.source, *node.needs
-        case Load():
+        case Position() | Load():
             return node.needs
+        case Turn():
+            return (node.source,)
         case Recurrence():
             return node.starts + node.nexts
         case Final():

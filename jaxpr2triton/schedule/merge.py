@@ -92,13 +92,18 @@ def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
 
 
 def alike(space: Space, axes: Sequence[Axis]) -> list[list[Axis]]:
-    """Axes in groups that no reduction tells apart; grid axes and inner axes are never in one group."""
+    """Axes in groups that no reduction tells apart; grid axes and inner axes are never in one group.
+
+    Inner axes of different outputs are not either: no program walks all pairs of what never meets.
+    """
     reductions = list(space.graph.of_kind(Reduce))
     groups: dict[tuple[object, ...], list[Axis]] = {}
     for axis in axes:
         root = axis in space.axes
         alone = axis if axis in space.steps or axis in space.held_axes else None
-        signature = (root, axis in space.inner, alone, tuple(axis in node.over for node in reductions))
+        inner = axis in space.inner
+        stored = tuple(any(axis in i.axes for i in place) for place in space.places) if inner else ()
+        signature = (root, inner, alone, stored, tuple(axis in node.over for node in reductions))
         groups.setdefault(signature, []).append(axis)
     return list(groups.values())
 

@@ -33,6 +33,7 @@ LOOP_LANES = 128
 KEPT_PER_THREAD = 128  # elements that a thread keeps through a loop: half of its registers
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane
 WARPS_AT_MOST = 16
+KEPT_AT_MOST = 40_000  # 4-byte elements that all threads of a program can keep
 
 
 def power_of_two(size: int) -> int:
@@ -72,10 +73,10 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
     carried = frozenset(a for axis in space.held_axes for a in _map(of_axis(axis), cuts, draft).axes)
-    resident = _resident(space, cuts, draft)
+    resident = _resident(space, shapes, cuts, draft)
     width = 2 if widest == 8 else 1
-    planned, warps = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
-    return Plan(name, region, planned, places, reduced, warps, 2)
+    planned, warps, reload = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
+    return Plan(name, region, planned, places, reduced, warps, 2, reload)
 
 
 def _map(index: Index, cuts: Sequence[Cut], draft: _Draft) -> Index:
@@ -87,7 +88,9 @@ def _draft(
 ) -> tuple[_Draft, list[Cut]]:
     reduction_axes = dict.fromkeys(a for axes in space.chosen.values() for a in axes if a not in space.axes)
     axes = [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
-    whole = space.steps | frozenset(axis for loop in space.graph.of_kind(Recurrence) for axis in loop.bound)
+    loops = list(space.graph.of_kind(Recurrence))
+    carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
+    whole = space.steps | frozenset(axis for loop in loops for axis in loop.bound & carried)
     cuts = find_cuts(space, [axis for axis in axes if axis not in whole])
     rest = {cut.axis: cut.rest for cut in cuts}
     offsets = [substitute(i, {c.axis: c.index for c in cuts}) for i in offsets_of(space, shapes, stored)]
@@ -117,8 +120,8 @@ def _draft(
     for group in inners:
         root = group[0] in roots
         axis = draft.place(group, names[id(group)], draft.inner)
-        carried = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
-        if axis.size <= few and grid_axes and (not root or (carried and spread)):
+        of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
+        if axis.size <= few and grid_axes and (not root or (of_state and spread)):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     return draft, cuts
@@ -201,20 +204,20 @@ def _blocks(
     offsets: Sequence[Index],
     tiles: Sequence[frozenset[Axis]],
     passes: dict[Axis, int],
-    held: frozenset[Axis],
-    resident: Sequence[frozenset[Axis]],
+    carried: frozenset[Axis],
+    resident: Sequence[_Resident],
     width: int,
     shrink: int,
-) -> tuple[tuple[PlannedAxis, ...], int]:
-    """Block sizes and warps. `width` is 2 where values take two registers each."""
+) -> tuple[tuple[PlannedAxis, ...], int, bool]:
+    """Block sizes, warps, and whether what stays resident is too much. `width` is 2 where values take two registers."""
     budget = max(RESIDENT // width >> 2 * shrink, 64)
     streamed = max(STREAMED // width >> shrink, 64)
     fast = _fastest(draft, offsets)
-    across = _across(draft, fast) if fast in draft.grid and draft.inner else 1
+    across = _across(draft, fast) if fast in draft.grid and draft.inner and not draft.steps else 1
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
-        candidates = sorted(largest - looped - held, key=lambda a: (-passes[a], blocks[a], a.name))
+        candidates = sorted(largest - looped - carried, key=lambda a: (-passes[a], blocks[a], a.name))
         if not candidates:
             break
         axis = candidates[-1]
@@ -234,18 +237,33 @@ def _blocks(
         planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
     planned += [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     per_thread = (8 if not draft.inner else 16) if not draft.steps else (1 if not draft.inner else KEPT_PER_THREAD)
-    kept = sum(math.prod(blocks[axis] for axis in tile_kept) for tile_kept in resident)
-    warps = max(tile * width // (32 * per_thread), kept * width // (32 * KEPT_PER_THREAD))
-    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(warps)))
+    kept = sum(min(sum(math.prod(blocks[a] for a in t) for t in one.tiles), one.most) for one in resident)
+    reload = kept * width > KEPT_AT_MOST
+    through = WARPS_AT_MOST if reload else -(-kept * width // (32 * KEPT_PER_THREAD))
+    warps = max(tile * width // (32 * per_thread), through)
+    return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(warps))), reload
 
 
-def _resident(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[Axis]]:
-    """The tiles that are loaded before a loop and stay in registers through it."""
+@dataclass(frozen=True)
+class _Resident:
+    """What of one operand is loaded before a loop and stays in registers through it."""
+
+    tiles: tuple[frozenset[Axis], ...]  # inner axes of each load, once for each variable it becomes
+    most: int  # elements of the operand, with room for lanes outside of it
+
+
+def _resident(space: Space, shapes: Sequence[tuple[int, ...]], cuts: Sequence[Cut], draft: _Draft) -> list[_Resident]:
     if not space.steps:
         return []
-    loads = [node for node in space.graph.of_kind(Load) if not node.axes & space.steps]
-    tiles = [frozenset(a for axis in node.axes for a in _map(of_axis(axis), cuts, draft).axes) for node in loads]
-    return [tile & frozenset(draft.inner) for tile in tiles if tile & frozenset(draft.inner)]
+    tiles: dict[int, list[frozenset[Axis]]] = {}
+    for node in space.graph.of_kind(Load):
+        axes = frozenset(a for axis in node.axes for a in _map(of_axis(axis), cuts, draft).axes)
+        tile = axes & frozenset(draft.inner)
+        if tile and not node.axes & space.steps:
+            copies = math.prod(axis.size for axis in draft.unrolled if axis in axes)
+            tiles.setdefault(node.buffer, []).extend([tile] * copies)
+    most = {buffer: math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
+    return [_Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
 
 
 def _across(draft: _Draft, fast: Axis) -> int:

@@ -1,0 +1,113 @@
+"""Values that are the same along two axes of lanes are computed along one of them.
+
+z[k] = f(h[k], x[k])        a sum over k needs z along k, a store needs it along row
+z[row] = f(h[row], x[row])      →    z[row] = f(h[row], x[row]);  z[k] is z[row], named otherwise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
+from jaxpr2triton.rules.nodes import Choose, Compute, Graph, Load, Node, Position, Reduce, Store, Take, operands_of
+
+
+def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
+    """The graph without what is computed again along another axis of the same group."""
+    if not groups:
+        return graph
+    return _Sharing(groups).run(graph)
+
+
+class _Sharing:
+    def __init__(self, groups: Sequence[frozenset[Axis]]) -> None:
+        self.group_of = {axis: group for group in groups for axis in group}
+        self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
+        self.plain: dict[Node, tuple[Node, Axis, Axis]] = {}  # a renamed value → the value, its axis, the new axis
+        self.first: dict[Any, tuple[Node, Axis]] = {}
+        self.order: list[Node] = []
+
+    def run(self, graph: Graph) -> Graph:
+        for node in graph.nodes:
+            self.standing[node] = self._shared(self._rebuilt(node))
+        stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in graph.stores)
+        computed = {key: self.standing[node] for key, node in graph.computed.items()}
+        return Graph(tuple(self.order), stores, computed)
+
+    def _rebuilt(self, node: Node) -> Node:
+        """The node with the operands of the new graph."""
+        changes: dict[str, Any] = {}
+        for name in ("operands", "then", "other", "source", "needs", "starts", "carried", "nexts", "recurrence"):
+            value = getattr(node, name, None)
+            if isinstance(value, tuple):
+                new: Any = tuple(self.standing[operand] for operand in value)
+                if any(a is not b for a, b in zip(new, value)):
+                    changes[name] = new
+            elif isinstance(value, Node) and self.standing[value] is not value:
+                changes[name] = self.standing[value]
+        return replace(node, **changes) if changes else node
+
+    def _shared(self, node: Node) -> Node:
+        """The node, or the same value along another axis under a new name."""
+        axis = self._only_lane(node)
+        key = None if axis is None else self._key(node, axis)
+        if axis is None or key is None:
+            return self._add(node)
+        if isinstance(node, Take):
+            self.plain[node] = (node.source, node.axis, axis)
+            return self._add(node)
+        if key not in self.first:
+            self.first[key] = (node, axis)
+            return self._add(node)
+        known, usual = self.first[key]
+        if usual is axis:
+            return known if known.axes == node.axes else self._add(node)
+        axes = (known.axes - {usual}) | {axis}
+        renamed = Take(node.number, axes, node.dtype, known, usual, of_axis(axis))
+        self.plain[renamed] = (known, usual, axis)
+        return self._add(renamed)
+
+    def _add(self, node: Node) -> Node:
+        numbered = replace(node, number=len(self.order)) if node.number != len(self.order) else node
+        if node in self.plain:
+            self.plain[numbered] = self.plain[node]
+        self.order.append(numbered)
+        return numbered
+
+    def _only_lane(self, node: Node) -> Axis | None:
+        """The one axis with a group that the value has."""
+        lanes = [axis for axis in node.axes if axis in self.group_of]
+        return lanes[0] if len(lanes) == 1 and not isinstance(node, Reduce) else None
+
+    def _key(self, node: Node, axis: Axis) -> Any:
+        """Equal for values that are the same but for the axis; None where that is not known."""
+        group = self.group_of[axis]
+        if isinstance(node, Take):
+            renames = node.index == of_axis(axis) and self.group_of.get(node.axis) is group and node.axis is not axis
+            return ("take", node.source) if renames and node.axis in node.source.axes else None
+        lanes = {lane for operand in operands_of(node) for lane in operand.axes if lane in self.group_of}
+        if not lanes <= {axis}:
+            return None
+        same = group, node.axes - {axis}, tuple(self._without_axis(operand) for operand in operands_of(node))
+        match node:
+            case Load():
+                return (node.buffer, self._blank(node.place, axis), self._guard(node.guard, axis), *same)
+            case Position():
+                return (node.dtype, self._blank((node.index,), axis), *same)
+            case Compute():
+                return (id(node.eqn), *same)
+            case Choose():
+                return (self._guard(node.conditions, axis), *same)
+        return None
+
+    def _without_axis(self, operand: Node) -> Node:
+        return self.plain[operand][0] if operand in self.plain else operand
+
+    def _blank(self, place: Sequence[Index], axis: Axis) -> tuple[Index, ...]:
+        stand_in: Mapping[Axis, Index] = {axis: of_axis(min(self.group_of[axis], key=lambda a: a.name))}
+        return tuple(substitute(index, stand_in) for index in place)
+
+    def _guard(self, guard: Sequence[Condition], axis: Axis) -> tuple[Any, ...]:
+        return tuple((*self._blank((c.index,), axis), c.low, c.high) for c in guard)
