@@ -16,6 +16,7 @@ from jaxpr2triton.rules import (
     convert,
     exponential,
     indexing,
+    linalg,
     moving,
     reductions,
     rounding,
@@ -61,7 +62,7 @@ def covered() -> dict[str, str]:
     rows |= {name: "reductions" for name in reductions.TABLE}
     rows |= {name: "computed places" for name in moving.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM)}
+    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE)}
     return {**rows, "iota": "places"}
 
 
@@ -93,6 +94,7 @@ def page() -> str:
                 f"| reductions | {_names(reductions.TABLE)}, and in the bodies of loops `dot_general` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
+                f"| rewritten, for real matrices of up to {linalg.LARGEST}x{linalg.LARGEST} | {_names(linalg.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),
