@@ -20,6 +20,7 @@ def test_no_row_is_forgotten() -> None:
     others = {
         *DECOMPOSITIONS,
         *coverage.linalg.TABLE,
+        *coverage.SUMS,
         *coverage.STRUCTURAL,
         *coverage.RANDOM,
         *coverage.moving.TABLE,

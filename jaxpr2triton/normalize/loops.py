@@ -8,15 +8,13 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
 from jaxpr2triton.rules.scans import LOOPS
 
-RUN_ON = frozenset({"cpu", "gpu", "cuda", "rocm"})
 Normalize = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
 
@@ -29,19 +27,15 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
 
         c = while[cond body] c0                 →   go = cond c0;  go, c = repeat[body and cond] go c0
         y = cond[branches] i x                  →   y = select_n i (branch0 x) (branch1 x) ...
-        i = platform_index[platforms=(("tpu",), None)];  y = cond[branches] i x   →   y = branch1 x
 
-    Left alone: loops with effects, branches with loops or effects in them, and what depends on the platform if kernels
-    may run on it.
+    Left alone: loops with effects, and branches with loops or effects in them.
     """
-    if not primitive_names(closed) & {"scan", "while", "cond", "platform_index"}:
+    if not primitive_names(closed) & {"scan", "while", "cond"}:
         return closed
 
     def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         if node.effects:
             return None
-        if node.name == "platform_index":
-            return _platform(node)
         if node.name == "while":
             return _repeat(rewriter, node, normalize)
         if node.name == "cond":
@@ -102,25 +96,11 @@ def _where(going: Value, new: Value, old: Value) -> Value:
     return jnp.where(jnp.reshape(going, (*jnp.shape(going), *(1,) * extra)), new, old)
 
 
-def _platform(node: Node) -> list[Value] | None:
-    """The default, where no platform is named that kernels run on."""
-    platforms = node.params["platforms"]
-    if None not in platforms or any(name in RUN_ON for names in platforms for name in names or ()):
-        return None
-    return [np.int32(platforms.index(None))]
-
-
 def _both_branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
-    index, *operands = node.args
-    known = constant(index)
-    branches = node.params["branches"]
-    if known is not None:
-        branches = [branches[min(max(int(known), 0), len(branches) - 1)]]
-    branches = [normalize(branch) for branch in branches]
-    if len(branches) == 1:
-        return rewriter.evaluate(branches[0].jaxpr, branches[0].consts, operands)
+    branches = [normalize(branch) for branch in node.params["branches"]]
     if any(eqn.primitive.name in (*LOOPS, "while", "cond") or eqn.effects for b in branches for eqn in b.jaxpr.eqns):
         return None
+    index, *operands = node.args
     results = [rewriter.evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
     index = lax.clamp(0, index, len(branches) - 1) if jax.typeof(index).dtype != bool else index
     merged = []

@@ -10,11 +10,13 @@ from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose
 from jaxpr2triton.normalize.deferred import defer_accumulation
+from jaxpr2triton.normalize.fixed import settle_fixed
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
 from jaxpr2triton.normalize.loops import normalize_bodies
+from jaxpr2triton.normalize.scatters import settle_places
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
@@ -32,6 +34,7 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 LOOPS: tuple[Pass, ...] = (
     inline_calls,
     unkey,  # bodies too, whose carried keys become words
+    settle_fixed,
     prune_scans,
     _bodies,
     sink_stored,
@@ -44,6 +47,7 @@ PASSES: tuple[Pass, ...] = (
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,
     expand_structure,
+    settle_places,
     settle_sizes,
     fold_constants,
     simplify_algebra,

@@ -173,7 +173,7 @@ KERNELS_LACK = {
     "gamma": {"random_gamma"},
     "gamma, raw": {"random_gamma"},
     "dirichlet": {"random_gamma"},
-    "multivariate normal": {"cholesky", "dot_general"},
+    "multivariate normal": {"dot_general"},
     "normal, none": {"broadcast_in_dim"},
 }
 
