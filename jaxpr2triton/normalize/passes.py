@@ -21,7 +21,7 @@ from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
 from jaxpr2triton.normalize.sunk import sink_stored
-from jaxpr2triton.normalize.unkey import unkey
+from jaxpr2triton.normalize.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
@@ -39,6 +39,12 @@ LOOPS: tuple[Pass, ...] = (
     _bodies,
     sink_stored,
     defer_accumulation,
+)
+
+AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
+    inline_calls,
+    unkey_outside,
+    settle_fixed,
 )
 
 PASSES: tuple[Pass, ...] = (
@@ -66,6 +72,6 @@ def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
     """
-    for each in (*LOOPS, *PASSES) if loops else PASSES:
+    for each in (*(LOOPS if loops else AROUND_LOOPS), *PASSES):
         closed = each(closed)
     return closed

@@ -186,6 +186,22 @@ def test_kernels_can_hold_what_is_left(name: str) -> None:
     assert lacking - {"random_wrap", "random_unwrap"} == KERNELS_LACK.get(name, set())
 
 
+@pytest.mark.parametrize("name", ["normal", "fold in", *LOOPS])
+def test_around_loops_that_stay(name: str) -> None:
+    function, args = PROGRAMS[name]
+    args = args if isinstance(args, tuple) else (args,)
+    result = normalize(traced(function, *args), loops=False)
+    keyed = {
+        eqn.primitive.name
+        for eqn in result.jaxpr.eqns
+        if any(jnp.issubdtype(atom.aval.dtype, jax.dtypes.prng_key) for atom in (*eqn.invars, *eqn.outvars))
+    }
+    assert keyed <= {"random_wrap", "random_unwrap", "random_gamma", "scan", "while", "cond"}
+    actual = results(lambda *args: jax.core.eval_jaxpr(result.jaxpr, result.consts, *args), args)
+    for one, other in zip(results(function, args), actual, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["randint", "split, pairs, raw", "nested", "while, batch", "moves", "gamma"])
 def test_again_changes_nothing(name: str) -> None:
     function, args = PROGRAMS[name]
