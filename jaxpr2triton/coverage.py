@@ -19,6 +19,7 @@ from jaxpr2triton.rules import (
     indexing,
     linalg,
     moving,
+    ranks,
     reductions,
     rounding,
     trigonometric,
@@ -64,14 +65,14 @@ def covered() -> dict[str, str]:
     rows |= {name: "reductions" for name in reductions.TABLE}
     rows |= {name: "computed places" for name in moving.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS)}
+    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *ranks.TABLE)}
     return {**rows, "iota": "places"}
 
 
 def page() -> str:
     """The text of docs/coverage.md."""
     ways = covered()
-    missing = [name for name in FREQUENT if name not in ways]
+    missing = [name for name in FREQUENT if name not in ways or name in ranks.TABLE]
     dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
     paragraphs = [
         "# What kernels are made of",
@@ -98,6 +99,7 @@ def page() -> str:
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, for places that are known or few | {_names(SUMS)} |",
                 f"| rewritten, for real matrices of up to {linalg.LARGEST}x{linalg.LARGEST} | {_names(linalg.TABLE)} |",
+                f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),

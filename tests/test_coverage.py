@@ -21,6 +21,7 @@ def test_no_row_is_forgotten() -> None:
         *DECOMPOSITIONS,
         *coverage.linalg.TABLE,
         *coverage.SUMS,
+        *coverage.ranks.TABLE,
         *coverage.STRUCTURAL,
         *coverage.RANDOM,
         *coverage.moving.TABLE,

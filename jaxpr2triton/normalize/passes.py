@@ -8,7 +8,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.dead import remove_dead
-from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.deferred import defer_accumulation
 from jaxpr2triton.normalize.fixed import settle_fixed
 from jaxpr2triton.normalize.folding import fold_constants
@@ -28,7 +28,7 @@ Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
 
 def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    return normalize_bodies(closed, normalize)
+    return normalize_bodies(closed, lambda body: normalize(decompose_inside(inline_calls(body))))
 
 
 LOOPS: tuple[Pass, ...] = (

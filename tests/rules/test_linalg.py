@@ -79,7 +79,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cholesky": lambda a, b: jnp.linalg.cholesky(a),
     "solve": jnp.linalg.solve,
     "solve_vector": lambda a, b: jnp.linalg.solve(a, b[:, 0]),
-    "inv": lambda a, b: jnp.linalg.inv(a),
     "det": lambda a, b: jnp.linalg.det(a),
     "slogdet": lambda a, b: jnp.linalg.slogdet(a)[1],
     "cho_solve": lambda a, b: jax.scipy.linalg.cho_solve((jnp.linalg.cholesky(a), True), b),
