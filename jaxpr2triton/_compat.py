@@ -54,6 +54,7 @@ def source_of(eqn: Any) -> Iterator[None]:
 
 
 _CALLED = ("jaxpr", "call_jaxpr", "call")
+_SOLVE = "custom_linear_solve"
 
 
 def called_jaxpr(name: str, params: Mapping[str, Any]) -> tuple[Any, Sequence[Any]] | None:
@@ -66,14 +67,24 @@ def called_jaxpr(name: str, params: Mapping[str, Any]) -> tuple[Any, Sequence[An
     shardings = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
     if any(isinstance(sharding, jax.sharding.Sharding) for sharding in shardings) or params.get("compiler_options_kvs"):
         return None
-    inner = next(params[key] for key in _CALLED if key in params)
+    inner = params["jaxprs"].solve if name == _SOLVE else next(params[key] for key in _CALLED if key in params)
     return getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+
+
+def operands_of_call(name: str, params: Mapping[str, Any], operands: Sequence[Any]) -> Sequence[Any]:
+    """The operands of a call that its jaxpr takes: all, but a linear solve has others for its derivatives."""
+    if name != _SOLVE:
+        return operands
+    lengths = params["const_lengths"]
+    first, solve = lengths.matvec + lengths.vecmat, lengths.solve
+    return [*operands[first : first + solve], *operands[first + solve + lengths.transpose_solve :]]
 
 
 CALLS = frozenset(
     {
         *("jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "custom_jvp_call", "custom_vjp_call"),
         *("custom_vjp_call_jaxpr", "checkpoint", "remat", "remat2", "custom_vmap_call", "fused"),
+        _SOLVE,
     }
 )
 

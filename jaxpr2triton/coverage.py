@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.normalize.scatters import WRITES
 from jaxpr2triton.normalize.structural import STRUCTURAL
 from jaxpr2triton.normalize.unkey import RANDOM
 from jaxpr2triton.rules import (
@@ -16,7 +17,9 @@ from jaxpr2triton.rules import (
     convert,
     exponential,
     indexing,
+    linalg,
     moving,
+    ranks,
     reductions,
     rounding,
     trigonometric,
@@ -52,6 +55,7 @@ FREQUENT = (
 
 
 LOOPS = ("scan", "while", "cond")
+SUMS = tuple(name for name in WRITES if name not in moving.TABLE)
 
 
 def covered() -> dict[str, str]:
@@ -61,14 +65,14 @@ def covered() -> dict[str, str]:
     rows |= {name: "reductions" for name in reductions.TABLE}
     rows |= {name: "computed places" for name in moving.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM)}
+    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *ranks.TABLE)}
     return {**rows, "iota": "places"}
 
 
 def page() -> str:
     """The text of docs/coverage.md."""
     ways = covered()
-    missing = [name for name in FREQUENT if name not in ways]
+    missing = [name for name in FREQUENT if name not in ways or name in ranks.TABLE]
     dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
     paragraphs = [
         "# What kernels are made of",
@@ -93,13 +97,16 @@ def page() -> str:
                 f"| reductions | {_names(reductions.TABLE)}, and in the bodies of loops `dot_general` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
+                f"| rewritten, for places that are known or few | {_names(SUMS)} |",
+                f"| rewritten, for real matrices of up to {linalg.LARGEST}x{linalg.LARGEST} | {_names(linalg.TABLE)} |",
+                f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),
         _filled(
-            "`scatter` is covered where it writes one window for each element of a batch, `cond` where no branch holds "
-            "a loop, and random bits for keys of JAX's default kind. A loop stays with XLA when one program cannot "
-            "hold what it keeps from step to step."
+            "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
+            "or few, `cond` where no branch holds a loop, and random bits for keys of JAX's default kind. A loop stays "
+            "with XLA when one program cannot hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(

@@ -209,7 +209,8 @@ CASES = (
     Case("rolled", lambda x: lax.fori_loop(0, 3, lambda n, c: 0.5 * jnp.roll(c, n) + c, x), ((21,),), 1),
     Case("cross", lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.pad(c, 1)[2:, 1:-1] + c[:, ::-1], x), ((5, 21),), 1),
     Case("picked", scanned(lambda c, x: (lax.scan(halved, c, x)[1][1], c)), CELLS, 0, ("scan",)),
-    Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 0, ("scan",)),
+    Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 1),
+    Case("long_sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((70,), (3, 70)), 0, ("scan",)),
     Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),
 )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton._compat import called_jaxpr
+from jaxpr2triton._compat import called_jaxpr, operands_of_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
 
 
@@ -17,8 +17,9 @@ def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         b = jit[jaxpr={ lambda ; c. let d = sin c in (d,) }] a   →   b = sin a
 
     Calls are `jit`, `checkpoint`, `custom_jvp_call`, `custom_vjp_call` and what else only runs its jaxpr: programs
-    come here after differentiation. Left alone: the bodies of `scan`, `while` and `cond`, a `jit` that asks for
-    shardings or compiler options, and calls that hold arrays (`trace.hoist` makes operands of those that it may).
+    come here after differentiation, so a `custom_linear_solve` only solves. Left alone: the bodies of `scan`, `while`
+    and `cond`, a `jit` that asks for shardings or compiler options, and calls that hold arrays (`trace.hoist` makes
+    operands of those that it may).
     """
     if all(called_jaxpr(eqn.primitive.name, eqn.params) is None for eqn in closed.jaxpr.eqns):
         return closed
@@ -31,10 +32,11 @@ def inline_call(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if called is None:
         return None
     jaxpr, consts = called
+    args = operands_of_call(node.name, node.params, node.args)
     known = [constant(const) for const in consts]
     if any(value is None for value in known) or _holds_arrays(jaxpr):
         return None
-    return rewriter.evaluate(jaxpr, [value[()] for value in known if value is not None], node.args)
+    return rewriter.evaluate(jaxpr, [value[()] for value in known if value is not None], args)
 
 
 def _holds_arrays(jaxpr: Any) -> bool:

@@ -10,7 +10,7 @@ import jax.extend.core as jex
 from jax import lax
 from jax.extend.core import primitives
 
-from jaxpr2triton._compat import called_jaxpr, scan_counts_of
+from jaxpr2triton._compat import called_jaxpr, operands_of_call, scan_counts_of
 from jaxpr2triton.ir.tracing import retrace
 from jaxpr2triton.normalize.keys import Keys, Value, as_array, as_keys, is_key, written
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Rule
@@ -166,4 +166,4 @@ def _inner(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:
         case "cond":
             return [(branch.jaxpr, eqn.invars[1:]) for branch in eqn.params["branches"]]
     called = called_jaxpr(eqn.primitive.name, eqn.params)
-    return [] if called is None else [(called[0], eqn.invars)]
+    return [] if called is None else [(called[0], operands_of_call(eqn.primitive.name, eqn.params, eqn.invars))]

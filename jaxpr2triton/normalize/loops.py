@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
@@ -102,8 +103,8 @@ def _both_branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list
         return None
     index, *operands = node.args
     results = [rewriter.evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
-    kind = jax.typeof(index).dtype
-    index = lax.clamp(kind.type(0), index, kind.type(len(branches) - 1)) if kind != bool else index
+    kind = np.dtype(jax.typeof(index).dtype)
+    index = lax.clamp(kind.type(0), index, kind.type(len(branches) - 1)) if kind.kind != "b" else index
     merged = []
     for values in zip(*results):
         chosen = values[-1]

@@ -9,18 +9,20 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.algebra import simplify_algebra
 from jaxpr2triton.normalize.contractions import split_contractions
 from jaxpr2triton.normalize.dead import remove_dead
-from jaxpr2triton.normalize.decompose import decompose
+from jaxpr2triton.normalize.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.deferred import defer_accumulation
+from jaxpr2triton.normalize.fixed import settle_fixed
 from jaxpr2triton.normalize.folding import fold_constants
 from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
 from jaxpr2triton.normalize.loops import normalize_bodies
+from jaxpr2triton.normalize.scatters import settle_places
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
 from jaxpr2triton.normalize.sunk import sink_stored
-from jaxpr2triton.normalize.unkey import unkey
+from jaxpr2triton.normalize.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
@@ -31,7 +33,7 @@ def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 
 def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    plain = normalize(closed)
+    plain = normalize(decompose_inside(inline_calls(closed)))
     split = split_contractions(plain)
     return plain if split is plain else normalize(split)
 
@@ -39,10 +41,17 @@ def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 LOOPS: tuple[Pass, ...] = (
     inline_calls,
     unkey,  # bodies too, whose carried keys become words
+    settle_fixed,
     prune_scans,
     _bodies,
     sink_stored,
     defer_accumulation,
+)
+
+AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
+    inline_calls,
+    unkey_outside,
+    settle_fixed,
 )
 
 PASSES: tuple[Pass, ...] = (
@@ -51,6 +60,7 @@ PASSES: tuple[Pass, ...] = (
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,
     expand_structure,
+    settle_places,
     settle_sizes,
     fold_constants,
     simplify_algebra,
@@ -69,6 +79,6 @@ def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
     """
-    for each in (*LOOPS, *PASSES) if loops else PASSES:
+    for each in (*(LOOPS if loops else AROUND_LOOPS), *PASSES):
         closed = each(closed)
     return closed

@@ -21,6 +21,7 @@ def expand_structure(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         c = stack[axis=0] a b                  →   c = concatenate (broadcast_in_dim a) (broadcast_in_dim b)
         b = dynamic_slice[sizes=(2,)] a 1      →   b = slice[1:3] a
         b = empty[shape=(4,)]                  →   b = broadcast_in_dim 0.0
+        b:f32[6] = tile[reps=(2,)] a           →   b = reshape (broadcast_in_dim a)
 
     Left alone: a `dynamic_slice` at indices that the program computes, and everything else.
     """
@@ -66,10 +67,17 @@ def _empty(args: Sequence[Value], params: Mapping[str, Any], outs: Sequence[Any]
     return [lax.full(outs[0].shape, 0, outs[0].dtype)]
 
 
+def _tile(args: Sequence[Value], params: Mapping[str, Any], outs: Sequence[Any]) -> list[Value]:
+    sizes = [size for pair in zip(map(int, params["reps"]), jnp.shape(args[0])) for size in pair]
+    return [lax.reshape(lax.broadcast_in_dim(args[0], sizes, range(1, len(sizes), 2)), outs[0].shape)]
+
+
 STRUCTURAL: Mapping[str, Callable[[Sequence[Value], Mapping[str, Any], Sequence[Any]], list[Value] | None]] = {
     "split": _split,
     "unstack": _unstack,
     "stack": _stack,
     "dynamic_slice": _dynamic_slice,
     "empty": _empty,
+    "empty2": _empty,
+    "tile": _tile,
 }

@@ -23,7 +23,7 @@ from jaxpr2triton.normalize.keys import Keys, Value, as_array, as_keys, drawn, i
 from jaxpr2triton.normalize.rewrite import Node, Rewriter
 
 
-def unkey(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def unkey(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     """Compute with the two words of a key what JAX computes with keys of its default kind, bit for bit.
 
         { lambda ; k:key[]. let                       { lambda ; k:key[]. let
@@ -32,6 +32,8 @@ def unkey(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Keys become words everywhere, in the bodies of loops and branches too: what carries an array of keys, typed or as
     uint32[..., 2], carries two arrays of words. Only what comes in and goes out is still unwrapped and wrapped.
+
+    Without `loops`, loops and branches stay as they are, and get the keys wrapped.
 
     Left alone: keys of other kinds, `random_gamma`, calls that cannot be inlined, arrays of 2^32 elements and more,
     and other primitives that take keys; these get them wrapped. The bits are those of `jax_threefry_partitionable` as
@@ -43,7 +45,7 @@ def unkey(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     def run(*args: Value) -> list[Value]:
         given = [as_keys(arg) if is_key(jax.typeof(arg)) else arg for arg in args]
-        outs = Rewriter(unkey_equation).evaluate(closed.jaxpr, closed.consts, given)
+        outs = Rewriter(unkey_equation if loops else _unkey_outside).evaluate(closed.jaxpr, closed.consts, given)
         arrays = []
         for value, var in zip(outs, closed.jaxpr.outvars):
             with nullcontext() if isinstance(var, jex.Literal) or var not in sources else source_of(sources[var]):
@@ -70,6 +72,16 @@ def unkey_equation(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         return called
     moved = move_keys(node, rewriter) if with_keys else None
     return _between_arrays(node, rewriter) if moved is None else moved
+
+
+def _unkey_outside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    """The rule that does not enter loops and branches."""
+    return _between_arrays(node, rewriter) if node.name in LOOPS else unkey_equation(node, rewriter)
+
+
+def unkey_outside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """`unkey` for programs whose loops and branches stay as they are."""
+    return unkey(closed, loops=False)
 
 
 def _between_arrays(node: Node, rewriter: Rewriter) -> list[Value]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import unsupported
-from jaxpr2triton.rules import moving
+from jaxpr2triton.rules import linalg, moving
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
@@ -38,6 +38,10 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     if name in moving.TABLE:
         return moving.REFUSALS[name](eqn) if name in moving.REFUSALS else None
     row = TABLE.get(name)
+    if name in linalg.TABLE:
+        shapes = [atom.aval.shape for atom in eqn.invars]
+        refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
+        return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
     if row is None:
         return WhyNot(f"there is no rule for the primitive `{name}`")
     if eqn.effects:

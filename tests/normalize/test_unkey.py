@@ -173,7 +173,7 @@ KERNELS_LACK = {
     "gamma": {"random_gamma"},
     "gamma, raw": {"random_gamma"},
     "dirichlet": {"random_gamma"},
-    "multivariate normal": {"cholesky", "dot_general"},
+    "multivariate normal": {"dot_general"},
     "normal, none": {"broadcast_in_dim"},
 }
 
@@ -184,6 +184,22 @@ def test_kernels_can_hold_what_is_left(name: str) -> None:
     result = normalize(traced(function, *(args if isinstance(args, tuple) else (args,))))
     lacking = {eqn.primitive.name for eqn in result.jaxpr.eqns if why_not(eqn) is not None}
     assert lacking - {"random_wrap", "random_unwrap"} == KERNELS_LACK.get(name, set())
+
+
+@pytest.mark.parametrize("name", ["normal", "fold in", *LOOPS])
+def test_around_loops_that_stay(name: str) -> None:
+    function, args = PROGRAMS[name]
+    args = args if isinstance(args, tuple) else (args,)
+    result = normalize(traced(function, *args), loops=False)
+    keyed = {
+        eqn.primitive.name
+        for eqn in result.jaxpr.eqns
+        if any(jnp.issubdtype(atom.aval.dtype, jax.dtypes.prng_key) for atom in (*eqn.invars, *eqn.outvars))
+    }
+    assert keyed <= {"random_wrap", "random_unwrap", "random_gamma", "scan", "while", "cond"}
+    actual = results(lambda *args: jax.core.eval_jaxpr(result.jaxpr, result.consts, *args), args)
+    for one, other in zip(results(function, args), actual, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["randint", "split, pairs, raw", "nested", "while, batch", "moves", "gamma"])

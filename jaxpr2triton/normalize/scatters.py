@@ -1,0 +1,231 @@
+"""Gathers and scatters → index work, selections and sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import primitives
+
+from jaxpr2triton.ir.dtypes import is_bool, is_float, unsupported
+from jaxpr2triton.normalize.even import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+
+PRODUCTS = 1 << 16  # of places and updates in one batch
+WORK = 1 << 24  # of places and updates altogether
+
+
+def settle_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Read and write at places that are known, and add up what is written at several places that are not.
+
+        b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)
+        b = scatter x [[1], [3]] u                 →   b = select_n (pad[interior] true false) x (pad[interior] u)
+        b = scatter-add x [[i]] u                  →   b = add x (scatter (broadcast_in_dim -0.0) [[i]] u)
+        b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (select_n (eq [i, j, k] iota) 0.0 u))
+
+    Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
+    are not known, single windows of a plain `scatter` at such places, windows that overlap, and what would take too
+    many comparisons.
+    """
+    if not primitive_names(closed) & {"gather", *WRITES}:
+        return closed
+    return rewrite(closed, _settle)
+
+
+def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
+        return None
+    if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:
+        return None
+    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter)
+    return None if result is None else [result]
+
+
+def _read(node: Node, rewriter: Rewriter) -> Value | None:
+    operand, indices = node.args
+    places = gathered(node.params, jnp.shape(operand), jnp.shape(indices))
+    even = evenly(places, indices, rewriter)
+    if even is None:
+        return None
+    offsets = tuple(map(int, node.params["dimension_numbers"].offset_dims))
+    return read_evenly(operand, places, even, offsets, node.out_avals[0].shape)
+
+
+def _write(node: Node, rewriter: Rewriter) -> Value | None:
+    operand, indices, updates = node.args
+    if not _is_usual(node):
+        return None
+    places = scattered(node.params, *map(jnp.shape, node.args))
+    even = evenly(places, indices, rewriter)
+    windows = tuple(map(int, node.params["dimension_numbers"].update_window_dims))
+    combine = WRITES[node.name]
+    if even is not None:
+        if combine is not None:
+            return combine(operand, spread_evenly(updates, places, even, windows, _neutral(node)))
+        if not even.step:
+            starts = [np.int32(start) for start in even.start]
+            return lax.dynamic_update_slice(operand, _window(updates, places, windows), starts)
+        written = spread_evenly(jnp.ones_like(updates, dtype=bool), places, even, windows, np.bool_(False))
+        fill = np.zeros((), updates.dtype)[()]
+        return lax.select(written, spread_evenly(updates, places, even, windows, fill), operand)
+    if node.params["mode"] == lax.GatherScatterMode.CLIP:
+        indices = _clipped(indices, places)
+    if places.count == 1:
+        return _write_one(node, places, indices)
+    return _write_several(node, places, indices, windows)
+
+
+def _clipped(indices: Value, places: Places) -> Value:
+    parts = []
+    for component, d in enumerate(places.indexed):
+        part = lax.slice_in_dim(indices, component, component + 1, axis=-1)
+        last = min(places.shape[d] - places.window[d], int(jnp.iinfo(part.dtype).max))
+        parts.append(lax.clamp(part.dtype.type(0), part, part.dtype.type(last)))
+    return lax.concatenate(parts, len(places.lead))
+
+
+def _is_usual(node: Node) -> bool:
+    """True if what is computed for each update is what the primitive's name says."""
+    inner = node.params.get("update_jaxpr")
+    if inner is None or node.name == "scatter":
+        return True
+    names = [eqn.primitive.name for eqn in getattr(inner, "jaxpr", inner).eqns]
+    return names in ([node.name.removeprefix("scatter-")], ["add_any"])
+
+
+def _window(updates: Value, places: Places, windows: Sequence[int]) -> Value:
+    """The one update of each batch as a window of the operand."""
+    home = {slot: d for d, slot in places.batching.items()}
+    offsets, slots = iter(places.offsets), iter(range(len(places.lead)))
+    source = {}
+    for d in range(jnp.ndim(updates)):
+        if d in windows:
+            source[next(offsets)] = d
+        elif (slot := next(slots)) in home:
+            source[home[slot]] = d
+    order = [source[d] for d in sorted(source)]
+    order += [d for d in range(jnp.ndim(updates)) if d not in order]
+    return lax.reshape(lax.transpose(updates, order), places.window)
+
+
+def _write_one(node: Node, places: Places, indices: Value) -> Value | None:
+    """One window for each batch: what is added to the rest is nothing."""
+    operand, _, updates = node.args
+    combine = WRITES[node.name]
+    plain = combine is None and not places.free and indices is node.args[1]
+    if plain:
+        return None
+    numbers = node.params["dimension_numbers"]
+    windows = tuple(map(int, numbers.update_window_dims))
+    slots = [d for d in range(jnp.ndim(updates)) if d not in windows]
+    gone = [slots[free] for free in places.free]
+    kept = [d for d in range(jnp.ndim(updates)) if d not in gone]
+    rest = [d for d in range(len(places.lead)) if d not in places.free]
+    params = {
+        **node.params,
+        "dimension_numbers": lax.ScatterDimensionNumbers(
+            update_window_dims=tuple(kept.index(d) for d in windows),
+            inserted_window_dims=numbers.inserted_window_dims,
+            scatter_dims_to_operand_dims=numbers.scatter_dims_to_operand_dims,
+            operand_batching_dims=numbers.operand_batching_dims,
+            scatter_indices_batching_dims=tuple(rest.index(d) for d in numbers.scatter_indices_batching_dims),
+        ),
+        "mode": lax.GatherScatterMode.FILL_OR_DROP,
+        "update_jaxpr": None,
+        "update_consts": (),
+    }
+    target = operand if combine is None else lax.full_like(operand, _neutral(node))
+    index = lax.reshape(indices, (*(places.lead[d] for d in rest), len(places.indexed)))
+    update = lax.reshape(updates, [updates.shape[d] for d in kept])
+    written = primitives.scatter_p.bind(target, index, update, **params)
+    return written if combine is None else combine(operand, written)
+
+
+def _write_several(node: Node, places: Places, indices: Value, windows: Sequence[int]) -> Value | None:
+    """Every place looks through all updates of its batch."""
+    operand, _, updates = node.args
+    candidates = places.count * math.prod(places.shape[d] for d in places.indexed)
+    whole = places.count * math.prod(places.shape)
+    if candidates > PRODUCTS or whole > WORK or any(places.window[d] != 1 for d in places.indexed):
+        return None
+    lead = [places.lead[d] for d in places.free]
+    space = (*lead, *places.shape)
+    slots = {slot: n for n, slot in enumerate(places.free)}
+    slots |= {slot: len(lead) + d for d, slot in places.batching.items()}
+    offsets, leads = iter(places.offsets), iter(range(len(places.lead)))
+    where = [len(lead) + next(offsets) if d in windows else slots[next(leads)] for d in range(jnp.ndim(updates))]
+    update = lax.broadcast_in_dim(lax.transpose(updates, np.argsort(where)), space, sorted(where))
+    dtype = jax.typeof(indices).dtype
+    indices = lax.convert_element_type(indices, np.int32) if dtype.itemsize < 4 else indices
+    hit: Any = None
+    for component, d in enumerate(places.indexed):
+        number = lax.index_in_dim(indices, component, len(places.lead), keepdims=False)
+        order = sorted(range(len(places.lead)), key=lambda slot: slots[slot])
+        number = lax.broadcast_in_dim(lax.transpose(number, order), space, sorted(slots.values()))
+        here = number == lax.broadcasted_iota(number.dtype, space, len(lead) + d)
+        hit = here if hit is None else hit & here
+    axes = tuple(range(len(lead)))
+    combine = WRITES[node.name]
+    if combine is None:
+        return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
+    neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node)
+    return combine(operand, REDUCTIONS[node.name](lax.select(hit, update, lax.full_like(update, neutral)), axes))
+
+
+def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:
+    """What a plain scatter leaves at each place."""
+    if not unique:
+        number = lax.full(hit.shape, 0, np.int32)
+        for axis in axes:
+            number = number * np.int32(hit.shape[axis]) + lax.broadcasted_iota(np.int32, hit.shape, axis)
+        last = lax.reduce_max(lax.select(hit, number, lax.full_like(number, -1)), axes)
+        hit = hit & (number == lax.broadcast_in_dim(last, hit.shape, range(len(axes), hit.ndim)))
+    bits = update
+    if is_float(update.dtype):  # as bits, which a sum with zeros leaves as they are
+        bits = lax.bitcast_convert_type(update, np.dtype(f"uint{8 * update.dtype.itemsize}"))
+    if is_bool(update.dtype):
+        bits = lax.convert_element_type(update, np.int32)
+    chosen = lax.reduce_sum(lax.select(hit, bits, lax.full_like(bits, 0)), axes)
+    if is_float(update.dtype):
+        chosen = lax.bitcast_convert_type(chosen, update.dtype)
+    if is_bool(update.dtype):
+        chosen = chosen != 0
+    return lax.select(lax.reduce_or(hit, axes), chosen, operand)
+
+
+def _neutral(node: Node) -> Any:
+    """What leaves every number as it is, -0.0 included."""
+    dtype = np.dtype(jax.typeof(node.args[0]).dtype)
+    if node.name in ("scatter-min", "scatter-max"):
+        least = node.name == "scatter-min"
+        if is_bool(dtype):
+            return np.bool_(least)
+        if is_float(dtype):
+            return dtype.type(np.inf if least else -np.inf)
+        limits = jnp.iinfo(dtype)
+        return dtype.type(limits.max if least else limits.min)
+    number = 1 if node.name == "scatter-mul" else -0.0 if node.name == "scatter-add" else 0.0
+    return dtype.type(number if is_float(dtype) else int(number))
+
+
+WRITES: Mapping[str, Callable[[Value, Value], Value] | None] = {
+    "scatter": None,
+    "scatter-add": lax.add,
+    "scatter-sub": lax.sub,
+    "scatter-mul": lax.mul,
+    "scatter-min": lax.min,
+    "scatter-max": lax.max,
+}
+REDUCTIONS: Mapping[str, Callable[..., Value]] = {
+    "scatter-add": lax.reduce_sum,
+    "scatter-sub": lax.reduce_sum,
+    "scatter-mul": lax.reduce_prod,
+    "scatter-min": lax.reduce_min,
+    "scatter-max": lax.reduce_max,
+}

@@ -1,0 +1,118 @@
+"""Running sums and sorts of short axes, in which every element looks at all others.
+
+That is n comparisons for each element instead of log n steps one after the other, but it is one reduction of a tile,
+and the tile stays where it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpr2triton.ir.dtypes import is_bool, is_float
+
+Array = jax.Array
+LONGEST_SUM = 64
+LONGEST_SORT = 32
+MOST_PAIRS = 1 << 26
+
+
+def _pairs(x: Array, axis: int) -> tuple[Array, Array, Array, Array]:
+    """Each element along the axis beside each other one, in a new axis before it; and both their places."""
+    shape = (*x.shape[:axis], x.shape[axis], *x.shape[axis:])
+    outer = [d for d in range(len(shape)) if d != axis + 1]  # runs along the new axis
+    inner = [d for d in range(len(shape)) if d != axis]
+    there, here = (lax.broadcasted_iota(np.int32, shape, d) for d in (axis, axis + 1))
+    return lax.broadcast_in_dim(x, shape, outer), lax.broadcast_in_dim(x, shape, inner), there, here
+
+
+def _running(combine: Callable[[Array, tuple[int, ...]], Array], neutral: Callable[[Any], Any]) -> Callable[..., Array]:
+    def running(x: Array, *, axis: int, reverse: bool) -> Array:
+        other, _, there, here = _pairs(x, axis)
+        taken = there >= here if reverse else there <= here
+        rest = jnp.asarray(neutral(np.dtype(x.dtype)), x.dtype)
+        return combine(lax.select(taken, other, lax.broadcast(rest, other.shape)), (axis,))
+
+    return running
+
+
+def _extreme(least: bool) -> Callable[[Any], Any]:
+    """What is below, or above, every number."""
+
+    def neutral(dtype: Any) -> Any:
+        if is_bool(dtype):
+            return not least
+        if is_float(dtype):
+            return -np.inf if least else np.inf
+        limits = jnp.iinfo(dtype)
+        return limits.min if least else limits.max
+
+    return neutral
+
+
+def cumlogsumexp(x: Array, *, axis: int, reverse: bool) -> Array:
+    """Against the running maximum; sums of nothing but -inf stay -inf."""
+    top = _TABLE["cummax"](x, axis=axis, reverse=reverse)
+    top = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
+    other, _, there, here = _pairs(x, axis)
+    shift = _pairs(top, axis)[1]
+    taken = there >= here if reverse else there <= here
+    parts = lax.select(taken, lax.exp(other - shift), lax.full_like(other, 0))
+    return lax.log(lax.reduce_sum(parts, (axis,))) + top
+
+
+def _comes_before(one: Array, other: Array) -> Array:
+    """In JAX's order of floats, -0.0 is 0.0 and all NaNs come last and are equal."""
+    if not is_float(one.dtype):
+        return one < other
+    return (one < other) | ((other != other) & (one == one))
+
+
+def sort(*operands: Array, dimension: int, is_stable: bool, num_keys: int) -> list[Array]:
+    """The place of an element is the number of those before it, and each place looks for its element."""
+    size, axis = operands[0].shape[dimension], dimension
+    _, _, there, here = _pairs(operands[0], axis)
+    first = there < here
+    for key in reversed(operands[:num_keys]):
+        other, own, _, _ = _pairs(key, axis)
+        first = _comes_before(other, own) | (~_comes_before(own, other) & first)
+    rank = lax.reduce_sum(lax.convert_element_type(first, np.int32), (axis,))
+    # the place runs along the new axis, the element along the one that is summed
+    shape = (*rank.shape[:axis], size, *rank.shape[axis:])
+    inner = [d for d in range(len(shape)) if d != axis]
+    chosen = lax.broadcast_in_dim(rank, shape, inner) == lax.broadcasted_iota(np.int32, shape, axis)
+    return [_selected(chosen, lax.broadcast_in_dim(x, shape, inner), axis + 1) for x in operands]
+
+
+def _selected(chosen: Array, x: Array, axis: int) -> Array:
+    """The one chosen element along the axis, bit for bit."""
+    dtype = x.dtype
+    if is_float(dtype):
+        x = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * dtype.itemsize}"))
+    if is_bool(dtype):
+        x = lax.convert_element_type(x, np.int32)
+    x = lax.reduce_sum(lax.select(chosen, x, lax.full_like(x, 0)), (axis,))
+    if is_bool(dtype):
+        return x != 0
+    return lax.bitcast_convert_type(x, dtype) if is_float(dtype) else x
+
+
+_TABLE: Mapping[str, Callable[..., Any]] = {
+    "cumsum": _running(lax.reduce_sum, lambda dtype: 0),
+    "cumprod": _running(lax.reduce_prod, lambda dtype: 1),
+    "cummax": _running(lax.reduce_max, _extreme(True)),
+    "cummin": _running(lax.reduce_min, _extreme(False)),
+}
+TABLE: Mapping[str, Callable[..., Any]] = {**_TABLE, "cumlogsumexp": cumlogsumexp, "sort": sort}
+
+
+def is_short(name: str, shape: tuple[int, ...], params: Mapping[str, Any]) -> bool:
+    """True if the axis is so short that looking at all pairs is no matter."""
+    size = shape[params["dimension" if name == "sort" else "axis"]]
+    return size <= (LONGEST_SORT if name == "sort" else LONGEST_SUM) and size * math.prod(shape) <= MOST_PAIRS
