@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
+    parser.add_argument("--reports", type=int, default=2, help="programs to be made small and printed of each sort")
     options = parser.parse_args()
     end = time.monotonic() + options.minutes * 60
     counts: Counter[str] = Counter()
@@ -61,7 +62,7 @@ def main() -> int:
             counts["failures"] += 1
             seen[kind] += 1
             print(f"seed {options.seed}, program {number}: {kind}", flush=True)
-            if seen[kind] <= 2 and not isinstance(problem, TooLong):
+            if seen[kind] <= options.reports and not isinstance(problem, TooLong):
                 report(program, kind, options.failures, number)
             continue
         if time.monotonic() - start > SLOW:
@@ -110,12 +111,11 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int) -> None:
-    small = reduced(program, kind)
+    small, why = reduced(program, kind), "(it passes now)"
     try:
         check(small)
-        why = "(it passes now)"
-    except Exception:
-        why = traceback.format_exc(limit=-3)
+    except Exception as problem:
+        why = "".join(traceback.format_exception(problem.__cause__ or problem, limit=-3, chain=False))
     text = f"{small}\n{''.join(f'# {line}' + chr(10) for line in why.splitlines())}"
     print(f"{'-' * 100}\n{text}", flush=True)
     if folder is not None:

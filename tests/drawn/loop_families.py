@@ -113,7 +113,6 @@ def update(draft: Draft) -> None:
     y = draft.any_value(lambda value: value.is_float and value.shape in ((), x.shape[1:])) or x
     new = y.name if y is not x else f"jnp.sum({x.name}, 0, dtype={x.name}.dtype)"
     forms = ["{x}.at[{i} % {size}].set({y})", "{x}.at[{i} % {size}].add(jnp.tanh({y}))", "{x}.at[{i}].set({y})"]
-    forms += ["{x}.at[{i} % {size}].multiply(jnp.tanh({y}))"]
     forms += ["lax.dynamic_update_index_in_dim({x}, {y} + jnp.zeros({rest}, {x}.dtype), {i}, 0)"]
     new = f"{new}.astype({x.name}.dtype)"
     parts = {"x": x.name, "i": i.name, "y": new, "size": x.shape[0], "rest": x.shape[1:]}

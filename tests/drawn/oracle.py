@@ -177,17 +177,20 @@ class _Wide:
         params = eqn.params
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-        def go_on(carry: Any) -> Any:
-            count, *before = carry
+        def go_on(count: Any, before: Sequence[Any]) -> Any:
             (answer,) = self.closed(params["cond_jaxpr"], [*values[:first], *before], self.next_step(count))
             return answer
 
         def step(carry: Any) -> Any:
-            count, *before = carry
+            going, count, *before = carry
             after = self.closed(params["body_jaxpr"], [*values[first:second], *before], self.next_step(count))
-            return (count + 1, *after)
+            if jnp.ndim(going):  # each member of a batch stops by itself
+                after = [jnp.where(_like(going, new), new, old) for new, old in zip(after, before)]
+            return (going & go_on(count + 1, after), count + 1, *after)
 
-        _, *carried = lax.while_loop(go_on, step, (jnp.int32(0), *values[second:]))
+        start = values[second:]
+        going = go_on(jnp.int32(0), start)
+        _, _, *carried = lax.while_loop(lambda carry: jnp.any(carry[0]), step, (going, jnp.int32(0), *start))
         return carried
 
     def cond(self, eqn: Any, values: list[Any]) -> list[Any]:
@@ -259,6 +262,10 @@ class _Wide:
             unknown = unknown.any(-1)
         unknown = jnp.broadcast_to(unknown.reshape(unknown.shape + (1,) * (bits.ndim - unknown.ndim)), bits.shape)
         return jnp.where(unknown & (self.rounded == EVERYWHERE), ~bits, bits)
+
+
+def _like(going: Any, value: Any) -> Any:
+    return jnp.reshape(going, (*jnp.shape(going), *(1,) * (jnp.ndim(value) - jnp.ndim(going))))
 
 
 LOOPS: dict[str, Callable[[_Wide, Any, list[Any]], list[Any]]] = {
