@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def drawn(seed: int, number: int, transforms: list[str], loops: float) -> Program:
-    if Random(seed, number, "loops").number(0, 999) < 1000 * loops:
+    if Random(seed, number, 1).number(0, 999) < 1000 * loops:
         return drawn_loop_program(Random(seed, number), transforms)
     return drawn_program(Random(seed, number), ALL, transforms)
 

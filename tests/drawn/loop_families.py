@@ -214,7 +214,7 @@ def started(draft: Draft) -> Value:
         case 3:
             return draft.add(f"jnp.zeros({small_shape(draft)}, jnp.float32)")
         case _:
-            found = draft.any_value(lambda value: value.size <= CARRIED_AT_MOST and not value.dtype.kind == "u")
+            found = draft.any_value(lambda value: value.size <= CARRIED_AT_MOST and value.dtype.kind != "u")
             found = found or draft.new_input(small_shape(draft), "float32")
             return fitted(draft, found, found.shape, found.dtype)
 

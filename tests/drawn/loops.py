@@ -1,5 +1,7 @@
 """Loops and choices as statements of a drawn program: their bodies are lines again.
 
+All names of a program differ, so that a body may be put in its loop's place. A scan prints as
+
     def step0(carry, xs):
         c1, = carry
         x2, = xs
@@ -100,9 +102,10 @@ class Loop:
                     f"{results} = lax.fori_loop(0, {self.steps}, {step}, {starts})"
                 )
             case _:
-                decides = [f"{self.counter} < {self.steps}", *(line.results[-1] for line in self.test[-1:])]
+                tests = "".join(f" & {line.results[-1]}" for line in self.test[-1:])
+                decides = f"    return ({self.counter} < {self.steps}){tests}\n"
                 return (
-                    f"def {go_on}(carry):\n{opened}{indented(self.test)}    return {' & '.join(map(bracketed, decides))}\n"
+                    f"def {go_on}(carry):\n{opened}{indented(self.test)}{decides}"
                     f"def {step}(carry):\n{opened}{body}    return {after}\n"
                     f"{results} = lax.while_loop({go_on}, {step}, {starts})"
                 )
@@ -153,10 +156,6 @@ class Choice:
 def pack(names: Iterable[str]) -> str:
     """A tuple of any length."""
     return f"({' '.join(f'{name},' for name in names)})"
-
-
-def bracketed(text: str) -> str:
-    return f"({text})"
 
 
 def free(lines: Sequence[Statement], gives: Iterable[str], bound: Iterable[str]) -> list[str]:

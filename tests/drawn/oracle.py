@@ -38,13 +38,14 @@ FACTOR = 4.0  # how much further than the furthest noisy answer an answer may be
 TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
-MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice dynamic_update_slice scatter pad concatenate stack split rev"
+MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
+PLACED = "dynamic_update_slice scatter"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
 LOGICAL = (
     "stop_gradient copy and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
 )
 NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
-EXACT = frozenset(" ".join((MOVED, CHOSEN, LOGICAL, NEAREST)).split())
+EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
@@ -248,7 +249,7 @@ class _Wide:
 
     def noise(self, start: int, size: int) -> Any:
         if size > TABLE // 2:
-            return jnp.resize(self.table, size)
+            return jnp.resize(self.table, (size,))
         if self.step is None:
             return lax.slice(self.table, (start,), (start + size,))
         return lax.dynamic_slice(self.table, ((start + self.step * 509) % (TABLE // 2),), (size,))

@@ -1,5 +1,7 @@
 """Makes the loops of a failing program small: fewer lines in a body, less carried, one step instead of a loop.
 
+What a statement gave gets another name in whatever comes after it.
+
     def step0(carry, xs):                             v3 = jnp.tanh(x0)
         c1, = carry                                →
         v3 = jnp.tanh(c1)                             v3 in the place of v4
