@@ -203,17 +203,15 @@ def test_a_failing_loop_becomes_small() -> None:
         if "scan" in candidate.function_text():
             fails_on_sin(candidate)
 
-    assert made_small(SUMS, fails_on_sin).function_text() == (
-        "def f(x):\n    a = x[0]\n    b = jnp.sin(a)\n    return (b, )\n"
-    )
+    assert made_small(SUMS, fails_on_sin).function_text() == ("def f(a):\n    b = jnp.sin(a)\n    return (b, )\n")
     assert made_small(SUMS, fails_on_sin_in_a_loop).function_text() == (
-        "def f(x):\n"
+        "def f(y, x_a):\n"
         "    def step0(carry, xs):\n"
-        "        (a,) = xs\n"
-        "        b = jnp.sin(a)\n"
-        "        return (), (b,)\n"
-        "    (), (all,) = lax.scan(step0, (), (x,), length=3, reverse=False, unroll=1)\n"
-        "    return (all, )\n"
+        "        (c,) = carry\n"
+        "        b = jnp.sin(x_a)\n"
+        "        return (b,), ()\n"
+        "    (last,), () = lax.scan(step0, (y,), None, length=1, reverse=False, unroll=1)\n"
+        "    return (last, )\n"
     )
 
 
