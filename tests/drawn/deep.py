@@ -6,12 +6,9 @@ Unlike a test it does not stop at the first failure: every one is made small and
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.drawn.check import check
@@ -20,6 +17,7 @@ from tests.drawn.families import ALL
 from tests.drawn.generator import drawn_program
 from tests.drawn.known import is_known
 from tests.drawn.loop_families import drawn_loop_program
+from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
@@ -88,26 +86,6 @@ def drawn(seed: int, number: int, transforms: list[str], loops: float) -> Progra
     if Random(seed, number, 1).number(0, 999) < 1000 * loops:
         return drawn_loop_program(Random(seed, number), transforms)
     return drawn_program(Random(seed, number), ALL, transforms)
-
-
-class TooLong(BaseException):
-    """Nothing on the way catches this."""
-
-
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raises `TooLong` when it takes longer."""
-
-    def too_long(number: int, frame: object) -> None:
-        raise TooLong(f"took more than {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, too_long)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again where an exception is ignored
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int) -> None:

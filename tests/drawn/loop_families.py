@@ -333,8 +333,7 @@ def while_loop(draft: Draft) -> None:
     body = body_of(draft, [counter, *(inside for _, inside in parts)])
     fill_body(body)
     carries = carries_of(draft, parts, finished(body, parts))
-    after = body.add(f"{counter.name} + 1", counter)
-    counts = Carry(counter.name, "jnp.int32(0)", after.name, new_name(draft, "v"))
+    counts = Carry(counter.name, "jnp.int32(0)", f"{counter.name} + 1", new_name(draft, "v"))
     lines, label = tuple(body.lines), str(next(draft.names))
     draft.add_statement(
         Loop("while", label, steps, (counts, *carries), lines, counter=counter.name, test=tuple(test.lines))

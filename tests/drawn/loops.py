@@ -24,7 +24,7 @@ class Carry:
 
     name: str  # in the body
     start: str  # a value from before the loop, or a literal
-    after: str  # what a step makes of it
+    after: str  # what a step makes of it; an expression for the counter of a `while`, so that no variant counts nothing
     result: str  # after the loop
 
 

@@ -9,11 +9,13 @@ from typing import Any
 import jax
 
 from tests.drawn.check import FellBack, check
+from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import DTYPES, Input, Program
 from tests.drawn.reduce_loops import simpler_loops
 
 TRIES_AT_MOST = 300
 SECONDS_AT_MOST = 120
+PATIENCE = 20  # seconds for one candidate
 
 
 def failure(problem: BaseException) -> str:
@@ -48,8 +50,9 @@ def reduced(program: Program, kind: str) -> Program:
 
 def fails(program: Program, kind: str) -> bool:
     try:
-        check(program)
-    except Exception as problem:
+        with limited(PATIENCE):
+            check(program)
+    except (Exception, TooLong) as problem:
         return failure(problem) == kind
     return False
 

@@ -93,8 +93,10 @@ def _one_step(loop: Loop) -> Iterator[Variant]:
         first.append(Line(loop.counter, "jnp.int32(0)", ()))
     entry = {name: start for name, start in entry.items() if start.isidentifier()}
     body = tuple(renamed(line, entry) for line in loop.lines)
-    results = {carry.result: entry.get(carry.after, carry.after) for carry in loop.carries}
-    last = [Line(result, f"{entry.get(name, name)}[None]", (entry.get(name, name),)) for result, name in loop.ys]
+    plain = [carry for carry in loop.carries if carry.after.isidentifier()]
+    results = {carry.result: entry.get(carry.after, carry.after) for carry in plain}
+    last = [Line(c.result, c.after, (c.name,)) for c in loop.carries if c not in plain]
+    last += [Line(result, f"{entry.get(name, name)}[None]", (entry.get(name, name),)) for result, name in loop.ys]
     yield Variant((*first, *body, *last), results)
 
 
