@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpr2triton as j2t
-from jaxpr2triton import fused
+from jaxpr2triton import fused, pipeline
+from jaxpr2triton.errors import CompilerBug, KernelFallback
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.partition import cut, group
 from jaxpr2triton.partition import split as partition_split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.rules import refusal
 from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.schedule import schedule
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
@@ -40,6 +45,10 @@ class Mismatch(AssertionError):
     """The kernels gave something else than JAX."""
 
 
+class FellBack(AssertionError):
+    """The results are right, but a mistake in the compiler left the program, or its loops, to XLA."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What was found out about a program that passed."""
@@ -51,6 +60,18 @@ class Outcome:
     @property
     def kernels(self) -> tuple[Any, ...]:
         return tuple(kernel for program in self.programs for kernel in program.kernels)
+
+    @property
+    def fused_loops(self) -> int:
+        """How many loops are in kernels, those in others not counted."""
+        regions = [e for p in self.programs for e in p.program.jaxpr.eqns if e.primitive is region_p]
+        return sum(e.primitive.name in LOOPS for region in regions for e in region.params["jaxpr"].jaxpr.eqns)
+
+    @property
+    def loops_left(self) -> Counter[str]:
+        """Why loops stayed with XLA."""
+        left = [leftover for program in self.programs for leftover in program.leftovers]
+        return Counter(each.why for each in left if each.primitive in (*pipeline.RAW_LOOPS, *LOOPS))
 
 
 @contextlib.contextmanager
@@ -65,17 +86,31 @@ def little_room(small: bool) -> Iterator[None]:
 def check(program: Program, seed: int = 0) -> Outcome:
     """Compare the kernels with plain `jax.jit` on fresh inputs; raises `Mismatch`."""
     compiled: list[Compiled] = []
+    mistakes: list[Exception] = []
 
     def recording(jaxpr: Any, name: str) -> Compiled:
-        compiled.append(compile_jaxpr(jaxpr, name))
+        try:
+            compiled.append(compile_jaxpr(jaxpr, name))
+        except CompilerBug as bug:
+            mistakes.append(bug)
+            raise
         return compiled[-1]
+
+    def reason(mistake: Exception) -> str:
+        mistakes.append(mistake)
+        return f"{type(mistake).__name__}: {mistake}"
 
     fuse = functools.partial(j2t.fuse, backend="interpret")
     with jax.enable_x64(program.x64), little_room(program.small):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         expected = jax.jit(plain)(*args)
-        with mock.patch.object(fused, "compile_jaxpr", recording):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(fused, "compile_jaxpr", recording))
+            for module in (refusal, pipeline):
+                stack.enter_context(mock.patch.object(module, "no_kernel_because", reason))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore", KernelFallback)  # what it warns of is in `mistakes`
             found = transformed(program, fuse)(*args)
             jax.block_until_ready(found)
     for one in compiled:
@@ -88,6 +123,8 @@ def check(program: Program, seed: int = 0) -> Outcome:
         with jax.enable_x64(program.x64):
             allowed = answers(plain, args, seed)
         skipped = sum(check_values(*parts, n) for n, parts in enumerate(zip(ours, theirs, allowed, strict=True)))
+    for mistake in mistakes:
+        raise FellBack(f"{type(mistake).__name__}: {mistake}") from mistake
     return Outcome(compared - skipped, skipped, tuple(compiled))
 
 
@@ -98,6 +135,8 @@ def check_coverage(compiled: Compiled) -> None:
     if len(regions) != len(compiled.kernels) or not all(kernel.outputs for kernel in compiled.kernels):
         raise Mismatch(f"{len(regions)} regions, but {len(compiled.kernels)} kernels")
     for eqn in equations:
+        if eqn.primitive.name in (*pipeline.RAW_LOOPS, *LOOPS):  # they may keep too much
+            continue
         renames = eqn.primitive.name == "reshape" or all(math.prod(var.aval.shape) == 0 for var in eqn.outvars)
         if eqn.primitive is not region_p and not renames and why_not(eqn) is None:
             raise Mismatch(f"{eqn.primitive.name} has a rule and is left over")

@@ -6,12 +6,9 @@ Unlike a test it does not stop at the first failure: every one is made small and
 from __future__ import annotations
 
 import argparse
-import contextlib
-import signal
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.drawn.check import check
@@ -19,6 +16,8 @@ from tests.drawn.choices import Random
 from tests.drawn.families import ALL
 from tests.drawn.generator import drawn_program
 from tests.drawn.known import is_known
+from tests.drawn.loop_families import drawn_loop_program
+from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
@@ -33,18 +32,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
+    parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
+    parser.add_argument("--reports", type=int, default=2, help="programs to be made small and printed of each sort")
     options = parser.parse_args()
     end = time.monotonic() + options.minutes * 60
     counts: Counter[str] = Counter()
     seen: Counter[str] = Counter()
+    left: Counter[str] = Counter()  # why loops stayed with XLA
 
     for number in range(options.first, options.first + options.programs):
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
-        program = drawn_program(Random(options.seed, number), ALL, options.transforms)
+        program = drawn(options.seed, number, options.transforms, options.loops)
         if is_known(program):
             continue
         counts["programs"] += 1
@@ -53,17 +55,20 @@ def main() -> int:
         try:
             with limited(options.patience):
                 outcome = check(program)
-        except Exception as problem:
+        except (Exception, TooLong) as problem:
             kind = failure(problem)
             counts["failures"] += 1
             seen[kind] += 1
             print(f"seed {options.seed}, program {number}: {kind}", flush=True)
-            if seen[kind] <= 2 and not isinstance(problem, TimeoutError):
+            if seen[kind] <= options.reports and not isinstance(problem, TooLong):
                 report(program, kind, options.failures, number)
             continue
         if time.monotonic() - start > SLOW:
             print(f"seed {options.seed}, program {number}: took {time.monotonic() - start:.0f} s", flush=True)
         counts["kernels"] += len(outcome.kernels)
+        counts["fused loops"] += outcome.fused_loops
+        counts["loops left"] += outcome.loops_left.total()
+        left.update(outcome.loops_left)
         counts["elements compared"] += outcome.compared
         counts["elements decided by rounding"] += outcome.skipped
         counts["programs with nothing to compare"] += outcome.compared == 0
@@ -72,32 +77,23 @@ def main() -> int:
     print(f"seed {options.seed}:", ", ".join(f"{count} {what}" for what, count in counts.items()))
     for kind, count in seen.most_common():
         print(f"  {count} times {kind}")
+    for why, count in left.most_common():
+        print(f"  {count} loops left: {why}")
     return 1 if counts["failures"] else 0
 
 
-@contextlib.contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError when it takes longer."""
-
-    def too_long(number: int, frame: object) -> None:
-        raise TimeoutError(f"took more than {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, too_long)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+def drawn(seed: int, number: int, transforms: list[str], loops: float) -> Program:
+    if Random(seed, number, 1).number(0, 999) < 1000 * loops:
+        return drawn_loop_program(Random(seed, number), transforms)
+    return drawn_program(Random(seed, number), ALL, transforms)
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int) -> None:
-    small = reduced(program, kind)
+    small, why = reduced(program, kind), "(it passes now)"
     try:
         check(small)
-        why = "(it passes now)"
-    except Exception:
-        why = traceback.format_exc(limit=-3)
+    except Exception as problem:
+        why = "".join(traceback.format_exception(problem.__cause__ or problem, limit=-3, chain=False))
     text = f"{small}\n{''.join(f'# {line}' + chr(10) for line in why.splitlines())}"
     print(f"{'-' * 100}\n{text}", flush=True)
     if folder is not None:

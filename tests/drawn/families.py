@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tests.drawn.generator import DTYPES, ELEMENTS_AT_MOST, Draft, Family, Value, dtype_text
+from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
 
 UNARY = (
     "jnp.exp(-jnp.abs({0}))",
@@ -156,7 +156,7 @@ def choose(draft: Draft) -> None:
     which, x = draft.bool_value(), draft.any_value()
     assert x is not None
     y = draft.partner(x)
-    if _broadcasts(which, x, y):
+    if _broadcasts(draft, which, x, y):
         draft.add(f"jnp.where({which.name}, {x.name}, {y.name})", which, x, y)
     else:
         z = draft.equal_partner(x)
@@ -172,7 +172,7 @@ def select_by_number(draft: Draft) -> None:
     draft.add(text, which, x, y)
 
 
-def _broadcasts(*values: Value) -> bool:
+def _broadcasts(draft: Draft, *values: Value) -> bool:
     shape: list[int] = []
     for value in values:
         rank = max(len(shape), value.rank)
@@ -180,7 +180,7 @@ def _broadcasts(*values: Value) -> bool:
         if any(m != n and 1 not in (m, n) for m, n in zip(a, b)):
             return False
         shape = [n if m == 1 else m for m, n in zip(a, b)]
-    return math.prod(shape) <= ELEMENTS_AT_MOST
+    return math.prod(shape) <= draft.most
 
 
 def convert(draft: Draft) -> None:
@@ -212,7 +212,7 @@ def broadcast(draft: Draft) -> None:
     x = draft.any_value()
     assert x is not None
     size = draft.pick(draft.dims)
-    if size * x.size > ELEMENTS_AT_MOST or x.rank > 3:
+    if size * x.size > draft.most or x.rank > 3:
         return
     place = draft.number(0, x.rank)
     shape = (*x.shape[:place], size, *x.shape[place:])
@@ -295,7 +295,7 @@ def pad(draft: Draft) -> None:
             low = high = 0
         total *= size + max(size - 1, 0) * interior + low + high
         config.append((low, high, interior))
-    if total <= ELEMENTS_AT_MOST:
+    if total <= draft.most:
         filling = f"jnp.asarray({draft.pick((0, 1))}, {dtype_text(x.dtype)})"
         draft.add(f"lax.pad({x.name}, {filling}, {tuple(config)})", x)
 
@@ -317,7 +317,7 @@ def concatenate(draft: Draft) -> None:
         pieces.append(other)
     if draft.chance():
         pieces.reverse()
-    if sum(piece.size for piece in pieces) <= ELEMENTS_AT_MOST:
+    if sum(piece.size for piece in pieces) <= draft.most:
         draft.add(f"lax.concatenate([{', '.join(piece.name for piece in pieces)}], {n})", *pieces)
 
 
@@ -326,7 +326,7 @@ def stack(draft: Draft) -> None:
     if x is None:
         return
     y = draft.equal_partner(x)
-    if x.size * 3 <= ELEMENTS_AT_MOST:
+    if x.size * 3 <= draft.most:
         draft.add(f"jnp.stack([{x.name}, {y.name}, {x.name}], {draft.number(0, x.rank)})", x, y)
 
 
@@ -436,7 +436,7 @@ def several_places(draft: Draft) -> None:
     if x.rank >= 2 and x.shape[-1] == x.shape[-2]:
         forms.append(f"{x.name} + jnp.swapaxes({x.name}, -1, -2)")
         forms.append(f"jnp.where(jnp.tril(jnp.ones({x.shape}, bool)), {x.name}, 0)")
-    if x.is_float and x.rank < 4 and x.size * size <= ELEMENTS_AT_MOST:
+    if x.is_float and x.rank < 4 and x.size * size <= draft.most:
         forms.append(f"jnp.expand_dims({x.name}, {n}) - jnp.expand_dims({x.name}, {n + 1})")
     if x.is_float and x.shape[-1] % 2 == 0:
         forms += [f"helpers.rotate_half({x.name})", f"helpers.interleave({x.name})"]
@@ -464,7 +464,7 @@ def leftover(draft: Draft) -> None:
     if x.rank > 1:
         forms.append(f"jnp.matmul({x.name}, jnp.swapaxes({x.name}, -1, -2))")
     text = draft.pick(forms)
-    if "matmul" not in text or x.size * x.shape[-2] <= ELEMENTS_AT_MOST:
+    if "matmul" not in text or x.size * x.shape[-2] <= draft.most:
         draft.add(text, x)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +15,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tests.drawn.choices import Choices, Hypothesis
-from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program
+from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program, Statement
 
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
 LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
 ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
+UNKNOWN_STEPS = re.compile(r"while_loop\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
@@ -58,15 +61,25 @@ class Value:
 
 @dataclass
 class Draft:
-    """A program in the making."""
+    """A program in the making, or the body of a loop in one."""
 
     choices: Choices
     dims: Sequence[int]
     x64: bool
+    most: int = ELEMENTS_AT_MOST
+    sorts: tuple[str, ...] = ("normal", "whole", "positive", "special")
     inputs: list[Input] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[Statement] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
     read: set[str] = field(default_factory=set)
+    names: Iterator[int] = field(default_factory=itertools.count)
+    known: dict[str, Value] = field(default_factory=dict)  # every value, those of other bodies too
+    depth: int = 0  # how many loops it is in
+
+    def inside(self, values: Sequence[Value]) -> Draft:
+        """A body that sees these values."""
+        shared = (self.choices, self.dims, self.x64, self.most, self.sorts, self.inputs)
+        return Draft(*shared, values=list(values), names=self.names, known=self.known, depth=self.depth + 1)
 
     # choices
 
@@ -82,32 +95,42 @@ class Draft:
     # values
 
     def new_input(self, shape: tuple[int, ...], dtype: str) -> Value:
-        sorts = ("normal", "whole", "positive", "special")
         name = f"x{len(self.inputs)}"
-        self.inputs.append(Input(name, shape, dtype, self.pick(sorts if dtype != "bool" else sorts[:1])))
-        self.values.append(Value(name, shape, DTYPES[dtype]))
-        return self.values[-1]
+        self.inputs.append(Input(name, shape, dtype, self.pick(self.sorts if dtype != "bool" else self.sorts[:1])))
+        return self.new_value(Value(name, shape, DTYPES[dtype]))
+
+    def new_value(self, value: Value) -> Value:
+        self.values.append(value)
+        self.known[value.name] = value
+        return value
 
     def drawn_shape(self, most_rank: int = 4) -> tuple[int, ...]:
         shape: list[int] = []
         for _ in range(self.number(0, most_rank)):
             size = self.pick(self.dims)
-            shape.append(size if math.prod(shape) * size <= ELEMENTS_AT_MOST else 1)
+            shape.append(size if math.prod(shape) * size <= self.most else 1)
         return tuple(shape)
 
     def add(self, text: str, *reads: Value) -> Value:
         """A new line; what it gives is asked from JAX."""
-        scope = dict(NAMESPACE)
-
-        def evaluate(*args: Any) -> Any:
-            return eval(text, {**scope, **{value.name: arg for value, arg in zip(reads, args)}})
-
-        found = jax.eval_shape(evaluate, *(value.struct for value in reads))
-        name = f"v{len(self.lines)}"
-        self.lines.append(Line(name, text, tuple(dict.fromkeys(value.name for value in reads))))
-        self.read.update(self.lines[-1].reads)
-        self.values.append(Value(name, found.shape, np.dtype(found.dtype), getattr(found, "weak_type", False)))
+        self.add_statement(Line(f"v{next(self.names)}", text, tuple(dict.fromkeys(value.name for value in reads))))
         return self.values[-1]
+
+    def add_statement(self, statement: Statement) -> list[Value]:
+        """Something that gives names to values; what they are is asked from JAX."""
+
+        def evaluate(*args: Any) -> list[Any]:
+            scope = {**NAMESPACE, **dict(zip(statement.reads, args))}
+            exec(str(statement), scope)
+            return [scope[name] for name in statement.results]
+
+        found = jax.eval_shape(evaluate, *(self.known[name].struct for name in statement.reads))
+        self.lines.append(statement)
+        self.read.update(statement.reads)
+        return [
+            self.new_value(Value(name, each.shape, np.dtype(each.dtype), getattr(each, "weak_type", False)))
+            for name, each in zip(statement.results, found)
+        ]
 
     def any_value(self, wanted: Any = lambda value: True) -> Value | None:
         """A value, mostly one of the last."""
@@ -170,7 +193,7 @@ class Draft:
                 shape = np.broadcast_shapes(value.shape, other.shape)
             except ValueError:
                 return False
-            return other.dtype == value.dtype and math.prod(shape) <= ELEMENTS_AT_MOST and other is not value
+            return other.dtype == value.dtype and math.prod(shape) <= self.most and other is not value
 
         found = self.any_value(fits) if self.chance() else None
         if found is not None:
@@ -222,11 +245,11 @@ def drawn_program(choices: Choices, families: Sequence[Family], transforms: Sequ
             draft.new_input(draft.drawn_shape(), draft.pick(palette))
         for _ in range(choices.number(1, STEPS_AT_MOST)):
             choices.step(lambda: choices.pick(families)(draft))
-    program = Program(tuple(draft.inputs), tuple(draft.lines), _outputs(draft))
-    return _with_transform(choices, program, transforms, x64).without_dead_lines()
+    program = Program(tuple(draft.inputs), tuple(draft.lines), drawn_outputs(draft))
+    return with_transform(choices, program, transforms, x64).without_dead_lines()
 
 
-def _outputs(draft: Draft) -> tuple[str, ...]:
+def drawn_outputs(draft: Draft) -> tuple[str, ...]:
     """What nobody reads, and now and then a value that somebody reads, an input, or a literal."""
     outputs = [value.name for value in draft.values if value.name not in draft.read][-OUTPUTS_AT_MOST:]
     match draft.number(0, 5):
@@ -237,10 +260,12 @@ def _outputs(draft: Draft) -> tuple[str, ...]:
     return tuple(outputs or [draft.values[-1].name])
 
 
-def _with_transform(choices: Choices, program: Program, transforms: Sequence[str], x64: bool) -> Program:
+def with_transform(choices: Choices, program: Program, transforms: Sequence[str], x64: bool) -> Program:
     has_floats = any("float" in each.dtype for each in program.inputs)
     reverse_only = any(name in program.function_text() for name in ("straight_through", "nested_calls"))
     possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
+    if UNKNOWN_STEPS.search(program.function_text()):
+        possible = [t for t in possible if "grad" not in t] or ["plain"]
     transform = choices.pick([t for t in possible if t != "jvp" or not reverse_only])
     batched: list[int | None] = []
     if "vmap" in transform:

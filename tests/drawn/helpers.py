@@ -23,12 +23,17 @@ def logsumexp(x: Any, axis: int) -> Any:
     return jax.nn.logsumexp(x, axis=axis)
 
 
-def total(x: Any, axes: tuple[int, ...], keepdims: bool = False) -> Any:
+def total(x: Any, axes: tuple[int, ...] | None, keepdims: bool = False) -> Any:
     return jnp.sum(x, axes, dtype=x.dtype, keepdims=keepdims)
 
 
 def product(x: Any, axes: tuple[int, ...], keepdims: bool = False) -> Any:
     return jnp.prod(x, axes, dtype=x.dtype, keepdims=keepdims)
+
+
+def mean(x: Any) -> Any:
+    """Of all elements; also of none."""
+    return total(x, None) / jnp.asarray(max(x.size, 1), x.dtype)
 
 
 @jax.custom_jvp

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton._compat import called_jaxpr
+from jaxpr2triton._compat import called_jaxpr, scan_counts_of
 
 RUNS = 4
 NOWHERE, EVERYWHERE, COMPARED = range(3)  # where values are rounded to their dtype
@@ -39,12 +39,13 @@ TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
 MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
+PLACED = "dynamic_update_slice scatter"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
 LOGICAL = (
     "stop_gradient copy and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
 )
 NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
-EXACT = frozenset(" ".join((MOVED, CHOSEN, LOGICAL, NEAREST)).split())
+EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
@@ -122,6 +123,7 @@ class _Wide:
 
     def __init__(self, table: Any, bounded: Any, rounded: Any) -> None:
         self.table, self.bounded, self.rounded, self.count = table, bounded, rounded, 0
+        self.step: Any = None  # a number for the steps of the loops around, inside of one
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
         return self.body(closed.jaxpr, [_widened(np.asarray(c)) for c in closed.consts], args)
@@ -137,13 +139,64 @@ class _Wide:
         for eqn in jaxpr.eqns:
             values = [read(atom) for atom in eqn.invars]
             called = called_jaxpr(eqn.primitive.name, eqn.params)
-            if called is not None:
+            if eqn.primitive.name in LOOPS:
+                results = LOOPS[eqn.primitive.name](self, eqn, values)
+            elif called is not None:
                 inner, inner_consts = called
                 results = self.body(inner, [_widened(np.asarray(c)) for c in inner_consts], values)
             else:
                 results = self.equation(eqn, values)
             env.update(zip(eqn.outvars, results))
         return [read(atom) for atom in jaxpr.outvars]
+
+    def closed(self, closed: Any, args: Sequence[Any], step: Any = None) -> list[Any]:
+        """The results of a body, with noise of its own for each step."""
+        outer, self.step = self.step, self.step if step is None else step
+        try:
+            return self.run(closed, args)
+        finally:
+            self.step = outer
+
+    def next_step(self, step: Any) -> Any:
+        return step + (0 if self.step is None else self.step * 31)
+
+    def scan(self, eqn: Any, values: list[Any]) -> list[Any]:
+        params = eqn.params
+        num_consts, num_carry = scan_counts_of(params)
+        consts, xs = values[:num_consts], values[num_consts + num_carry :]
+
+        def step(carry: Any, x: Any) -> Any:
+            count, *before = carry
+            results = self.closed(params["jaxpr"], [*consts, *before, *x], self.next_step(count))
+            return (count + 1, *results[:num_carry]), results[num_carry:]
+
+        start = (jnp.int32(0), *values[num_consts : num_consts + num_carry])
+        (_, *carried), ys = lax.scan(step, start, xs, length=params["length"], reverse=params["reverse"])
+        return [*carried, *ys]
+
+    def while_loop(self, eqn: Any, values: list[Any]) -> list[Any]:
+        params = eqn.params
+        first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+
+        def go_on(count: Any, before: Sequence[Any]) -> Any:
+            (answer,) = self.closed(params["cond_jaxpr"], [*values[:first], *before], self.next_step(count))
+            return answer
+
+        def step(carry: Any) -> Any:
+            going, count, *before = carry
+            after = self.closed(params["body_jaxpr"], [*values[first:second], *before], self.next_step(count))
+            if jnp.ndim(going):  # each member of a batch stops by itself
+                after = [jnp.where(_like(going, new), new, old) for new, old in zip(after, before)]
+            return (going & go_on(count + 1, after), count + 1, *after)
+
+        start = values[second:]
+        going = go_on(jnp.int32(0), start)
+        _, _, *carried = lax.while_loop(lambda carry: jnp.any(carry[0]), step, (going, jnp.int32(0), *start))
+        return carried
+
+    def cond(self, eqn: Any, values: list[Any]) -> list[Any]:
+        branches = [lambda *args, b=branch: tuple(self.closed(b, args)) for branch in eqn.params["branches"]]
+        return list(lax.switch(values[0].astype(jnp.int32), branches, *values[1:]))
 
     def equation(self, eqn: Any, values: list[Any]) -> list[Any]:
         name = eqn.primitive.name
@@ -177,8 +230,7 @@ class _Wide:
         size = math.prod(aval.shape)
         self.count += 1
         start = (self.count * 1237) % (TABLE // 2)
-        table = lax.slice(self.table, (start,), (start + size,)) if size <= TABLE // 2 else jnp.resize(self.table, size)
-        noise = lax.reshape(table, aval.shape)
+        noise = lax.reshape(self.noise(start, size), aval.shape)
         eps, tiny = float(info.eps), float(info.tiny)
         if operand and name in SUMS:
             eps *= math.sqrt(size)  # how far a sum of as many terms may wander
@@ -195,6 +247,13 @@ class _Wide:
         too_large = self.bounded & (jnp.abs(moved) > float(info.max))
         return jnp.where(too_large, jnp.copysign(jnp.inf, moved), moved)
 
+    def noise(self, start: int, size: int) -> Any:
+        if size > TABLE // 2:
+            return jnp.resize(self.table, (size,))
+        if self.step is None:
+            return lax.slice(self.table, (start,), (start + size,))
+        return lax.dynamic_slice(self.table, ((start + self.step * 509) % (TABLE // 2),), (size,))
+
     def any_nan(self, x: Any, bits: Any) -> Any:
         """The bits of a number, or of some NaN."""
         if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(bits.dtype, jnp.floating):
@@ -204,6 +263,17 @@ class _Wide:
             unknown = unknown.any(-1)
         unknown = jnp.broadcast_to(unknown.reshape(unknown.shape + (1,) * (bits.ndim - unknown.ndim)), bits.shape)
         return jnp.where(unknown & (self.rounded == EVERYWHERE), ~bits, bits)
+
+
+def _like(going: Any, value: Any) -> Any:
+    return jnp.reshape(going, (*jnp.shape(going), *(1,) * (jnp.ndim(value) - jnp.ndim(going))))
+
+
+LOOPS: dict[str, Callable[[_Wide, Any, list[Any]], list[Any]]] = {
+    "scan": _Wide.scan,
+    "while": _Wide.while_loop,
+    "cond": _Wide.cond,
+}
 
 
 def narrowed(x: Any, aval: Any) -> Any:

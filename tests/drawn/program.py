@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,22 @@ class Input:
         return f"Input({self.name!r}, {self.shape}, {self.dtype!r}, {self.values!r})"
 
 
-@dataclass(frozen=True)
+class Statement(Protocol):
+    """A line, or several that belong together; see also tests/drawn/loops.py. Its `str` is Python, its `repr` too."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The names that it gives to values."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The names of values from before it."""
+
+    def needed(self, wanted: Collection[str]) -> Statement | None:
+        """What of it the wanted names need."""
+
+
+@dataclass(frozen=True, repr=False)
 class Line:
     """`name = text`, which reads the values `reads`."""
 
@@ -46,8 +62,18 @@ class Line:
     text: str
     reads: tuple[str, ...]
 
+    @property
+    def results(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def needed(self, wanted: Collection[str]) -> Line | None:
+        return self if self.name in wanted else None
+
     def __str__(self) -> str:
         return f"{self.name} = {self.text}"
+
+    def __repr__(self) -> str:
+        return f"Line({self.name!r}, {self.text!r}, {self.reads})"
 
 
 @dataclass(frozen=True)
@@ -55,7 +81,7 @@ class Program:
     """`f(inputs) → outputs`, how it is transformed, and on which numbers it runs."""
 
     inputs: tuple[Input, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Statement, ...]
     outputs: tuple[str, ...]  # names of values, or literals such as 2.5
     transform: str = "plain"  # a name in tests.drawn.transforms.TRANSFORMS
     batched: tuple[int | None, ...] = ()  # for vmap: the axis of each input
@@ -65,13 +91,17 @@ class Program:
     seed: int = 0
 
     def function_text(self) -> str:
-        body = "".join(f"    {line}\n" for line in self.lines)
+        body = indented(self.lines)
         results = "".join(f"{name}, " for name in self.outputs)
         return f"def f({', '.join(each.name for each in self.inputs)}):\n{body}    return ({results})\n"
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
-        scope: dict[str, Any] = dict(NAMESPACE)
+        return self.function_in({})
+
+    def function_in(self, names: Mapping[str, Any]) -> Callable[..., Any]:
+        """The function, for lines that read more than what is usual."""
+        scope: dict[str, Any] = {**NAMESPACE, **names}
         exec(compile(self.function_text(), "<drawn>", "exec"), scope)
         return scope["f"]
 
@@ -83,7 +113,7 @@ class Program:
     def __str__(self) -> str:
         """The program as Python that checks itself."""
         inputs = "".join(f"        {each},\n" for each in self.inputs)
-        lines = "".join(f"        Line({line.name!r}, {line.text!r}, {line.reads}),\n" for line in self.lines)
+        lines = "".join(f"        {line!r},\n" for line in self.lines)
         settings = ", ".join(
             f"{name}={getattr(self, name)!r}"
             for name in ("transform", "batched", "outside", "x64", "small", "seed")
@@ -97,21 +127,32 @@ class Program:
 
     def without_dead_lines(self) -> Program:
         """The same outputs, from fewer lines and inputs."""
-        wanted = set(self.outputs)
-        lines = []
-        for line in reversed(self.lines):
-            if line.name in wanted:
-                lines.append(line)
-                wanted.update(line.reads)
+        lines = needed_lines(self.lines, self.outputs)
+        wanted = {*self.outputs, *(name for line in lines for name in line.reads)}
         kept = [n for n, each in enumerate(self.inputs) if each.name in wanted] or [0]
         batched = [self.batched[n] for n in kept] if self.batched else []
         if batched and all(axis is None for axis in batched):
             batched[0] = 0
         inputs = tuple(self.inputs[n] for n in kept)
-        return self.replace(lines=tuple(reversed(lines)), inputs=inputs, batched=tuple(batched))
+        return self.replace(lines=lines, inputs=inputs, batched=tuple(batched))
 
     def replace(self, **changes: Any) -> Program:
         return Program(**{**{name: getattr(self, name) for name in self.__dataclass_fields__}, **changes})
+
+
+def indented(lines: Iterable[Statement]) -> str:
+    return "".join(textwrap.indent(f"{line}\n", "    ") for line in lines)
+
+
+def needed_lines(lines: Sequence[Statement], wanted: Iterable[str]) -> tuple[Statement, ...]:
+    """What of the lines these names need."""
+    names, found = set(wanted), []
+    for line in reversed(lines):
+        kept = line.needed(names)
+        if kept is not None:
+            found.append(kept)
+            names.update(kept.reads)
+    return tuple(reversed(found))
 
 
 def fill(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, values: str) -> np.ndarray:

@@ -2,38 +2,45 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 
-from tests.drawn.check import check
+from tests.drawn.check import FellBack, check
+from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import DTYPES, Input, Program
+from tests.drawn.reduce_loops import simpler_loops
 
-TRIES_AT_MOST = 150
+TRIES_AT_MOST = 300
+SECONDS_AT_MOST = 120
+PATIENCE = 20  # seconds for one candidate
 
 
-def failure(problem: Exception) -> str:
+def failure(problem: BaseException) -> str:
     """What sort of failure it is: the exception, and where it was raised."""
-    trace = problem.__traceback__
+    source = problem.__cause__ if isinstance(problem, FellBack) and problem.__cause__ else problem
+    trace = source.__traceback__
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if "jaxpr2triton" in code.co_filename or "drawn" in code.co_filename:
             place = f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_name}"
         trace = trace.tb_next
-    return f"{type(problem).__name__} in {place}"
+    fell_back = "fell back: " if source is not problem else ""
+    return f"{fell_back}{type(source).__name__} in {place}"
 
 
 def reduced(program: Program, kind: str) -> Program:
     """The smallest program found that fails in the same way."""
-    tries = TRIES_AT_MOST
+    tries, end = TRIES_AT_MOST, time.monotonic() + SECONDS_AT_MOST
     progress = True
-    while progress and tries > 0:
+    while progress and tries > 0 and time.monotonic() < end:
         progress = False
         for candidate in simpler(program):
             tries -= 1
-            if tries <= 0:
+            if tries <= 0 or time.monotonic() > end:
                 break
             if fails(candidate, kind):
                 program, progress = candidate, True
@@ -43,8 +50,9 @@ def reduced(program: Program, kind: str) -> Program:
 
 def fails(program: Program, kind: str) -> bool:
     try:
-        check(program)
-    except Exception as problem:
+        with limited(PATIENCE):
+            check(program)
+    except (Exception, TooLong) as problem:
         return failure(problem) == kind
     return False
 
@@ -61,9 +69,10 @@ def simpler(program: Program) -> Iterator[Program]:
         if program.transform == "vmap_grad":
             yield program.replace(transform="grad", batched=())
     for output in program.outputs:
-        line = next((line for line in program.lines if line.name == output), None)
+        line = next((line for line in program.lines if output in line.results), None)
         for name in line.reads if line else ():
             yield program.replace(outputs=(name,)).without_dead_lines()
+    yield from simpler_loops(program)
     yield from _lines_as_inputs(program)
     if program.small:
         yield program.replace(small=False)
@@ -83,20 +92,19 @@ def simpler(program: Program) -> Iterator[Program]:
 def _lines_as_inputs(program: Program) -> Iterator[Program]:
     avals = _avals(program)
     for n, line in enumerate(program.lines):
-        if line.name not in avals or avals[line.name].dtype.name not in DTYPES:
+        if any(name not in avals or avals[name].dtype.name not in DTYPES for name in line.results):
             continue
-        aval = avals[line.name]
-        new = Input(line.name, aval.shape, aval.dtype.name, "normal")
+        new = [Input(name, avals[name].shape, avals[name].dtype.name, "normal") for name in line.results]
         yield program.replace(
-            inputs=(*program.inputs, new),
+            inputs=(*program.inputs, *new),
             lines=program.lines[:n] + program.lines[n + 1 :],
-            batched=(*program.batched, 0) if program.batched else (),
+            batched=(*program.batched, *(0 for _ in new)) if program.batched else (),
         ).without_dead_lines()
 
 
 def _avals(program: Program) -> dict[str, Any]:
     """The types of the lines' values."""
-    everything = program.replace(outputs=tuple(line.name for line in program.lines))
+    everything = program.replace(outputs=tuple(name for line in program.lines for name in line.results))
     structs = [jax.ShapeDtypeStruct(each.shape, DTYPES[each.dtype]) for each in program.inputs]
     with jax.enable_x64(program.x64):
         found = jax.eval_shape(everything.function, *structs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -12,13 +13,18 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxpr2triton import pipeline
+from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch import primitive
 from jaxpr2triton.launch.interpret import run_interpreted
+from tests.drawn import check as checking
 from tests.drawn import reduce
-from tests.drawn.check import Mismatch, check, check_type
+from tests.drawn.check import FellBack, Mismatch, check, check_type
 from tests.drawn.choices import Random
 from tests.drawn.families import ALL
 from tests.drawn.generator import drawn_program
+from tests.drawn.loop_families import drawn_loop_program
+from tests.drawn.loops import Branch, Carry, Choice, Loop
 from tests.drawn.oracle import answers
 from tests.drawn.program import Input, Line, Program
 from tests.drawn.transforms import TRANSFORMS, arguments, transformed
@@ -28,6 +34,26 @@ SOFTMAX = Program(
     lines=(Line("y", "jax.nn.softmax(x, 1)", ("x",)), Line("n", "lax.argmax(x, 1, jnp.int32)", ("x",))),
     outputs=("y", "n"),
     transform="grad",
+)
+
+SUMS = Program(
+    inputs=(Input("x", (3, 2), "float32", "whole"), Input("y", (2,), "float32", "whole")),
+    lines=(
+        Loop(
+            *("scan", "0", "3"),
+            carries=(Carry("c", "y", "d", "last"), Carry("e", "y", "g", "other")),
+            lines=(
+                Line("b", "jnp.sin(a)", ("a",)),
+                Line("d", "c + b", ("c", "b")),
+                Line("g", "e * 2", ("e",)),
+            ),
+            xs=(("a", "x"),),
+            ys=(("all", "d"),),
+            reverse=True,
+        ),
+        Line("z", "jnp.tanh(last)", ("last",)),
+    ),
+    outputs=("z", "all", "other"),
 )
 
 
@@ -109,6 +135,90 @@ def test_every_family_is_drawn_and_every_program_traces() -> None:
     everything = "".join(texts)
     for word in ("pad", "concatenate", "reshape", "rev", "softmax", "argm", "iota", "select", "bits", "cumsum"):
         assert word in everything, word
+
+
+def test_a_fallback_is_seen() -> None:
+    def mistaken(jaxpr: Any, name: str) -> Any:
+        raise CompilerBug("no reason")
+
+    with (
+        mock.patch.object(checking, "compile_jaxpr", mistaken),
+        pytest.raises(FellBack, match="CompilerBug: no reason"),
+    ):
+        check(SOFTMAX)
+    with mock.patch.object(pipeline, "emit", lambda plan: mistaken(plan, "")), pytest.raises(FellBack) as problem:
+        check(SUMS)
+    assert reduce.failure(problem.value) == "fell back: CompilerBug in test_check.py:mistaken"
+
+
+def test_loops_are_counted() -> None:
+    outcome = check(SUMS)
+    assert outcome.fused_loops == 1 and not outcome.loops_left
+    sorting = Line("b", "jnp.sort(a)", ("a",))
+    (loop, tanh) = SUMS.lines
+    assert isinstance(loop, Loop)
+    outcome = check(SUMS.replace(lines=(replace(loop, lines=(sorting, *loop.lines[1:])), tanh)))
+    assert outcome.fused_loops == 0
+    ((why, count),) = outcome.loops_left.items()
+    assert count == 1 and "no rule for the primitive `sort`" in why
+
+
+def test_what_rounding_decides_in_loops_is_not_compared() -> None:
+    def f(x: Any) -> Any:
+        def unfinished(state: Any) -> Any:
+            return (state[1] < 5) & (state[0] / 3 * 3 < 2)
+
+        steps = jax.vmap(lambda x: lax.while_loop(unfinished, lambda s: (s[0] + 1 / 3, s[1] + 1), (x, 0))[1])(x)
+        total = lax.scan(lambda c, x: (c + x / 3, c), 0.0, x)[0]
+        return steps, total, lax.cond(total > 1e-3, lambda: 1, lambda: 2)
+
+    steps, total, chosen = answers(f, [np.array([1.0, 1.5, 10.0], np.float32)], 0)
+    assert steps.value.tolist() == [3, 2, 0] and steps.unstable.tolist() == [True, False, False]
+    assert np.isclose(total.value, 12.5 / 3, rtol=1e-12) and total.allowed < 1e-4
+    assert chosen.value == 1 and not chosen.unstable
+
+
+def test_loops_print_as_python_and_repeat() -> None:
+    scope: dict[str, Any] = {c.__name__: c for c in (Program, Input, Line, Loop, Carry, Choice, Branch)}
+    texts = []
+    for number in range(40):
+        program = drawn_loop_program(Random(1, number), tuple(TRANSFORMS))
+        exec(str(program), scope)
+        assert scope["PROGRAM"] == program == drawn_loop_program(Random(1, number), tuple(TRANSFORMS))
+        texts.append(program.function_text())
+        with jax.enable_x64(program.x64):
+            jax.eval_shape(transformed(program, lambda f: f), *arguments(program, 0))
+    everything = "".join(texts)
+    for word in ("scan", "while_loop", "fori_loop", "cond", "switch", "reverse=True", ".at[", "@", "length=0"):
+        assert word in everything, word
+
+
+def test_a_failing_loop_becomes_small() -> None:
+    def fails_on_sin(candidate: Program) -> None:
+        jax.eval_shape(candidate.function, *candidate.arrays(0))
+        assert "sin" not in candidate.function_text()
+
+    def fails_on_sin_in_a_loop(candidate: Program) -> None:
+        if "scan" in candidate.function_text():
+            fails_on_sin(candidate)
+
+    assert made_small(SUMS, fails_on_sin).function_text() == ("def f(a):\n    b = jnp.sin(a)\n    return (b, )\n")
+    assert made_small(SUMS, fails_on_sin_in_a_loop).function_text() == (
+        "def f(y, x_a):\n"
+        "    def step0(carry, xs):\n"
+        "        (c,) = carry\n"
+        "        b = jnp.sin(x_a)\n"
+        "        return (b,), ()\n"
+        "    (last,), () = lax.scan(step0, (y,), None, length=1, reverse=False, unroll=1)\n"
+        "    return (last, )\n"
+    )
+
+
+def made_small(program: Program, fails: Any) -> Program:
+    with mock.patch.object(reduce, "check", fails):
+        with pytest.raises(AssertionError) as problem:
+            fails(program)
+        return reduce.reduced(program, reduce.failure(problem.value))
 
 
 def test_a_failing_program_becomes_small() -> None:

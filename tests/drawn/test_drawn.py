@@ -16,6 +16,7 @@ from tests.drawn import families
 from tests.drawn.check import check
 from tests.drawn.generator import programs
 from tests.drawn.known import is_known
+from tests.drawn.loop_families import loop_programs
 from tests.drawn.program import Program
 from tests.drawn.transforms import TRANSFORMS
 
@@ -50,6 +51,11 @@ def test_reductions(program: Program) -> None:
 
 @given(programs(families.ALL, tuple(TRANSFORMS)))
 def test_transformed(program: Program) -> None:
+    compared(program)
+
+
+@given(loop_programs(tuple(TRANSFORMS)))
+def test_loops(program: Program) -> None:
     compared(program)
 
 
