@@ -32,6 +32,7 @@ MUCH = 1 << 20  # elements that are worth more than one launch
 NEIGHBOURS = 8  # columns that one program takes at least
 LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
+STEPS_OF_LOOPS_AT_MOST = 6000  # … and with loops, which cannot be cut
 
 
 @dataclass
@@ -123,8 +124,11 @@ def _settle(cuts: Cuts) -> None:
         if culprits:
             pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
             continue
+        count = sum(1 for _ in space.graph.of_kind(Compute))
+        if space.steps and count > STEPS_OF_LOOPS_AT_MOST:
+            raise _refused(_read_by(cuts, space), f"it is {count} computations long, too many for one kernel")
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-        if len(steps) >= STEPS_AT_MOST:
+        if not space.steps and len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
 
 
