@@ -1,0 +1,271 @@
+"""Programs whose time goes into loops, at full size: their kernels, what those move and take, and what their loops do.
+
+    python -m bench.loops                          # all programs, forward; gradients too with --grad
+    python -m bench.loops lorenz lstm --grad       # those whose names begin so
+    python -m bench.loops noisy --check-instructions
+    python -m bench.loops lstm --grad --xla        # and what XLA would launch on an H200, with JAX's CUDA plugin
+    python -m bench.loops --grad --xla --markdown bench/results/loops-sm_90.md
+
+No GPU is needed: kernels are compiled for sm_90 and disassembled, never run. In the table of kernels, `BAR` counts the
+barriers inside of loops; `LDG+STG` the instructions that read and write global memory in one step of the longest loop
+that has no other inside. `--check-instructions` says of scalar programs how many floating-point instructions a thread
+executes in a step, how many operations those are (a fused multiplication and addition is two), how many the source has
+for each element (`Kernel.flops`, where exponentials and the like are several, and integers count too), and how many
+threads work for one element. A program that fails says why, and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxpr2triton as j2t
+from bench import sass, xla
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Kernel, Role
+from jaxpr2triton.launch.compile import asm, compile_kernel, resources
+from jaxpr2triton.report.table import table
+from tests.loop_programs import PROGRAMS, LoopProgram
+
+TARGET = TARGETS["sm_90"]
+SCALAR = ("noisy_chain", "chain_over_noise", "drawn_chain", "inference", "lorenz")  # where instructions are checked
+PROGRAM_HEADER = [
+    "program",
+    "pass",
+    "kernels",
+    "launches",
+    "bytes read",
+    "written",
+    "trace s",
+    "compile s",
+    "left over",
+]
+KERNEL_HEADER = ["kernel", "pass", "grid", "warps", "registers", "spills", "shared", "BAR", "LDG+STG", "axes"]
+INSTRUCTION_HEADER = ["kernel", "pass", "instructions", "operations", "in the source", "threads per element"]
+XLA_HEADER = ["program", "pass", "kernels + left over", "XLA's launches", "bytes", "XLA's bytes", "XLA's loops"]
+MISSING = "-"
+
+
+@dataclass
+class Results:
+    """Rows of all tables."""
+
+    programs: list[list[object]] = field(default_factory=list)
+    kernels: list[list[object]] = field(default_factory=list)
+    instructions: list[list[object]] = field(default_factory=list)
+    xla: list[list[object]] = field(default_factory=list)
+    failures: int = 0
+
+    def tables(self) -> Iterable[tuple[str, Sequence[str], list[list[object]]]]:
+        yield "Programs", PROGRAM_HEADER, self.programs
+        yield "Kernels", KERNEL_HEADER, self.kernels
+        yield "Floating-point instructions of a thread in one step", INSTRUCTION_HEADER, self.instructions
+        yield "XLA on an H200", XLA_HEADER, self.xla
+
+
+@dataclass(frozen=True)
+class Work:
+    """A program, or its gradient."""
+
+    program: LoopProgram
+    is_gradient: bool
+
+    @property
+    def title(self) -> list[object]:
+        return [self.program.name, "gradient" if self.is_gradient else "forward"]
+
+    def function(self) -> Callable[..., Any]:
+        whole = replace(self.program, fn=self.program.bench_fn)
+        function = whole.gradient() if self.is_gradient else whole.fn
+
+        def named(*args: Any) -> Any:
+            return function(*args)
+
+        named.__name__ = self.program.name
+        return named
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Shapes and dtypes alone."""
+        assert self.program.bench_args is not None
+        args = self.program.bench_args(np.random.default_rng(0))
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), args)
+
+
+def works(names: Sequence[str], gradients: bool) -> list[Work]:
+    """Programs whose names begin so, each before its gradient."""
+    chosen = [p for p in PROGRAMS if p.bench_args is not None and p.name.startswith(tuple(names) or "")]
+    kinds = [(p, kind) for p in chosen for kind in (False, True)]
+    return [Work(p, kind) for p, kind in kinds if not kind or (gradients and p.grad is not None)]
+
+
+def measure(work: Work, results: Results, instructions: bool, with_xla: bool) -> None:
+    """Fill in the rows of a program."""
+    with work.program.precision():
+        function, args = work.function(), work.arguments()
+        kernels = attempt(lambda: kernels_of(work, function, args, instructions, results), work, results)
+        if with_xla:
+            attempt(lambda: compared(work, function, args, kernels, results), work, results)
+
+
+def attempt(step: Callable[[], Any], work: Work, results: Results) -> Any:
+    """What a step gives; where it fails, its error becomes a row."""
+    try:
+        return step()
+    except Exception as problem:
+        text = " ".join(f"{type(problem).__name__}: {problem}".split())
+        results.failures += 1
+        results.programs.append([*work.title, *[MISSING] * (len(PROGRAM_HEADER) - 3), text[:200]])
+
+
+def kernels_of(work: Work, function: Callable[..., Any], args: Any, instructions: bool, results: Results) -> str:
+    """Compile the program and all its kernels. The number of kernels, and of what is left over."""
+    started = time.perf_counter()
+    program = j2t.transpile(function, *args)
+    traced = time.perf_counter() - started
+    kernels, left = program.kernels, [each.primitive for each in program.leftovers]
+    names = ", ".join(f"{left.count(name)} {name}" for name in dict.fromkeys(left))
+    read, written = sum(k.bytes_read for k in kernels), sum(k.bytes_written for k in kernels)
+    row = [*work.title, len(kernels), launches(kernels, left), read, written, f"{traced:.2f}"]
+    results.programs.append([*row, MISSING, names])
+    compiled = 0.0
+    for kernel in kernels:
+        started = time.perf_counter()
+        try:
+            compile_kernel(kernel, TARGET)
+        except j2t.KernelRefused as refusal:
+            results.failures += 1
+            blanks = [MISSING] * (len(KERNEL_HEADER) - 5)
+            results.kernels.append([kernel.name, work.title[1], *shape(kernel), *blanks, str(refusal)[:200]])
+            continue
+        compiled += time.perf_counter() - started
+        code = sass.instructions(asm(kernel, TARGET, "sass"))
+        found = sass.loops(code)
+        results.kernels.append([kernel.name, work.title[1], *shape(kernel), *taken(kernel, found), axes(kernel)])
+        if instructions and found and work.program.name.startswith(SCALAR):
+            results.instructions.append([kernel.name, work.title[1], *done_and_asked(kernel, found)])
+    results.programs[-1][-2] = f"{compiled:.2f}"
+    return f"{len(kernels)} + {len(left)}"
+
+
+def launches(kernels: Sequence[Kernel], left: Sequence[str]) -> str:
+    """Those of a loop that is left over are not known here."""
+    more = "+" if {"scan", "while"} & set(left) else ""
+    return f"{len(kernels) + len(left)}{more}"
+
+
+def shape(kernel: Kernel) -> list[object]:
+    grid = kernel.grid[: max((n for n, size in enumerate(kernel.grid, 1) if size > 1), default=1)]
+    return [" x ".join(map(str, grid)), kernel.num_warps]
+
+
+def axes(kernel: Kernel) -> str:
+    return " | ".join(map(str, kernel.axes)) or "one element"
+
+
+def taken(kernel: Kernel, found: Sequence[sass.Loop]) -> list[object]:
+    """Registers of a thread, bytes that are spilled, shared memory of a program, and what happens inside of loops."""
+    needs = resources(compile_kernel(kernel, TARGET))
+    shared = compile_kernel(kernel, TARGET).shared
+    barriers = len({i.address for loop in found for i in loop.instructions if i.kind == "BAR"})
+    return [needs.registers, needs.spills, shared, barriers, accesses(found)]
+
+
+def accesses(found: Sequence[sass.Loop]) -> str:
+    for loop in sass.innermost(found):
+        return f"{loop.count(sass.LOADS) / loop.steps:g}+{loop.count(sass.STORES) / loop.steps:g}"
+    return MISSING
+
+
+def done_and_asked(kernel: Kernel, found: Sequence[sass.Loop]) -> list[object]:
+    """Of a thread, and of the source for an element; and how many threads there are for each element."""
+    loop = sass.innermost(found)[0]
+    steps = prod(-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP)
+    elements = prod(axis.size for axis in kernel.axes if axis.role in (Role.GRID, Role.LANE))
+    threads = prod(kernel.grid) * kernel.num_warps * TARGET.warp_size
+    done = loop.floating / loop.steps, loop.operations / loop.steps
+    return [f"{number:.1f}" for number in (*done, kernel.flops / steps / elements, threads / elements)]
+
+
+def compared(work: Work, function: Callable[..., Any], args: Any, ours: str | None, results: Results) -> None:
+    """What XLA would do with the program."""
+    found = xla.launches(function, *args)
+    moved: object = MISSING
+    if ours is not None:
+        row = next(row for row in reversed(results.programs) if row[:2] == work.title)
+        moved = row[4] + row[5]  # type: ignore[operator]
+    rounds = ", ".join(found.rounds) or MISSING
+    results.xla.append([*work.title, ours or MISSING, found.count, moved, found.nbytes, rounds])
+
+
+def why_no_xla() -> str:
+    try:
+        xla.device()
+    except Exception as problem:
+        return f"XLA is left out: JAX's CUDA plugin cannot be used here ({' '.join(str(problem).split())[:100]})"
+    return ""
+
+
+def markdown(results: Results, options: Sequence[str]) -> str:
+    """All tables as a page."""
+    parts = ", ".join(f"{name} {version(name)}" for name in ("jax", "triton"))
+    lines = [
+        "# Loops on sm_90",
+        "",
+        f"{datetime.date.today()}, {parts}, Python {platform.python_version()}; compiled for sm_90 without a device.",
+        f"To make it again: `python -m bench.loops {' '.join(options)}`; `bench/loops.py` says what the columns mean.",
+    ]
+    for title, header, rows in results.tables():
+        if rows:
+            lines += ["", f"## {title}", "", *(f"| {' | '.join(words)} |" for words in markdown_rows(header, rows))]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterable[Sequence[str]]:
+    numbers = [any(isinstance(row[n], int) for row in rows) for n in range(len(header))]
+    yield header
+    yield ["---:" if is_number else "---" for is_number in numbers]
+    for row in rows:
+        yield [f"{cell:,}" if isinstance(cell, int) else str(cell).replace(" | ", "; ") for cell in row]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="the beginnings of programs' names; all without any")
+    parser.add_argument("--grad", action="store_true", help="the gradients too")
+    parser.add_argument("--xla", action="store_true", help="what XLA would launch on an H200")
+    parser.add_argument("--check-instructions", action="store_true", help="floating-point instructions of scalar loops")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a page as well")
+    options = parser.parse_args(arguments)
+    os.environ["J2T_CACHE"] = "0"  # what is found on disk is not compiled
+    missing = why_no_xla() if options.xla else ""
+    results = Results()
+    for work in works(options.names, options.grad):
+        print(*work.title, file=sys.stderr, flush=True)
+        measure(work, results, options.check_instructions, options.xla and not missing)
+    for title, header, rows in results.tables():
+        if rows:
+            print(f"{title}\n\n{table(header, rows, indent='')}\n")
+    if missing:
+        print(missing)
+    if options.markdown:
+        words = [word for word in (arguments if arguments is not None else sys.argv[1:])]
+        options.markdown.write_text(markdown(results, words))
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_platforms", "cpu")
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""What a kernel's machine code does inside of its loops, read from the disassembly."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+
+_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;")
+_TARGET = re.compile(r"\b0x([0-9a-f]+)$")
+LOADS = frozenset({"LDG", "LD", "LDGSTS", "UBLKCP", "UTMALDG"})
+STORES = frozenset({"STG", "ST", "ATOMG", "ATOM", "RED", "UTMASTG"})
+FUSED = frozenset({"FFMA", "DFMA", "HFMA2"})
+FLOATING = FUSED | {"FADD", "FMUL", "FMNMX", "FSEL", "FSETP", "FSET", "MUFU", "HADD2", "HMUL2", "HMNMX2"}
+FLOATING |= {"DADD", "DMUL", "DMNMX", "DSETP", "HMMA", "HGMMA", "DMMA"}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    address: int
+    guard: str  # the predicate it is executed under, or nothing
+    name: str  # with its suffixes
+    operands: str
+
+    @property
+    def kind(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def is_floating(self) -> bool:
+        """Moves of constants dress up as multiplications: HFMA2.MMA R0, -RZ, RZ, 1, 0."""
+        return self.kind in FLOATING and not self.operands.partition(",")[2].strip().startswith("-RZ, RZ")
+
+    @property
+    def target(self) -> int | None:
+        found = _TARGET.search(self.operands) if self.kind in ("BRA", "JMP", "CALL") else None
+        return int(found[1], 16) if found else None
+
+    @property
+    def falls_through(self) -> bool:
+        leaves = self.kind in ("BRA", "JMP", "EXIT", "RET", "BRX")
+        return not leaves or bool(self.guard) or ("BRA" in self.name and "," in self.operands)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The instructions from which its head is reached again."""
+
+    head: int
+    instructions: tuple[Instruction, ...]
+
+    def count(self, kinds: frozenset[str]) -> int:
+        return sum(each.kind in kinds for each in self.instructions)
+
+    @property
+    def floating(self) -> int:
+        return sum(each.is_floating for each in self.instructions)
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of a thread; a fused multiplication and addition is two."""
+        return sum(each.is_floating * (2 if each.kind in FUSED else 1) for each in self.instructions)
+
+    @property
+    def steps(self) -> int:
+        """How many steps of the source are one round of it: what the counter that is compared grows by."""
+        compared = {w for each in self.instructions if "ISETP" in each.kind for w in _words(each)}
+        grows = set()
+        for each in self.instructions:
+            words = _words(each)
+            if each.kind in ("IADD3", "UIADD3", "VIADD") and words[0] == words[1] and words[0] in compared:
+                grows |= {abs(int(word, 16)) for word in words[2:] if re.fullmatch(r"-?0x[0-9a-f]+", word)}
+        small = [number for number in grows if 1 <= number <= 64]
+        return small[0] if len(small) == 1 else 1
+
+
+def instructions(text: str) -> tuple[Instruction, ...]:
+    """Those of a disassembly by cuobjdump."""
+    return tuple(Instruction(int(a, 16), guard or "", name, rest) for a, guard, name, rest in _LINE.findall(text))
+
+
+def loops(code: Sequence[Instruction]) -> tuple[Loop, ...]:
+    """Natural loops: the head of each dominates the jump back to it. What is never reached is left out."""
+    if not code:
+        return ()
+    graph = nx.DiGraph(_edges(code))
+    graph.add_node(code[0].address)
+    above = dict(nx.immediate_dominators(graph, code[0].address))
+    bodies: dict[int, set[int]] = {}
+    for tail, head in graph.edges:
+        if tail in above and head <= tail and _dominates(above, head, tail):
+            bodies.setdefault(head, {head}).update(_reaching(graph, tail, head, above))
+    return tuple(Loop(head, tuple(i for i in code if i.address in body)) for head, body in sorted(bodies.items()))
+
+
+def innermost(found: Sequence[Loop]) -> tuple[Loop, ...]:
+    """Those with no other loop inside, the longest first."""
+    heads = {loop.head for loop in found}
+    inner = [loop for loop in found if len(heads & {i.address for i in loop.instructions}) == 1]
+    return tuple(sorted(inner, key=lambda loop: -len(loop.instructions)))
+
+
+def histogram(loop: Loop) -> Counter[str]:
+    return Counter(each.kind for each in loop.instructions)
+
+
+def _words(each: Instruction) -> list[str]:
+    return [word.strip().removesuffix(".reuse") for word in each.operands.split(",")] + [""]
+
+
+def _edges(code: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
+    for number, each in enumerate(code):
+        if each.target is not None:
+            yield each.address, each.target
+        if each.falls_through and number + 1 < len(code):
+            yield each.address, code[number + 1].address
+
+
+def _dominates(above: dict[int, int | None], head: int, place: int | None) -> bool:
+    while place is not None and place != head:
+        place = above[place] if above[place] != place else None
+    return place == head
+
+
+def _reaching(graph: nx.DiGraph, tail: int, head: int, known: dict[int, int | None]) -> set[int]:
+    """What reaches the tail without passing the head."""
+    body, waiting = {head}, [tail]
+    while waiting:
+        place = waiting.pop()
+        if place not in body:
+            body.add(place)
+            waiting += [before for before in graph.predecessors(place) if before in known]
+    return body
