@@ -111,13 +111,12 @@ def works(names: Sequence[str], gradients: bool) -> list[Work]:
     return [Work(p, kind) for p, kind in kinds if not kind or (gradients and p.grad is not None)]
 
 
-def measure(work: Work, results: Results, instructions: bool, with_xla: bool) -> None:
+def measure(work: Work, results: Results, instructions: bool, other: xla.Bounded | None) -> None:
     """Fill in the rows of a program."""
     with work.program.precision():
-        function, args = work.function(), work.arguments()
-        kernels = attempt(lambda: kernels_of(work, function, args, instructions, results), work, results)
-        if with_xla:
-            attempt(lambda: compared(work, function, args, kernels, results), work, results)
+        kernels = attempt(lambda: kernels_of(work, instructions, results), work, results)
+    if other is not None:
+        attempt(lambda: compared(work, kernels, other, results), work, results)
 
 
 def attempt(step: Callable[[], Any], work: Work, results: Results) -> Any:
@@ -130,8 +129,9 @@ def attempt(step: Callable[[], Any], work: Work, results: Results) -> Any:
         results.programs.append([*work.title, *[MISSING] * (len(PROGRAM_HEADER) - 3), text[:200]])
 
 
-def kernels_of(work: Work, function: Callable[..., Any], args: Any, instructions: bool, results: Results) -> str:
+def kernels_of(work: Work, instructions: bool, results: Results) -> str:
     """Compile the program and all its kernels. The number of kernels, and of what is left over."""
+    function, args = work.function(), work.arguments()
     started = time.perf_counter()
     program = j2t.transpile(function, *args)
     traced = time.perf_counter() - started
@@ -151,11 +151,10 @@ def kernels_of(work: Work, function: Callable[..., Any], args: Any, instructions
             results.kernels.append([kernel.name, work.title[1], *shape(kernel), *blanks, str(refusal)[:200]])
             continue
         compiled += time.perf_counter() - started
-        code = sass.instructions(asm(kernel, TARGET, "sass"))
-        found = sass.loops(code)
-        results.kernels.append([kernel.name, work.title[1], *shape(kernel), *taken(kernel, found), axes(kernel)])
-        if instructions and found and work.program.name.startswith(SCALAR):
-            results.instructions.append([kernel.name, work.title[1], *done_and_asked(kernel, found)])
+        code = code_of(kernel)
+        results.kernels.append([kernel.name, work.title[1], *shape(kernel), *taken(kernel, code), axes(kernel)])
+        if instructions and code.step is not None and work.program.name.startswith(SCALAR):
+            results.instructions.append([kernel.name, work.title[1], *done_and_asked(kernel, code)])
     results.programs[-1][-2] = f"{compiled:.2f}"
     return f"{len(kernels)} + {len(left)}"
 
@@ -175,39 +174,64 @@ def axes(kernel: Kernel) -> str:
     return " | ".join(map(str, kernel.axes)) or "one element"
 
 
-def taken(kernel: Kernel, found: Sequence[sass.Loop]) -> list[object]:
+def taken(kernel: Kernel, code: Code) -> list[object]:
     """Registers of a thread, bytes that are spilled, shared memory of a program, and what happens inside of loops."""
-    needs = resources(compile_kernel(kernel, TARGET))
-    shared = compile_kernel(kernel, TARGET).shared
+    binary = compile_kernel(kernel, TARGET)
+    needs = resources(binary)
+    accesses = MISSING
+    if code.step is not None:
+        loads, stores = (code.step.count(kinds) / code.unrolled for kinds in (sass.LOADS, sass.STORES))
+        accesses = f"{loads:.4g}+{stores:.4g}"
+    return [needs.registers, needs.spills, binary.shared, code.barriers, accesses]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What matters of machine code."""
+
+    barriers: int  # inside of loops
+    step: sass.Loop | None  # the longest loop that has no other inside
+    unrolled: int  # the steps of the source that one round of it is
+
+
+def code_of(kernel: Kernel) -> Code:
+    found = sass.loops(sass.instructions(asm(kernel, TARGET, "sass")))
     barriers = len({i.address for loop in found for i in loop.instructions if i.kind == "BAR"})
-    return [needs.registers, needs.spills, shared, barriers, accesses(found)]
+    step = next(iter(sass.innermost(found)), None)
+    source = next(iter(sass.innermost(sass.loops(sass.ptx_instructions(asm(kernel, TARGET, "ptx"))))), None)
+    return Code(barriers, step, sass.rounds(step, source) if step is not None else 1)
 
 
-def accesses(found: Sequence[sass.Loop]) -> str:
-    for loop in sass.innermost(found):
-        return f"{loop.count(sass.LOADS) / loop.steps:g}+{loop.count(sass.STORES) / loop.steps:g}"
-    return MISSING
-
-
-def done_and_asked(kernel: Kernel, found: Sequence[sass.Loop]) -> list[object]:
+def done_and_asked(kernel: Kernel, code: Code) -> list[object]:
     """Of a thread, and of the source for an element; and how many threads there are for each element."""
-    loop = sass.innermost(found)[0]
+    assert code.step is not None
     steps = prod(-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP)
     elements = prod(axis.size for axis in kernel.axes if axis.role in (Role.GRID, Role.LANE))
     threads = prod(kernel.grid) * kernel.num_warps * TARGET.warp_size
-    done = loop.floating / loop.steps, loop.operations / loop.steps
+    done = code.step.floating / code.unrolled, code.step.operations / code.unrolled
     return [f"{number:.1f}" for number in (*done, kernel.flops / steps / elements, threads / elements)]
 
 
-def compared(work: Work, function: Callable[..., Any], args: Any, ours: str | None, results: Results) -> None:
+def compared(work: Work, ours: str | None, other: xla.Bounded, results: Results) -> None:
     """What XLA would do with the program."""
-    found = xla.launches(function, *args)
-    moved: object = MISSING
-    if ours is not None:
-        row = next(row for row in reversed(results.programs) if row[:2] == work.title)
-        moved = row[4] + row[5]  # type: ignore[operator]
+    row = results.programs[-1]
+    moved: Any = row[4] + row[5] if ours is not None else MISSING  # type: ignore[operator]
+    try:
+        found = other.run(launches_of, work.program.name, work.is_gradient)
+    except TimeoutError:
+        results.xla.append(
+            [*work.title, ours or MISSING, MISSING, moved, MISSING, f"after {other.seconds} s no result"]
+        )
+        return
     rounds = ", ".join(found.rounds) or MISSING
     results.xla.append([*work.title, ours or MISSING, found.count, moved, found.nbytes, rounds])
+
+
+def launches_of(name: str, is_gradient: bool) -> xla.Launches:
+    (program,) = [program for program in PROGRAMS if program.name == name]
+    work = Work(program, is_gradient)
+    with program.precision():
+        return xla.launches(work.function(), *work.arguments())
 
 
 def why_no_xla() -> str:
@@ -246,23 +270,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="the beginnings of programs' names; all without any")
     parser.add_argument("--grad", action="store_true", help="the gradients too")
     parser.add_argument("--xla", action="store_true", help="what XLA would launch on an H200")
+    parser.add_argument(
+        "--xla-seconds", type=int, default=60, metavar="N", help="for each program, before XLA is given up"
+    )
     parser.add_argument("--check-instructions", action="store_true", help="floating-point instructions of scalar loops")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a page as well")
     options = parser.parse_args(arguments)
-    os.environ["J2T_CACHE"] = "0"  # what is found on disk is not compiled
+    os.environ |= {"J2T_CACHE": "0", "JAX_PLATFORMS": "cpu"}  # what is found on disk is not compiled
     missing = why_no_xla() if options.xla else ""
     results = Results()
-    for work in works(options.names, options.grad):
-        print(*work.title, file=sys.stderr, flush=True)
-        measure(work, results, options.check_instructions, options.xla and not missing)
+    with xla.Bounded(options.xla_seconds) as other:
+        for work in works(options.names, options.grad):
+            print(*work.title, file=sys.stderr, flush=True)
+            measure(work, results, options.check_instructions, other if options.xla and not missing else None)
     for title, header, rows in results.tables():
         if rows:
             print(f"{title}\n\n{table(header, rows, indent='')}\n")
     if missing:
         print(missing)
     if options.markdown:
-        words = [word for word in (arguments if arguments is not None else sys.argv[1:])]
-        options.markdown.write_text(markdown(results, words))
+        options.markdown.write_text(markdown(results, sys.argv[1:] if arguments is None else arguments))
     return 1 if results.failures else 0
 
 

@@ -11,6 +11,20 @@ import networkx as nx
 
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;")
 _TARGET = re.compile(r"\b0x([0-9a-f]+)$")
+_PTX_LINE = re.compile(r"\s*(?:@(!?%p\d+)\s+)?([a-z][\w.:]*)\s*([^;]*?)\s*;")
+_PTX_NAMES = {
+    r"bra\b": "BRA",
+    r"ret\b": "EXIT",
+    r"ld\.global|ld\.volatile\.global": "LDG",
+    r"st\.global": "STG",
+    r"cp\.async\.c[ag]": "LDGSTS",
+    r"(atom|red)\.": "ATOMG",
+    r"fma\..*f\d": "FFMA",
+    r"(add|sub)\..*f\d": "FADD",
+    r"mul\..*f\d": "FMUL",
+    r"(ex2|lg2|rcp|rsqrt|sqrt|sin|cos|tanh|div)\..*f\d": "MUFU",
+    r"(min|max)\..*f\d": "FMNMX",
+}
 LOADS = frozenset({"LDG", "LD", "LDGSTS", "UBLKCP", "UTMALDG"})
 STORES = frozenset({"STG", "ST", "ATOMG", "ATOM", "RED", "UTMASTG"})
 FUSED = frozenset({"FFMA", "DFMA", "HFMA2"})
@@ -64,22 +78,39 @@ class Loop:
         """Floating-point operations of a thread; a fused multiplication and addition is two."""
         return sum(each.is_floating * (2 if each.kind in FUSED else 1) for each in self.instructions)
 
-    @property
-    def steps(self) -> int:
-        """How many steps of the source are one round of it: what the counter that is compared grows by."""
-        compared = {w for each in self.instructions if "ISETP" in each.kind for w in _words(each)}
-        grows = set()
-        for each in self.instructions:
-            words = _words(each)
-            if each.kind in ("IADD3", "UIADD3", "VIADD") and words[0] == words[1] and words[0] in compared:
-                grows |= {abs(int(word, 16)) for word in words[2:] if re.fullmatch(r"-?0x[0-9a-f]+", word)}
-        small = [number for number in grows if 1 <= number <= 64]
-        return small[0] if len(small) == 1 else 1
+
+def rounds(machine: Loop, source: Loop | None) -> int:
+    """How many rounds of the same loop in PTX are one of machine code: the assembler unrolls."""
+    if source is None:
+        return 1
+    accesses = LOADS | STORES
+    for done, asked in (
+        (machine.count(accesses), source.count(accesses)),
+        (machine.operations, source.operations),
+    ):
+        if asked:
+            return max(1, round(done / asked))
+    return 1
 
 
 def instructions(text: str) -> tuple[Instruction, ...]:
     """Those of a disassembly by cuobjdump."""
     return tuple(Instruction(int(a, 16), guard or "", name, rest) for a, guard, name, rest in _LINE.findall(text))
+
+
+def ptx_instructions(text: str) -> tuple[Instruction, ...]:
+    """Those of PTX that matter here, under the names of machine code."""
+    labels: dict[str, int] = {}
+    found: list[tuple[str, str, str]] = []
+    for line in text.splitlines():
+        if label := re.match(r"\s*(\$\w+):", line):
+            labels[label[1]] = len(found)
+        elif each := _PTX_LINE.match(line):
+            found.append((each[1] or "", each[2], each[3]))
+    names = (next((name for start, name in _PTX_NAMES.items() if re.match(start, word)), "NOP") for _, word, _ in found)
+    targets = (f"0x{labels[rest]:x}" if rest in labels else rest for _, _, rest in found)
+    parts = zip(found, names, targets)
+    return tuple(Instruction(n, guard, name, target) for n, ((guard, _, _), name, target) in enumerate(parts))
 
 
 def loops(code: Sequence[Instruction]) -> tuple[Loop, ...]:
@@ -88,7 +119,7 @@ def loops(code: Sequence[Instruction]) -> tuple[Loop, ...]:
         return ()
     graph = nx.DiGraph(_edges(code))
     graph.add_node(code[0].address)
-    above = dict(nx.immediate_dominators(graph, code[0].address))
+    above = {**nx.immediate_dominators(graph, code[0].address), code[0].address: None}
     bodies: dict[int, set[int]] = {}
     for tail, head in graph.edges:
         if tail in above and head <= tail and _dominates(above, head, tail):
@@ -107,10 +138,6 @@ def histogram(loop: Loop) -> Counter[str]:
     return Counter(each.kind for each in loop.instructions)
 
 
-def _words(each: Instruction) -> list[str]:
-    return [word.strip().removesuffix(".reuse") for word in each.operands.split(",")] + [""]
-
-
 def _edges(code: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
     for number, each in enumerate(code):
         if each.target is not None:
@@ -121,7 +148,7 @@ def _edges(code: Sequence[Instruction]) -> Iterator[tuple[int, int]]:
 
 def _dominates(above: dict[int, int | None], head: int, place: int | None) -> bool:
     while place is not None and place != head:
-        place = above[place] if above[place] != place else None
+        place = above[place]
     return place == head
 
 

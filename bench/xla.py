@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import multiprocessing
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -98,6 +99,32 @@ def device() -> Any:
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}{os.pathsep}{tools}"  # ptxas, for XLA
     found = topologies.get_topology_desc("h200", platform="cuda", target_config=_H200, topology="1x1x1")
     return NamedSharding(Mesh(np.array(found.devices), ("x",)), PartitionSpec())
+
+
+class Bounded:
+    """Calls functions in a process of its own, for some seconds each: XLA may evaluate long loops as it compiles."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        self._pool: Any = None
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The result; `TimeoutError` when it takes too long."""
+        self._pool = self._pool or multiprocessing.get_context("spawn").Pool(1)
+        try:
+            return self._pool.apply_async(function, args).get(self.seconds)
+        except multiprocessing.TimeoutError:
+            self.__exit__()
+            raise TimeoutError(f"nothing after {self.seconds} seconds") from None
+
+    def __enter__(self) -> Bounded:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool.join()
+            self._pool = None
 
 
 def launches(function: Callable[..., Any], *args: Any) -> Launches:

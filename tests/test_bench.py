@@ -1,0 +1,157 @@
+"""The scripts under bench/ run, and read what compilers print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import loops, sass, xla
+from tests.loop_programs import PROGRAMS
+
+SMALL = ["gae", "lambda_returns"]
+
+DISASSEMBLED = """
+        /*0000*/                   IMAD.MOV.U32 R0, RZ, RZ, RZ ;            /* 0x00 */
+        /*0010*/                   LDG.E R2, desc[UR4][R4.64] ;             /* 0x00 */
+        /*0020*/              @!P0 BRA 0xc0 ;                               /* 0x00 */
+        /*0030*/                   FFMA R3, R2, R3, 1 ;                     /* 0x00 */
+        /*0040*/                   HFMA2.MMA R6, -RZ, RZ, 0, 1 ;            /* 0x00 */
+        /*0050*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;            /* 0x00 */
+        /*0060*/                   FADD R2, R2, R3.reuse ;                  /* 0x00 */
+        /*0070*/              @!P1 BRA 0x60 ;                               /* 0x00 */
+        /*0080*/                   STG.E desc[UR4][R4.64], R2 ;             /* 0x00 */
+        /*0090*/                   IADD3 R0, R0.reuse, 0x4, RZ ;            /* 0x00 */
+        /*00a0*/                   ISETP.GE.AND P1, PT, R0, 0x8, PT ;       /* 0x00 */
+        /*00b0*/              @!P1 BRA 0x30 ;                               /* 0x00 */
+        /*00c0*/                   EXIT ;                                   /* 0x00 */
+        /*00d0*/                   BRA 0xd0;                                /* 0x00 */
+"""
+
+PTX = """
+	ld.param.b64 	%rd1, [kernel_param_0];
+$L__BB0_1:                              // =>This Inner Loop Header: Depth=1
+	fma.rn.f32 	%r2, %r2, %r3, 0f3F800000;
+	add.f32 	%r4, %r2, %r3;
+	@%p1 st.global.b32 [ %rd1 + 0 ], { %r4 };
+	setp.ne.b32 	%p2, %r5, 8;
+	@%p2 bra 	$L__BB0_1;
+	ret;
+"""
+
+UNROLLED = """
+        /*0000*/                   STG.E desc[UR4][R4.64], R2 ;             /* 0x00 */
+        /*0010*/                   STG.E desc[UR4][R4.64+0x4], R2 ;         /* 0x00 */
+        /*0020*/                   STG.E desc[UR4][R4.64+0x8], R2 ;         /* 0x00 */
+        /*0030*/                   STG.E desc[UR4][R4.64+0xc], R2 ;         /* 0x00 */
+        /*0040*/              @P0  BRA 0x0 ;                                /* 0x00 */
+        /*0050*/                   EXIT ;                                   /* 0x00 */
+"""
+
+OPTIMISED = """HloModule jit_f, is_scheduled=true
+
+%fused (p0: f32[8], p1: f32[100,8], p2: s32[]) -> (f32[8], f32[100,8]) {
+  %p0 = f32[8]{0} parameter(0)
+  %p1 = f32[100,8]{1,0} parameter(1)
+  %p2 = s32[] parameter(2)
+  %sum = f32[8]{0} add(%p0, %p0)
+  %row = f32[1,8]{1,0} bitcast(%sum)
+  %set = f32[100,8]{1,0} dynamic-update-slice(%p1, %row, %p2, %p2)
+  ROOT %both = (f32[8]{0}, f32[100,8]{1,0}) tuple(%sum, %set)
+}
+
+%body (state: (s32[], f32[8], f32[100,8])) -> (s32[], f32[8], f32[100,8]) {
+  %state = (s32[], f32[8]{0}, f32[100,8]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %x = f32[8]{0} get-tuple-element(%state), index=1
+  %ys = f32[100,8]{1,0} get-tuple-element(%state), index=2
+  %step = (f32[8]{0}, f32[100,8]{1,0}) fusion(%x, %ys, %i), kind=kLoop, calls=%fused
+  %next = s32[] copy(%i)
+  ROOT %out = (s32[], f32[8]{0}, f32[100,8]{1,0}) tuple(%next, %step#0, %step#1)
+}
+
+%condition (state.1: (s32[], f32[8], f32[100,8])) -> pred[] {
+  %state.1 = (s32[], f32[8]{0}, f32[100,8]{1,0}) parameter(0)
+  %i.1 = s32[] get-tuple-element(%state.1), index=0
+  ROOT %less = pred[] compare(%i.1, %i.1), direction=LT
+}
+
+ENTRY %main (start: (s32[], f32[8], f32[100,8])) -> (s32[], f32[8], f32[100,8]) {
+  %start = (s32[], f32[8]{0}, f32[100,8]{1,0}) parameter(0)
+  ROOT %loop = (s32[], f32[8]{0}, f32[100,8]{1,0}) while(%start), condition=%condition, body=%body
+}
+"""
+
+
+@pytest.mark.compile
+def test_loops_of_small_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "loops.md"
+    assert loops.main([*SMALL, "--grad", "--check-instructions", "--markdown", str(page)]) == 0
+    printed, written = capsys.readouterr().out, page.read_text()
+    for name in SMALL:
+        for kind in ("forward", "gradient"):
+            assert any(line.split()[:2] == [name, kind] for line in printed.splitlines())
+            assert f"| {name} | {kind} |" in written
+    assert "t: loop 128 by 1" in printed and "compiled for sm_90 without a device" in written
+    (gae,) = [line.split() for line in printed.splitlines() if line.startswith("gae") and " by 1" in line][:1]
+    assert gae[gae.index("forward") + 4] == "0", "spills"
+
+
+def test_a_program_that_fails_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(function: Any, *args: Any) -> Any:
+        raise RuntimeError("out of\nluck")
+
+    monkeypatch.setattr(loops.j2t, "transpile", broken)
+    assert loops.main(SMALL) == 1
+    printed = capsys.readouterr().out
+    for name in SMALL:
+        assert any(
+            line.startswith(name) and line.endswith("RuntimeError: out of luck") for line in printed.splitlines()
+        )
+
+
+def test_xla_is_left_out_without_the_plugin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> Any:
+        raise RuntimeError("no plugin")
+
+    monkeypatch.setattr(xla, "device", missing)
+    monkeypatch.setattr(loops, "works", lambda names, gradients: [])
+    assert loops.main(["--xla"]) == 0
+    assert capsys.readouterr().out == "XLA is left out: JAX's CUDA plugin cannot be used here (no plugin)\n"
+
+
+def test_full_sizes_come_with_their_gradients() -> None:
+    names = [work.title for work in loops.works(["inference"], gradients=True)]
+    assert names == [[name, kind] for name in ("inference", "inferences") for kind in ("forward", "gradient")]
+    assert len(loops.works([], gradients=False)) == sum(p.bench_args is not None for p in PROGRAMS)
+
+
+def test_loops_of_machine_code() -> None:
+    found = sass.loops(sass.instructions(DISASSEMBLED))
+    assert [(hex(loop.head), len(loop.instructions)) for loop in found] == [("0x30", 9), ("0x60", 2)]
+    assert (found[0].floating, found[0].operations) == (2, 3)
+    assert (found[0].count(sass.LOADS), found[0].count(sass.STORES)) == (0, 1)
+    assert sass.innermost(found) == found[1:]
+    assert sass.loops(()) == ()
+
+
+def test_loops_of_ptx() -> None:
+    (found,) = sass.loops(sass.ptx_instructions(PTX))
+    assert (len(found.instructions), found.operations, found.count(sass.STORES)) == (5, 3, 1)
+    (round_of_four,) = sass.loops(sass.instructions(UNROLLED))
+    assert sass.rounds(round_of_four, found) == 4
+    assert sass.rounds(round_of_four, None) == 1
+
+
+def test_launches_of_a_loop() -> None:
+    step = 3 * 32 + 4 + 8  # two rows are written and one read, with the place; the counter is copied
+    n = '{"known_trip_count":{"n":"100"}}'
+    known = OPTIMISED.replace("body=%body", f"body=%body, backend_config={n}")
+    assert xla.counted(known) == xla.Launches(200, 100 * step, ("100 x 2",))
+    # the condition is a kernel here, and its result is copied to the host
+    assert xla.counted(OPTIMISED) == xla.Launches(4, step + 9, ("n x 4",))
