@@ -79,9 +79,17 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
             pairs = zip(kinds_of(classes, before), usual, place)
             held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
     by_axis = {axis: kind for kind, axis in axes.items()}
-    held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
+    held.update(by_axis[axis] for axis in _whole_inside(inner) if axis in by_axis)
     carried = frozenset(kind for _, before, _, _ in scan.carries for kind in kinds_of(classes, before))
     return LoopFacts(classes, sizes, frozenset(held), carried)
+
+
+def _whole_inside(walk: Any) -> set[Axis]:
+    """The axes of which a body, or a loop in it, needs all indices at once."""
+    found = set(walk.reduced_axes)
+    for loop in walk.entered.values():
+        found |= loop.held | _whole_inside(loop.inner)
+    return found
 
 
 @dataclass
@@ -322,13 +330,13 @@ def leave(walk: Any, loop: LoopWalk) -> None:
         for n, (slot, leaf) in enumerate(zip(slots, leaves))
     }
     for position in loop.live:
-        result = scan.carries[position][3]
         tiles = {place: finals[position, place] for place in loop.places[position]}
-        for place, guard in walk.demands_on(result):
-            walk.nodes[result, (place, guard)] = found_at(walk, tiles, place)
+        walk.outside[scan.carries[position][3]] = lambda demand, tiles=tiles: found_at(walk, tiles, demand[0])
     for atom, result in scan.ys:
-        for place, guard in walk.demands_on(result):
-            walk.nodes[result, (place, guard)] = inner.node(*inner.reading(atom, place[1:], ()))
+        walk.outside[result] = lambda demand, atom=atom: inner.node(*inner.reading(atom, demand[0][1:], ()))
+    for _, result, _ in results_of(scan):
+        for demand in walk.demands_on(result):
+            walk.node(result, demand)
 
 
 def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:

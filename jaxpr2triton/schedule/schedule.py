@@ -121,7 +121,8 @@ def _draft(
         root = group[0] in roots
         axis = draft.place(group, names[id(group)], draft.inner)
         of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
-        if axis.size <= few and grid_axes and (not root or (of_state and spread)):
+        apart = not whole.isdisjoint(group)  # a loop runs once for each index of it
+        if axis.size <= few and grid_axes and not apart and (not root or (of_state and spread)):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     return draft, cuts
