@@ -129,8 +129,11 @@ class ByClass:
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
         picked = self._pick(number, wishes, in_use | wrong_way | self.state)
         self.backwards[next(iter(picked[0].axes))] = scan.reverse
-        self.state.update(axis for index in picked[1:] for axis in index.axes)
         return picked
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        return frozenset(self.backwards)
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
         plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
@@ -194,6 +197,8 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                     (axis,) = index.axes if len(index.axes) == 1 else (None,)
                     if axis is not None and index == of_axis(axis):
                         hints.setdefault(kind, axis)
+                elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
+                    raise walk.crowded(result)  # else it would run once for each step of another loop
                 elif binding.setdefault(kind, index) != index:
                     if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
                         raise walk.crowded(result)
@@ -216,6 +221,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
     step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
     binding.update(zip(open_kinds, rest))
+    walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
     held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
     loop = LoopWalk(
