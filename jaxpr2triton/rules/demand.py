@@ -145,7 +145,7 @@ class Walk:
     def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
-        walk = Walk(body, chooser, self.unrolled, self.patient, number, self.steps | step.axes)
+        walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
         walk.known_facts, walk.order, walk.made = self.known_facts, self.order, self.made
         walk.numbers, walk.computed = self.numbers, self.computed
         return walk
