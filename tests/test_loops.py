@@ -93,6 +93,8 @@ def heat(v: Any) -> Any:
 
 
 WORDS = np.array([3, 4], np.uint32)
+
+
 def halved(c: Any, x: Any) -> Any:
     return 0.5 * c + x, c * 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,13 @@ IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Planned:
     """Chooses the axes that the plan says."""
 
     plan: Plan
+    steps: frozenset[Axis] = frozenset()
+    state: set[Axis] = field(default_factory=set)
 
     def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> tuple[Index, ...]:
         indices = self.plan.reduced[number]

@@ -14,7 +14,7 @@ from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Final, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.order import Order
@@ -62,9 +62,11 @@ def find_cuts(jaxpr: Any, refused: Container[int] = ()) -> Cuts:
 def _first_cuts(jaxpr: Any, refused: Container[int]) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
+    loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    kept = {body_of(eqn) for eqn in loops if body_of(eqn) not in refused and why_not(eqn) is None}
     for eqn in jaxpr.eqns:
-        stays = eqn.primitive.name in LOOPS and body_of(eqn) in refused
-        kernel_can = eqn.primitive is not boundary_p and not stays and why_not(eqn) is None
+        stays = eqn.primitive is boundary_p or (eqn.primitive.name in LOOPS and body_of(eqn) not in kept)
+        kernel_can = not stays and (why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn)))
         (inside if kernel_can else outside).append(eqn)
     outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
     computed = {var for eqn in inside for var in eqn.outvars}

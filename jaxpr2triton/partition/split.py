@@ -61,7 +61,8 @@ def to_split(cuts: Cuts) -> dict[Any, Split]:
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
             simple = (
-                TABLE[eqn.primitive.name].associative
+                eqn.primitive.name in TABLE
+                and TABLE[eqn.primitive.name].associative
                 and eqn not in walked_anyway
                 and not halves & {eqn.invars[0], eqn.outvars[0]}
             )

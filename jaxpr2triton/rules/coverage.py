@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from jaxpr2triton.rules import linalg, moving
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
+
+SHORT = 8  # terms
 
 
 def call_of(eqn: Any) -> Call:
@@ -47,6 +50,14 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     if eqn.effects:
         return WhyNot(f"`{name}` has side effects")
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
+
+
+def is_short_contraction(eqn: Any) -> bool:
+    """A contraction of so few terms that it is elementwise work: beside a loop it need not be a launch of its own."""
+    if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
+        return False
+    (dims, _), _ = eqn.params["dimension_numbers"]
+    return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= SHORT)
 
 
 def _why_not_loop(eqn: Any) -> WhyNot | None:

@@ -58,6 +58,12 @@ Number = tuple[int, ...]  # of an equation: its position, after the positions of
 class Chooser(Protocol):
     """Says which axes reductions and loops run along."""
 
+    state: set[Axis]  # what carried values run along, so far
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        """The axes that count the steps of loops, so far."""
+
     def reduction(self, number: Number, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
         """An index for each of the operand's reduced dimensions, over axes that are not in use."""
 
@@ -139,7 +145,7 @@ class Walk:
     def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
-        walk = Walk(body, chooser, self.unrolled, self.patient, number, self.steps | step.axes)
+        walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
         walk.known_facts, walk.order, walk.made = self.known_facts, self.order, self.made
         walk.numbers, walk.computed = self.numbers, self.computed
         return walk
@@ -186,19 +192,19 @@ class Walk:
             elif eqn.primitive.name == "iota":
                 operands = []
             elif eqn.primitive.name in moving.TABLE:
-                operands = self._pieces(eqn, moving.TABLE[eqn.primitive.name](self, eqn, place), guard)
+                operands = self._pieces(eqn, moving.TABLE[eqn.primitive.name](self, eqn, place, guard), guard)
             else:
                 raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
             self.reads[out, (place, guard)] = operands
 
-    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool) -> Index:
+    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""
         if isinstance(atom, jex.Literal):
             return constant(min(max(int(atom.val), limits[0]), limits[1]) if clamped else int(atom.val))
-        atom, demand = self.want(atom, place, ())
+        atom, demand = self.want(atom, place, guard if place else ())
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
-        axes = frozenset(_axes_in(place, ())) | self.steps
+        axes = frozenset(_axes_in(*demand)) | self.steps
         return Index(0, ((Dynamic(key, axes, *limits, clamped), 1),))
 
     def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:

@@ -79,9 +79,17 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
             pairs = zip(kinds_of(classes, before), usual, place)
             held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
     by_axis = {axis: kind for kind, axis in axes.items()}
-    held.update(by_axis[axis] for axis in inner.reduced_axes if axis in by_axis)
+    held.update(by_axis[axis] for axis in _whole_inside(inner) if axis in by_axis)
     carried = frozenset(kind for _, before, _, _ in scan.carries for kind in kinds_of(classes, before))
     return LoopFacts(classes, sizes, frozenset(held), carried)
+
+
+def _whole_inside(walk: Any) -> set[Axis]:
+    """The axes of which a body, or a loop in it, needs all indices at once."""
+    found = set(walk.reduced_axes)
+    for loop in walk.entered.values():
+        found |= loop.held | _whole_inside(loop.inner)
+    return found
 
 
 @dataclass
@@ -121,8 +129,11 @@ class ByClass:
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
         picked = self._pick(number, wishes, in_use | wrong_way | self.state)
         self.backwards[next(iter(picked[0].axes))] = scan.reverse
-        self.state.update(axis for index in picked[1:] for axis in index.axes)
         return picked
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        return frozenset(self.backwards)
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
         plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
@@ -186,6 +197,8 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                     (axis,) = index.axes if len(index.axes) == 1 else (None,)
                     if axis is not None and index == of_axis(axis):
                         hints.setdefault(kind, axis)
+                elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
+                    raise walk.crowded(result)  # else it would run once for each step of another loop
                 elif binding.setdefault(kind, index) != index:
                     if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
                         raise walk.crowded(result)
@@ -208,6 +221,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
     step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
     binding.update(zip(open_kinds, rest))
+    walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
     wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
     held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
     loop = LoopWalk(
@@ -322,13 +336,13 @@ def leave(walk: Any, loop: LoopWalk) -> None:
         for n, (slot, leaf) in enumerate(zip(slots, leaves))
     }
     for position in loop.live:
-        result = scan.carries[position][3]
         tiles = {place: finals[position, place] for place in loop.places[position]}
-        for place, guard in walk.demands_on(result):
-            walk.nodes[result, (place, guard)] = found_at(walk, tiles, place)
+        walk.outside[scan.carries[position][3]] = lambda demand, tiles=tiles: found_at(walk, tiles, demand[0])
     for atom, result in scan.ys:
-        for place, guard in walk.demands_on(result):
-            walk.nodes[result, (place, guard)] = inner.node(*inner.reading(atom, place[1:], ()))
+        walk.outside[result] = lambda demand, atom=atom: inner.node(*inner.reading(atom, demand[0][1:], ()))
+    for _, result, _ in results_of(scan):
+        for demand in walk.demands_on(result):
+            walk.node(result, demand)
 
 
 def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:

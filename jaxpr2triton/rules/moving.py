@@ -14,30 +14,30 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.index import ZERO, Condition, Index, add, constant, scale
+from jaxpr2triton.ir.index import ZERO, Condition, Guard, Index, add, constant, scale
 from jaxpr2triton.rules.indexing import Piece
 
 Place = tuple[Index, ...]
 FAR = 1 << 30  # beyond any array
 
 
-def _dynamic_slice(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+def _dynamic_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, *starts = eqn.invars
     sizes = zip(operand.aval.shape, eqn.params["slice_sizes"])
-    firsts = [walk.number(start, (), (0, whole - size), True) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [walk.number(start, (), (0, whole - size), True, guard) for start, (whole, size) in zip(starts, sizes)]
     return (Piece(0, tuple(add(first, index) for first, index in zip(firsts, place))),)
 
 
-def _dynamic_update_slice(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+def _dynamic_update_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, update, *starts = eqn.invars
     sizes = zip(operand.aval.shape, update.aval.shape)
-    firsts = [walk.number(start, (), (0, whole - size), True) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [walk.number(start, (), (0, whole - size), True, guard) for start, (whole, size) in zip(starts, sizes)]
     inside = tuple(add(index, scale(first, -1)) for index, first in zip(place, firsts))
     conditions = tuple(Condition(index, 0, size) for index, size in zip(inside, update.aval.shape))
     return (Piece(1, inside, conditions), Piece(0, place))
 
 
-def _gather(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+def _gather(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, indices = eqn.invars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batch = [index for d, index in enumerate(place) if d not in numbers.offset_dims]
@@ -52,8 +52,8 @@ def _gather(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
             where = (*batch, constant(numbers.start_index_map.index(d)))
             last = whole - sizes[d]
             if fill:
-                conditions.append(Condition(walk.number(indices, where, (-FAR, FAR), False), 0, last + 1))
-            index = add(index, walk.number(indices, where, (0, last), True))
+                conditions.append(Condition(walk.number(indices, where, (-FAR, FAR), False, guard), 0, last + 1))
+            index = add(index, walk.number(indices, where, (0, last), True, guard))
         if d in numbers.operand_batching_dims:
             index = batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
         source.append(index)
@@ -62,7 +62,7 @@ def _gather(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
     return (Piece(0, tuple(source), tuple(conditions)), Piece(-1, ()))
 
 
-def _scatter(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
+def _scatter(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     """One window for each batch, as `x.at[i].set(v)` writes."""
     operand, indices, updates = eqn.invars
     numbers = eqn.params["dimension_numbers"]
@@ -80,7 +80,7 @@ def _scatter(walk: Any, eqn: Any, place: Place) -> tuple[Piece, ...]:
         if d in numbers.scatter_dims_to_operand_dims:
             slot = numbers.scatter_dims_to_operand_dims.index(d)
             limits = (0, whole - size) if clipped else (-FAR, FAR)
-            first = walk.number(indices, (*where, constant(slot)), limits, clipped)
+            first = walk.number(indices, (*where, constant(slot)), limits, clipped, guard)
             if not clipped:
                 conditions.append(Condition(first, 0, whole - size + 1))
         inside[d] = add(place[d], scale(first, -1))
@@ -122,7 +122,7 @@ def fill_value(eqn: Any) -> Any:
     return dtype.type(limits.min if limits.min < 0 else limits.max)
 
 
-Read = Callable[[Any, Any, Place], tuple[Piece, ...]]
+Read = Callable[[Any, Any, Place, Guard], tuple[Piece, ...]]
 
 TABLE: dict[str, Read] = {
     "dynamic_slice": _dynamic_slice,

@@ -29,6 +29,7 @@ PROGRAMS_WANTED = 264  # two for each processor of a large device
 ACROSS_AT_MOST, ACROSS_AT_LEAST = 64, 8  # columns, when a program walks down them
 UNROLLED_REDUCTION = 4
 UNROLLED_STATE = 16  # of what a loop carries: one variable for each
+UNROLLED_AT_MOST = 64  # variables in place of one
 LOOP_LANES = 128
 KEPT_PER_THREAD = 128  # elements that a thread keeps through a loop: half of its registers
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane
@@ -121,7 +122,10 @@ def _draft(
         root = group[0] in roots
         axis = draft.place(group, names[id(group)], draft.inner)
         of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
-        if axis.size <= few and grid_axes and (not root or (of_state and spread)):
+        apart = not whole.isdisjoint(group)  # a loop runs once for each index of it
+        variables = axis.size * math.prod(other.size for other in draft.unrolled)
+        room = axis.size <= few and variables <= UNROLLED_AT_MOST
+        if room and grid_axes and not apart and (not root or (of_state and spread)):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     return draft, cuts

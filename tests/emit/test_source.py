@@ -171,7 +171,10 @@ def test_names_are_handed_out_once() -> None:
     names.enter()
     assert (names.new("x", 1), names.new("y", 1)) == ("x_3", "y")
     names.leave()
-    assert names.new("y", 0) == "y", "free again after the loop"
+    names.enter()
+    assert names.new("y", 1) == "y", "free again in the next loop"
+    names.leave()
+    assert names.new("y", 0) == "y_2", "what is written around the loops may stand before them"
 
 
 def test_a_comment_is_one_line() -> None:

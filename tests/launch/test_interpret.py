@@ -97,7 +97,6 @@ def test_device_functions_where_numpy_and_scipy_differ_from_c(dtype: str, expres
     np.testing.assert_array_equal(np.signbit(have) & (have == 0), np.signbit(want) & (want == 0))
 
 
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_round_after_every_operation(dtype: str) -> None:
     a, b = (random_array(RNG, (100,), dtype) for _ in range(2))

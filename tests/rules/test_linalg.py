@@ -57,7 +57,7 @@ def test_triangular_solve(size: int) -> None:
         )
 
 
-@pytest.mark.parametrize("height, width", list(itertools.product(SIZES, SIZES)))
+@pytest.mark.parametrize("height, width", [*itertools.product(SIZES[:4], SIZES[:4]), (16, 5), (3, 16)])
 def test_lu(height: int, width: int) -> None:
     matrices = numbers(3, height, width)
     matrices[1, :, 0] = 0
@@ -71,7 +71,7 @@ def test_lu(height: int, width: int) -> None:
 
 
 def test_a_matrix_of_zeros_is_its_own_factor() -> None:
-    for size in SIZES:
+    for size in SIZES[:4]:
         close(linalg.lu(jnp.zeros((size, size))), lax.linalg.lu(jnp.zeros((size, size))), 0)
 
 
@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 5])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_kernels_of_a_batch(name: str, size: int) -> None:
     function = jax.vmap(FUNCTIONS[name])
