@@ -9,9 +9,9 @@
 No GPU is needed: kernels are compiled for sm_90 and disassembled, never run. In the table of kernels, `BAR` counts the
 barriers inside of loops; `LDG+STG` the instructions that read and write global memory in one step of the longest loop
 that has no other inside. `--check-instructions` says of scalar programs how many floating-point instructions a thread
-executes in a step, how many operations those are (a fused multiplication and addition is two), how many the source has
-for each element (`Kernel.flops`, where exponentials and the like are several, and integers count too), and how many
-threads work for one element. A program that fails says why, and the others go on.
+executes in a step, how many operations those are (a fused multiplication and addition is two), and its share of those
+in the source (`Kernel.flops`, where exponentials and the like are several, and integers count too): the ratio is large
+where threads are idle or do the same. A program that fails says why, and the others go on.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ PROGRAM_HEADER = [
     "left over",
 ]
 KERNEL_HEADER = ["kernel", "pass", "grid", "warps", "registers", "spills", "shared", "BAR", "LDG+STG", "axes"]
-INSTRUCTION_HEADER = ["kernel", "pass", "instructions", "operations", "in the source", "threads per element"]
+INSTRUCTION_HEADER = ["kernel", "pass", "instructions", "operations", "in the source", "ratio"]
 XLA_HEADER = ["program", "pass", "kernels + left over", "XLA's launches", "bytes", "XLA's bytes", "XLA's loops"]
+SHORT = 32  # instructions; sines have such loops inside, for large arguments
 MISSING = "-"
 
 
@@ -178,7 +179,8 @@ def taken(kernel: Kernel, code: Code) -> list[object]:
     """Registers of a thread, bytes that are spilled, shared memory of a program, and what happens inside of loops."""
     binary = compile_kernel(kernel, TARGET)
     needs = resources(binary)
-    accesses = MISSING
+    loops = any(axis.role is Role.LOOP for axis in kernel.axes)
+    accesses = "unrolled" if loops else MISSING
     if code.step is not None:
         loads, stores = (code.step.count(kinds) / code.unrolled for kinds in (sass.LOADS, sass.STORES))
         accesses = f"{loads:.4g}+{stores:.4g}"
@@ -197,19 +199,18 @@ class Code:
 def code_of(kernel: Kernel) -> Code:
     found = sass.loops(sass.instructions(asm(kernel, TARGET, "sass")))
     barriers = len({i.address for loop in found for i in loop.instructions if i.kind == "BAR"})
-    step = next(iter(sass.innermost(found)), None)
-    source = next(iter(sass.innermost(sass.loops(sass.ptx_instructions(asm(kernel, TARGET, "ptx"))))), None)
+    step = next(iter(sass.innermost(found, SHORT)), None)
+    source = next(iter(sass.innermost(sass.loops(sass.ptx_instructions(asm(kernel, TARGET, "ptx"))), SHORT)), None)
     return Code(barriers, step, sass.rounds(step, source) if step is not None else 1)
 
 
 def done_and_asked(kernel: Kernel, code: Code) -> list[object]:
-    """Of a thread, and of the source for an element; and how many threads there are for each element."""
+    """Instructions and operations of a thread in a step, its share of those in the source, and their ratio."""
     assert code.step is not None
     steps = prod(-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP)
-    elements = prod(axis.size for axis in kernel.axes if axis.role in (Role.GRID, Role.LANE))
-    threads = prod(kernel.grid) * kernel.num_warps * TARGET.warp_size
-    done = code.step.floating / code.unrolled, code.step.operations / code.unrolled
-    return [f"{number:.1f}" for number in (*done, kernel.flops / steps / elements, threads / elements)]
+    asked = kernel.flops / steps / (prod(kernel.grid) * kernel.num_warps * TARGET.warp_size)
+    instructions, done = code.step.floating / code.unrolled, code.step.operations / code.unrolled
+    return [*(f"{number:.1f}" for number in (instructions, done, asked)), f"{done / asked:.2f}" if asked else MISSING]
 
 
 def compared(work: Work, ours: str | None, other: xla.Bounded, results: Results) -> None:

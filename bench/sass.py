@@ -127,10 +127,12 @@ def loops(code: Sequence[Instruction]) -> tuple[Loop, ...]:
     return tuple(Loop(head, tuple(i for i in code if i.address in body)) for head, body in sorted(bodies.items()))
 
 
-def innermost(found: Sequence[Loop]) -> tuple[Loop, ...]:
-    """Those with no other loop inside, the longest first."""
-    heads = {loop.head for loop in found}
-    inner = [loop for loop in found if len(heads & {i.address for i in loop.instructions}) == 1]
+def innermost(found: Sequence[Loop], least: int = 0) -> tuple[Loop, ...]:
+    """Those with no other loop inside, the longest first; loops inside of others have at least so many instructions."""
+    heads = {loop.head: {i.address for i in loop.instructions} for loop in found}
+    inside = {head for head in heads for other, body in heads.items() if head != other and head in body}
+    kept = [loop for loop in found if loop.head not in inside or len(loop.instructions) >= least]
+    inner = [loop for loop in kept if not any(each.head in heads[loop.head] for each in kept if each is not loop)]
     return tuple(sorted(inner, key=lambda loop: -len(loop.instructions)))
 
 

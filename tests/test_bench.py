@@ -136,7 +136,7 @@ def test_loops_of_machine_code() -> None:
     assert [(hex(loop.head), len(loop.instructions)) for loop in found] == [("0x30", 9), ("0x60", 2)]
     assert (found[0].floating, found[0].operations) == (2, 3)
     assert (found[0].count(sass.LOADS), found[0].count(sass.STORES)) == (0, 1)
-    assert sass.innermost(found) == found[1:]
+    assert sass.innermost(found) == found[1:] and sass.innermost(found, 3) == found[:1]
     assert sass.loops(()) == ()
 
 
