@@ -116,9 +116,9 @@ def _settle(cuts: Cuts) -> None:
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
-        if space.steps and not _fits(cuts, space):
-            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
+        if not crowding and space.steps and not _fits(cuts, space):
+            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         if crowding:
             pending.extend([root, *_cut(cuts, *crowding)])
             continue

@@ -26,6 +26,7 @@ from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
 
 HELD_ANYWAY = 64  # elements
+SMALL_STATE = 16  # coordinates
 STEP = ("step", 0)  # where a hint says which axis should count the steps
 
 Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
@@ -80,8 +81,22 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
             held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
     by_axis = {axis: kind for kind, axis in axes.items()}
     held.update(by_axis[axis] for axis in _whole_inside(inner) if axis in by_axis)
-    carried = frozenset(kind for _, before, _, _ in scan.carries for kind in kinds_of(classes, before))
-    return LoopFacts(classes, sizes, frozenset(held), carried)
+    together = [kinds_of(classes, before) for _, before, _, _ in scan.carries]
+    held |= _beside(sizes, held, together)
+    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)))
+
+
+def _beside(sizes: Mapping[Kind, int], held: set[Kind], together: Sequence[tuple[Kind, ...]]) -> set[Kind]:
+    """Small kinds that are held for the sake of others of their size: a sum for each coordinate, beside the state.
+
+    Programs that shared them out would each have the whole state all the same, and every step would be done again.
+    """
+    found = set()
+    for kind, size in sizes.items():
+        apart = not any(kind in kinds and held & set(kinds) for kinds in together)
+        if kind not in held and size <= SMALL_STATE and apart and size in {sizes[other] for other in held}:
+            found.add(kind)
+    return found & set(itertools.chain(*together))
 
 
 def _whole_inside(walk: Any) -> set[Axis]:

@@ -75,6 +75,8 @@ def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
             inner, coef = atom.of.terms[0]  # axis % by, or (axis + 1) % by
             if isinstance(inner, Axis) and coef == 1:
                 strides.setdefault(inner, set()).add(atom.by)
+    for axis, ends in _read_in_pieces(space):
+        boundaries.setdefault(axis, set()).update(ends)
     cuts = []
     total = 1
     for axis in axes:
@@ -89,6 +91,24 @@ def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
         rest = Axis(f"{axis.name}r", axis.size // pieces)
         cuts.append(Cut(axis, Axis(f"{axis.name}u", pieces), rest, bool(strides.get(axis))))
     return cuts
+
+
+def _read_in_pieces(space: Space) -> Iterator[tuple[Axis, set[int]]]:
+    """Axes along which an operand is read whole, and also in equal pieces: the four gates of one product."""
+    indices: dict[tuple[int, int], list[Index]] = {}
+    for node in space.graph.of_kind(Load):
+        for d, index in enumerate(node.place):
+            indices.setdefault((node.buffer, d), []).append(index)
+    for found in indices.values():
+        single = {
+            (index.terms[0][0], index.const) for index in found if len(index.terms) == 1 and index.terms[0][1] == 1
+        }
+        axes = [(axis, const) for axis, const in single if isinstance(axis, Axis)]
+        for whole in [axis for axis, const in axes if const == 0]:
+            sizes = {axis.size for axis, const in axes if const > 0 and const + axis.size <= whole.size}
+            for size in sizes if len(sizes) == 1 else ():
+                if whole.size % size == 0 and all(const % size == 0 for _, const in axes):
+                    yield whole, set(range(size, whole.size, size))
 
 
 def alike(space: Space, axes: Sequence[Axis]) -> list[list[Axis]]:

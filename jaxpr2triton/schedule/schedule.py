@@ -31,7 +31,8 @@ UNROLLED_REDUCTION = 4
 UNROLLED_STATE = 16  # of what a loop carries: one variable for each
 UNROLLED_AT_MOST = 64  # variables in place of one
 LOOP_LANES = 128
-KEPT_PER_THREAD = 128  # elements that a thread keeps through a loop: half of its registers
+KEPT_PER_THREAD = 160  # elements that a thread keeps through a loop, of its 255 registers
+COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane
 WARPS_AT_MOST = 16
 KEPT_AT_MOST = 40_000  # 4-byte elements that all threads of a program can keep
@@ -74,7 +75,7 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
     carried = frozenset(a for axis in space.held_axes for a in _map(of_axis(axis), cuts, draft).axes)
-    resident = _resident(space, shapes, cuts, draft)
+    resident = [*_resident(space, shapes, cuts, draft), *_state(space, cuts, draft)]
     width = 2 if widest == 8 else 1
     planned, warps, reload = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
     return Plan(name, region, planned, places, reduced, warps, 2, reload)
@@ -268,6 +269,19 @@ def _resident(space: Space, shapes: Sequence[tuple[int, ...]], cuts: Sequence[Cu
             tiles.setdefault(node.buffer, []).extend([tile] * copies)
     most = {buffer: math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
     return [_Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
+
+
+def _state(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[_Resident]:
+    """What is carried in tiles, and what a step makes of it."""
+    found = []
+    for loop in space.graph.of_kind(Recurrence):
+        for leaf in loop.carried:
+            axes = frozenset(a for axis in leaf.axes for a in _map(of_axis(axis), cuts, draft).axes)
+            tile = axes & frozenset(draft.inner)
+            if tile:
+                room = COPIES_OF_STATE * math.prod(power_of_two(axis.size) for axis in tile)
+                found.append(_Resident((tile,) * COPIES_OF_STATE, room))
+    return found
 
 
 def _across(draft: _Draft, fast: Axis) -> int:
