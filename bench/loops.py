@@ -8,10 +8,11 @@
 
 No GPU is needed: kernels are compiled for sm_90 and disassembled, never run. In the table of kernels, `BAR` counts the
 barriers inside of loops; `LDG+STG` the instructions that read and write global memory in one step of the longest loop
-that has no other inside. `--check-instructions` says of scalar programs how many floating-point instructions a thread
-executes in a step, how many operations those are (a fused multiplication and addition is two), and its share of those
-in the source (`Kernel.flops`, where exponentials and the like are several, and integers count too): the ratio is large
-where threads are idle or do the same. A program that fails says why, and the others go on.
+that has no other inside, but for those of less than 32 instructions (sines have some, with a table, for large numbers).
+`--check-instructions` says of scalar programs how many floating-point instructions a thread executes in a step, how many
+operations those are (a fused multiplication and addition is two), and its share of those in the source (`Kernel.flops`,
+where exponentials and the like are several, and integers count too): the ratio is large where threads are idle or do the
+same. A program that fails says why, and the others go on.
 """
 
 from __future__ import annotations
@@ -277,7 +278,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check-instructions", action="store_true", help="floating-point instructions of scalar loops")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a page as well")
     options = parser.parse_args(arguments)
-    os.environ |= {"J2T_CACHE": "0", "JAX_PLATFORMS": "cpu"}  # what is found on disk is not compiled
     missing = why_no_xla() if options.xla else ""
     results = Results()
     with xla.Bounded(options.xla_seconds) as other:
@@ -295,5 +295,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    os.environ |= {"J2T_CACHE": "0", "JAX_PLATFORMS": "cpu"}  # what is found on disk is not compiled
     jax.config.update("jax_platforms", "cpu")
     sys.exit(main())

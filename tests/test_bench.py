@@ -85,7 +85,10 @@ ENTRY %main (start: (s32[], f32[8], f32[100,8])) -> (s32[], f32[8], f32[100,8]) 
 
 
 @pytest.mark.compile
-def test_loops_of_small_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_loops_of_small_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("J2T_CACHE", "0")
     page = tmp_path / "loops.md"
     assert loops.main([*SMALL, "--grad", "--check-instructions", "--markdown", str(page)]) == 0
     printed, written = capsys.readouterr().out, page.read_text()
