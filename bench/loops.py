@@ -6,13 +6,13 @@
     python -m bench.loops lstm --grad --xla        # and what XLA would launch on an H200, with JAX's CUDA plugin
     python -m bench.loops --grad --xla --markdown bench/results/loops-sm_90.md
 
-No GPU is needed: kernels are compiled for sm_90 and disassembled, never run. In the table of kernels, `BAR` counts the
-barriers inside of loops; `LDG+STG` the instructions that read and write global memory in one step of the longest loop
-that has no other inside, but for those of less than 32 instructions (sines have some, with a table, for large numbers).
-`--check-instructions` says of scalar programs how many floating-point instructions a thread executes in a step, how many
-operations those are (a fused multiplication and addition is two), and its share of those in the source (`Kernel.flops`,
-where exponentials and the like are several, and integers count too): the ratio is large where threads are idle or do the
-same. A program that fails says why, and the others go on.
+No GPU is needed: kernels are compiled for sm_90 and disassembled, never run. In the table of kernels, `BAR` counts
+the barriers inside of loops; `LDG+STG` the instructions that read and write global memory in one step of the longest
+loop that has no other inside, but for those of less than 32 instructions (sines have some, with a table, for large
+numbers). `--check-instructions` says of scalar programs how many floating-point instructions a thread executes in a
+step, how many operations those are (a fused multiplication and addition is two), and its share of those in the source
+(`Kernel.flops`, where exponentials and the like are several, and integers count too): the ratio is large where
+threads are idle or do the same. A program that fails says why, and the others go on.
 """
 
 from __future__ import annotations
