@@ -23,7 +23,7 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import set_lowering_of_high_level
+from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, NotFusible
@@ -32,7 +32,7 @@ from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
 from jaxpr2triton.normalize.structural import STRUCTURAL
 from jaxpr2triton.normalize.sunk import sink_stored
-from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
 from jaxpr2triton.rules.indexing import Indexing
@@ -176,7 +176,21 @@ def _shrink(forward: Any, num_outputs: int) -> Any:
 
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Any, tuple[bool, ...]]:
     """The backward program, and which of its linear inputs have a cotangent that is not just zero."""
-    return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
+    try:
+        return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
+    except ValueError as problem:
+        _point_at_loops(problem, jaxpr)
+        raise
+
+
+def _point_at_loops(problem: ValueError, jaxpr: Any) -> None:
+    """JAX says that it cannot go back through a `while_loop`, but not through which one."""
+    if "while_loop" not in str(problem):
+        return
+    frames = [user_frame(eqn) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "while"]
+    for frame in dict.fromkeys(filter(None, frames)):
+        problem.add_note(f"  at   {frame}")
+    problem.add_note("  try  a `lax.scan` as long as the loop may ever run, or a `fori_loop` with static bounds")
 
 
 def backward_name(name: str) -> str:

@@ -154,7 +154,7 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
     try:
         return _compile(jaxpr, name)
     except Exception as problem:
-        if not any(eqn.primitive.name in RAW_LOOPS for eqn in _equations(jaxpr.jaxpr)):
+        if not any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
             raise
         reason = no_kernel_because(problem)
         made: dict[str, Any] = {}
@@ -195,12 +195,12 @@ def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str
         current = made[stage]
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
     """The equations of a jaxpr and of the calls in it."""
     for eqn in jaxpr.eqns:
         yield eqn
         for inner in jex.jaxprs_in_params(eqn.params):
-            yield from _equations(inner)
+            yield from equations(inner)
 
 
 def _is_free(eqn: Any) -> bool:

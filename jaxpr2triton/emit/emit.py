@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr2triton.emit.emitter import Emitter, Line
+from jaxpr2triton.emit.emitter import Emitter
+from jaxpr2triton.emit.scope import Line
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Buffer, Kernel, Role

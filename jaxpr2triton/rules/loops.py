@@ -20,7 +20,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import ZERO, Axis, Index, constant, of_axis, substitute
+from jaxpr2triton.ir.index import ZERO, Axis, Index, computed_in, constant, of_axis, substitute
 from jaxpr2triton.rules.classes import Classes, body_classes
 from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
@@ -195,7 +195,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
     """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
     binding: dict[Kind, Index] = {}
     hints: dict[Kind, Axis] = {}
-    torn: set[Kind] = set()  # wanted at several places at once, and small enough to be held
+    torn: set[Kind] = set()  # wanted at several places, or computed ones (perhaps by the loop); small enough to be held
     for atom, result, offset in results_of(scan):
         for place, guard in walk.demands_on(result):
             if guard:
@@ -214,7 +214,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                         hints.setdefault(kind, axis)
                 elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
                     raise walk.crowded(result)  # else it would run once for each step of another loop
-                elif binding.setdefault(kind, index) != index:
+                elif binding.setdefault(kind, index) != index or any(True for _ in computed_in(index)):
                     if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
                         raise walk.crowded(result)
                     torn.add(kind)

@@ -245,7 +245,8 @@ def _blocks(
     kept = sum(min(sum(math.prod(blocks[a] for a in t) for t in one.tiles), one.most) for one in resident)
     reload = kept * width > KEPT_AT_MOST
     through = WARPS_AT_MOST if reload else -(-kept * width // (32 * KEPT_PER_THREAD))
-    warps = max(tile * width // (32 * per_thread), through)
+    wide = 1 if draft.steps and not draft.inner else width  # a lane for each loop, however wide its numbers
+    warps = max(tile * wide // (32 * per_thread), through)
     return tuple(planned), max(1, min(WARPS_AT_MOST, power_of_two(warps))), reload
 
 

@@ -1,0 +1,418 @@
+"""Writes single values: loads, computations, choices, reductions of a tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.emit.names import Names, comment, wishes
+from jaxpr2triton.emit.scope import Line, Scope
+from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, scale
+from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.rules.base import in_parentheses, is_atom
+from jaxpr2triton.rules.coverage import call_of
+from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
+from jaxpr2triton.rules.nodes import (
+    Choose,
+    Compute,
+    Constant,
+    Graph,
+    Load,
+    Node,
+    Position,
+    Product,
+    Reduce,
+    Take,
+    Turn,
+    operands_of,
+)
+from jaxpr2triton.rules.order import Order
+from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.scans import LOOPS
+
+INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
+# Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
+# so that a value that one program stores and another computes again is equal to itself.
+SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
+    "convert_element_type",
+    "bitcast_convert_type",
+}
+LAST_PLACE = 2**31 - 1
+
+
+class Statements:
+    """A kernel's names and buffers, and how one value is written in a scope where its operands are known."""
+
+    def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
+        self.plan, self.graph, self.inputs, self.outputs = plan, graph, inputs, outputs
+        self.spell = Spelling(plan.axes, self._computed)
+        self.scope_now = Scope(None, None)
+        self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
+        taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
+        self.names = Names([*taken, *(f"{b.name}_ptr" for b in [*inputs, *outputs])])
+        eqns = list(_all_equations(plan.jaxpr.jaxpr))
+        hints = wishes(eqns)
+        self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
+        self.users = _users(graph)
+        self.order = Order(graph, self.looped)
+        self.helpers: dict[str, None] = {}
+        self.flops = 0
+        self.bytes_read = 0
+        self.wide = _needs_wide_indices(plan, [*inputs, *outputs])
+
+    def _computed(self, number: Dynamic, tile: Tile) -> str:
+        """A number that the kernel computes, inside an index."""
+        text = self._operand(self.graph.computed[number.key], self.scope_now, tile)
+        if not number.clamped:
+            return text
+        return f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
+
+    # -- statements -------------------------------------------------------------------------------------------
+
+    def _say(self, scope: Scope, line: str, eqn: Any = None) -> None:
+        text = comment(user_frame(eqn)) if eqn is not None else None
+        if text is not None and text != scope.said:
+            scope.lines.append(text)
+            scope.said = text
+        scope.lines.append(line)
+
+    def _assign(self, node: Node, scope: Scope, text: str, wish: str, eqn: Any = None) -> None:
+        name = self.names.new(wish, scope.depth)
+        self._say(scope, f"{name} = {text}", eqn)
+        scope.known[node] = Written(name, self.spell.tile(node.axes))
+
+    def _get(self, node: Node, scope: Scope) -> Written:
+        written = scope.find(node)
+        if written is None:
+            raise CompilerBug(f"a value of kernel {self.plan.name} is used before it is written")
+        return written
+
+    def _operand(self, node: Node, scope: Scope, tile: Tile) -> str:
+        """The text of a value inside an expression of that tile."""
+        written = self._get(node, scope)
+        return in_parentheses(written.text) + suffix(written.tile, tile) if not written.bare else written.text
+
+    def _mask(self, axes: frozenset[Axis], conditions: Sequence[Condition], tile: Tile, scope: Scope) -> str | None:
+        parts = []
+        for axis in self.spell.ragged(axes):
+            self._check_range(axis, scope)
+            parts.append(self.spell.in_range(axis, tile))
+        for condition in conditions:
+            parts.extend(self.spell.condition(condition, tile))
+        return conjunction(parts) if parts else None
+
+    def _check_range(self, axis: Axis, scope: Scope) -> None:
+        """Define `row_ok = row < 100`, once, where `row` is defined."""
+        home = next(s for s in scope.chain() if s.axis == axis or s.parent is None)
+        if axis not in home.checked:
+            home.checked.add(axis)
+            position = 1 + max(n for n, line in enumerate(home.lines) if _defines(line, axis.name))
+            home.lines.insert(position, f"{axis.name}_ok = {axis.name} < {axis.size}")
+
+    def _load(self, node: Load, scope: Scope) -> None:
+        buffer = self.inputs[node.buffer]
+        offset = flatten(node.place, buffer.shape)
+        self.bytes_read += _footprint(node, buffer) * buffer.dtype.itemsize
+        tile = self.spell.tile(node.axes)
+        address = f"{buffer.name}_ptr"
+        if offset.terms or offset.const:
+            address += f" + {self.spell.index(offset, tile)}"
+        mask = self._mask(node.axes, node.guard, tile, scope)
+        zero = constant(0, buffer.dtype)
+        text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
+        if held(buffer.dtype) != buffer.dtype:
+            text += f".to({triton_name(held(buffer.dtype))})"
+        self._assign(node, scope, text, buffer.name)
+
+    def _position(self, node: Position, scope: Scope) -> None:
+        if not node.index.terms:
+            scope.known[node] = Written(constant(node.index.const, node.dtype), (), bare=True)
+            return
+        text = self.spell.index(node.index, self.spell.tile(node.axes))
+        if node.dtype != np.int32 or self.wide:
+            text = f"{in_parentheses(text)}.to({triton_name(node.dtype)})"
+        if held(node.dtype) != node.dtype:
+            text += f".to({triton_name(held(node.dtype))})"
+        if is_atom(text) or self._inline(node, text):
+            scope.known[node] = Written(text, self.spell.tile(node.axes))
+        else:
+            self._assign(node, scope, text, "position")
+
+    def _compute(self, node: Compute, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        texts = [self._operand(operand, scope, tile) for operand in node.operands]
+        if node.eqn.primitive.name in SUDDEN:
+            texts = [rounded(operand, text) for operand, text in zip(node.operands, texts)]
+        if all(self._get(operand, scope).bare for operand in node.operands):
+            texts[0] = as_tensor(texts[0], node.operands[0].dtype)
+        text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
+        if text in texts:  # a conversion between dtypes that are held alike
+            same = self._get(node.operands[texts.index(text)], scope)
+            scope.known[node] = Written(text, tile, same.bare)
+        elif self._inline(node, text):
+            scope.known[node] = Written(text, tile)
+        else:
+            self._assign(node, scope, text, self.wish[id(node.eqn)], node.eqn)
+
+    def _inline(self, node: Node, text: str) -> bool:
+        """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""
+        users = self.users[node]
+        if len(text) > INLINE_AT_MOST or len(users) != 1 or not isinstance(users[0], Compute):
+            return False
+        user = users[0]
+        if self.order.loops(user) != self.order.loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
+            return False
+        probes = [f"probe{n}" for n in range(len(user.operands))]
+        written = TABLE[user.eqn.primitive.name].write(call_of(user.eqn), probes)
+        return written.count(probes[user.operands.index(node)]) == 1
+
+    def _choose(self, node: Choose, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        sides = [side for c in node.conditions for side in self.spell.condition(c, tile)]
+        then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
+        if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
+            then = as_tensor(then, node.dtype)
+        self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
+
+    def _product(self, node: Product, scope: Scope) -> None:
+        tile = self.spell.tile(node.axes)
+        kind = triton_name(held(node.dtype))
+        factors = []
+        for operand in node.operands:
+            text = self._operand(operand, scope, tile)
+            if self._get(operand, scope).bare:
+                text = as_tensor(text, operand.dtype)
+            factors.append(text if held(operand.dtype) == held(node.dtype) else f"{text}.to({kind})")
+        text = " * ".join(factors)
+        if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
+            scope.known[node] = Written(text, tile)
+        else:
+            self._assign(node, scope, text, "term")
+
+    def _take(self, node: Take, scope: Scope) -> None:
+        """A tile along another axis is the same tile; one element of it is a sum with all others masked."""
+        source = self._get(node.source, scope)
+        tile = self.spell.tile(node.axes)
+        if node.axis not in source.tile:
+            scope.known[node] = source
+            return
+        if node.axis in node.index.axes:
+            self._gather(node, scope)
+            return
+        target = next((axis for axis in node.index.axes if node.index == of_axis(axis)), None)
+        if target is not None and target not in source.tile and self._same_lanes(node.axis, target):
+            renamed = tuple(target if axis == node.axis else axis for axis in source.tile)
+            if renamed == tile:
+                scope.known[node] = Written(source.text, tile)
+            else:
+                order = tuple(renamed.index(axis) for axis in tile)
+                self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
+            return
+        whole = self.spell.tile(node.source.axes | node.index.axes)
+        here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
+        value = self._operand(node.source, scope, whole)
+        kind = triton_name(held(node.dtype))
+        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
+        if is_bool(node.dtype):
+            text = f"({text}) != 0"
+        elif np.dtype(node.dtype).itemsize < 4:
+            text = f"{text}.to({kind})"
+        self._assign(node, scope, text, "element")
+
+    def _turn(self, node: Turn, scope: Scope) -> None:
+        renamed = dict(node.renamed)
+        if not all(self._same_lanes(axis, other) for axis, other in node.renamed):
+            raise CompilerBug(f"kernel {self.plan.name} turns a tile whose axes are not alike")
+        source = self._get(node.source, scope)
+        places = [renamed.get(axis, axis) for axis in source.tile]
+        order = tuple(places.index(axis) for axis in self.spell.tile(node.axes))
+        self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
+
+    def _gather(self, node: Take, scope: Scope) -> None:
+        """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""
+        tile = self.spell.tile(node.axes)
+        shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
+        value, index = self._operand(node.source, scope, tile), self.spell.index(node.index, tile)
+        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        index = f"tl.minimum(tl.maximum({index}, 0), {last})"  # lanes beyond the axis read anything
+        if self._get(node.source, scope).tile != tile:
+            value = f"tl.broadcast_to({value}, {shape})"
+        if len(tile) > 1:
+            index = f"tl.broadcast_to({index}, {shape})"
+        text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
+        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
+
+    def _same_lanes(self, one: Axis, other: Axis) -> bool:
+        mine, theirs = self.spell.planned[one], self.spell.planned[other]
+        return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
+
+    # -- reductions -------------------------------------------------------------------------------------------
+
+    def _row(self, node: Reduce) -> Reduction:
+        row = _reduction_row(node)
+        helper = row.helper(held(self._element(node)))
+        if helper is not None:
+            self.helpers[helper] = None
+        return row
+
+    def _element(self, node: Reduce) -> np.dtype:
+        """The dtype that is compared or summed; booleans are compared as integers."""
+        dtype = node.operands[0].dtype
+        return np.dtype(np.int32) if is_bool(dtype) and _reduction_row(node).indexed else dtype
+
+    def _whole_tile(self, node: Reduce) -> Tile:
+        return self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
+
+    def _parts(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
+        """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
+        row, dtype = self._row(node), self._element(node)
+        tile = self._whole_tile(node)
+        parts: list[str] = []
+        for operand, position in zip(node.operands, node.positions):
+            text = self._operand(operand, scope, tile)
+            if self._get(operand, scope).bare:
+                text = as_tensor(text, operand.dtype)
+            if dtype != operand.dtype:
+                text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
+            text = rounded(operand, text) if row.indexed else text
+            text = self._neutralised(node, operand, text, tile, scope)
+            piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
+            parts = self._combined(row, dtype, parts, piece) if parts else piece
+        return parts, tile
+
+    def _place_tile(self, position: Index, tile: Tile) -> str:
+        """The places of a tile's elements, in a type that holds them all until one is chosen."""
+        text = self.spell.index(position, tile)
+        kind = triton_name(self._place_dtype())
+        if not position.axes:
+            return (
+                f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            )
+        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
+
+    def _place_dtype(self) -> np.dtype:
+        return np.dtype(np.int64 if self.wide else np.int32)
+
+    def _combined(self, row: Reduction, dtype: np.dtype, one: list[str], other: list[str]) -> list[str]:
+        if not row.indexed:
+            return [row.combine(held(dtype)).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+        call = row.combine(held(dtype)).format(*one, *other)
+        return [f"{call}[0]", f"{call}[1]"]
+
+    def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
+        over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
+        constant_along = over - operand.axes
+        ragged = frozenset(self.spell.ragged(over))
+        identity = self._row(node).identity(held(self._element(node)))
+        zero = not isinstance(identity, bool) and identity == 0
+        if isinstance(operand, Load) and zero and ragged <= operand.axes:
+            ragged = frozenset()  # lanes outside were loaded as zeros
+        if not ragged and not constant_along:
+            return f"{text} + 0.0" if _looks_like_a_dot(node, operand, tile) else text
+        mask = self._mask(ragged, (), tile, scope)
+        neutral = constant(identity, self._element(node))
+        filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
+        if constant_along - ragged:
+            filled = f"tl.broadcast_to({filled}, {self.spell.shape(tile)})"
+        return filled
+
+    def _collapsed(self, node: Reduce, parts: list[str], tile: Tile) -> str:
+        """The tile without the dimensions that are reduced."""
+        row, dtype = self._row(node), held(self._element(node))
+        template = row.collapse(dtype)
+        for axis in reversed([axis for axis in tile if axis in node.over]):
+            whole = template.format(*parts, axis=tile.index(axis))
+            parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
+            tile = tuple(other for other in tile if other is not axis)
+        if row.indexed and node.dtype != self._place_dtype():
+            return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
+        return parts[-1]
+
+    def _reduce(self, node: Reduce, scope: Scope) -> None:
+        parts, tile = self._parts(node, scope)
+        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[id(node.eqn)], node.eqn)
+
+
+def _reduction_row(node: Reduce) -> Reduction:
+    """A contraction is a sum of products."""
+    name = node.eqn.primitive.name
+    row: Reduction = TABLE["reduce_sum" if name == "dot_general" else name]
+    return row
+
+
+def _all_equations(jaxpr: Any) -> Iterator[Any]:
+    """The equations of a jaxpr and of the loops in it."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        if eqn.primitive.name in LOOPS:
+            yield from _all_equations(eqn.params["jaxpr"].jaxpr)
+
+
+def minus(one: Index, other: Index) -> Index:
+    return add(one, scale(other, -1))
+
+
+def _users(graph: Graph) -> dict[Node, list[Any]]:
+    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
+    for node in graph.nodes:
+        for operand in operands_of(node):
+            users[operand].append(node)
+    for store in graph.stores:
+        users[store.value].append(store)
+    return users
+
+
+def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
+    """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
+    product = isinstance(operand, Product) or (isinstance(operand, Compute) and operand.eqn.primitive.name == "mul")
+    return node.eqn.primitive.name in ("reduce_sum", "dot_general") and product and len(tile) > 1
+
+
+def rounded(node: Node, text: str) -> str:
+    """A 16-bit value that is held as f32, with the digits that JAX would keep."""
+    exact = isinstance(node, (Load, Constant)) or (
+        isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
+    )
+    if exact or is_bare(text) or held(node.dtype) == node.dtype:
+        return text
+    return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
+
+
+def work_of(node: Node) -> int:
+    steps = math.prod(axis.size for axis in node.axes)
+    match node:
+        case Compute():
+            return steps * TABLE[node.eqn.primitive.name].flops
+        case Product():
+            return steps
+        case Reduce():
+            return steps * len(node.operands) * math.prod(axis.size for axis in node.over)
+        case _:
+            return 0
+
+
+def _footprint(node: Load, buffer: Buffer) -> int:
+    """How many elements a load touches, over the whole kernel."""
+    low, high = flatten(node.place, buffer.shape).bounds
+    elements = math.prod(buffer.shape)
+    return min(elements, high - low + 1, math.prod(axis.size for axis in node.axes))
+
+
+def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
+    reach = [math.prod(b.shape) for b in buffers]
+    reach += [p.steps * p.block for p in plan.axes]
+    return max(reach, default=0) >= 2**31
+
+
+def _defines(line: Line, name: str) -> bool:
+    return isinstance(line, str) and line.startswith(f"{name} = ")

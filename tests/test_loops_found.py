@@ -1,0 +1,162 @@
+"""Programs with loops and computed places that once gave wrong numbers, hung the compiler, or made it give up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Found:
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    x64: bool = False
+    kernels: int | None = 1  # None: it may stay with XLA
+
+
+def set_at(x: Any, place: Any, value: Any) -> Any:
+    return lax.dynamic_update_index_in_dim(x, value, place, 0)
+
+
+def read_back(x: Any, place: Any, cotangent: Any) -> Any:
+    return jax.vjp(lambda x: x[place], x)[1](cotangent)[0]
+
+
+def looked_up_outside(x: Any, place: Any) -> Any:
+    y = jnp.sin(x)
+    return lax.scan(lambda _, __: ((), lax.dynamic_index_in_dim(y, place, 1, keepdims=False)), (), None, length=2)[1]
+
+
+def inner_from_outer(n: Any, w: Any, gain: Any, v: Any) -> Any:
+    def step(carry: Any, _: Any) -> Any:
+        c, d = carry
+        inner = lax.scan(lambda c, _: (w, None), d, None, length=3)[0]
+        return (jnp.tanh(c - inner), gain), None
+
+    return lax.scan(step, (v, n), None, length=3)[0][0]
+
+
+def norm_of_states(w: Any, v: Any) -> Any:
+    """The states of a loop are the start of the next one, which walks them as lanes."""
+    ys = lax.scan(lambda c, _: (w, c.astype(jnp.float32).sum()), v, None, length=2)[1]
+
+    def step(c: Any, _: Any) -> Any:
+        centred = c - c.mean()
+        return centred * lax.rsqrt((centred * centred).mean() + 1e-2), None
+
+    return lax.scan(step, ys, None, length=2)[0]
+
+
+def place_of_largest_state(x: Any) -> Any:
+    c, ys = lax.scan(lambda c, _: (jnp.cos(c.mean() + 0.5 * c), c), x, None, length=5)
+    return c * jnp.argmax(ys)
+
+
+def constant_states() -> Any:
+    inner = lambda: lax.scan(lambda _, __: ((), 1.0), (), None, length=3)[1]  # noqa: E731
+    return lax.scan(lambda _, __: ((), inner()), (), None, length=2)[1]
+
+
+def states_beside_states(x: Any) -> Any:
+    """The first dimension of what a step gives is as long as the loop."""
+    return lax.scan(lambda c, e: (c * 0.5, (jnp.sqrt(jnp.abs(x)) + e.sum(), c)), jnp.zeros(5), x, reverse=True)
+
+
+def read_at_own_counter(x: Any, w: Any) -> Any:
+    n, v = lax.while_loop(lambda s: s[0] < 1, lambda s: (s[0] + 1, w), (jnp.int32(0), x))
+    return lax.dynamic_slice_in_dim(v, n, 4, 0)
+
+
+def pieces_of_lookups(places: Any, v: Any, w: Any) -> Any:
+    y = jnp.sin(v[places % 5])
+    return lax.concatenate([w, y, y, y], 0)
+
+
+def loops_along_states(n: Any, start: Any, a: Any) -> Any:
+    """The second loop carries the states of the first one, each for itself, and something else."""
+    ys = lax.scan(lambda c, _: (c * 2, c), start, None, length=6)[1]
+
+    def again(_: Any, carry: Any) -> Any:
+        a, b = carry
+        return jnp.tanh(a), jnp.where(jnp.sin(a).sum() > 0, b + 1, b)
+
+    a, b = lax.fori_loop(0, n, again, (a, ys))
+    return a, lax.broadcast_in_dim(b, (6, 8), (0,))
+
+
+def kept_name(x: Any) -> Any:
+    """A value before the loops, and one inside of both, that would be called the same."""
+
+    def outer(_: Any, c: Any) -> Any:
+        y = lax.fori_loop(0, 2, lambda _, d: d * 0.5 + x * 2, c)
+        return y * (x * 3)
+
+    return lax.fori_loop(0, 3, outer, x)
+
+
+matrix = functools.partial(normal, 4, 4)
+FOUND = (
+    Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
+    Found("clipped_gradient", jax.vmap(read_back), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
+    Found("branches_x64", lambda p, x: lax.cond(p, lambda: x, lambda: x * 2), (np.bool_(True), normal(3)), x64=True),
+    Found("switch_x64", lambda p, x: lax.switch(p, [lambda: x, lambda: -x]), (np.int32(1), normal(3)), x64=True),
+    Found("place_from_outside", looked_up_outside, (normal(2, 2), np.int32(1))),
+    Found("slice_of_positions", lambda x, i: lax.dynamic_slice_in_dim(x + jnp.arange(5.0), i, 2, 0), (normal(5), 7)),
+    Found("row_of_identity", lambda p: jnp.eye(3)[p], (np.array([2, 0, 1]),)),
+    Found("where_positions", lambda n, v: jnp.where(jnp.arange(3) < n, v, 0)[n], (np.int32(2), normal(3))),
+    Found("inner_from_outer", inner_from_outer, (np.int32(1), np.int32(2), np.int32(3), normal(8))),
+    Found("norm_of_states", norm_of_states, (np.array([3]), np.array([4])), kernels=2),
+    Found("place_of_largest_state", place_of_largest_state, (normal(7),), kernels=None),
+    Found("constant_states", constant_states, (), kernels=None),
+    Found("states_beside_states", states_beside_states, (normal(3, 2),)),
+    Found("read_at_own_counter", read_at_own_counter, (normal(6), normal(6))),
+    Found("pieces_of_lookups", pieces_of_lookups, (RNG.integers(0, 9, 8), normal(5, 5), normal(5, 5))),
+    Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8)), kernels=2),
+    Found("kept_name", kept_name, (normal(5),)),
+    Found("transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T + c, x), (matrix(),)),
+    Found("product_transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: x @ c + 0.1 * (c @ x).T, x), (matrix(),)),
+    Found(
+        "turned_matrix", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1] + c, x), (matrix(),), kernels=None
+    ),
+)
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
+def test_found(found: Found) -> None:
+    with jax.enable_x64(found.x64):
+        program = j2t.transpile(found.fn, *found.args)
+        if found.kernels is not None:
+            assert (len(program.kernels), program.leftovers) == (found.kernels, ()), program.explain()
+        mine, wanted = jax.tree.leaves(program(*found.args)), jax.tree.leaves(jax.jit(found.fn)(*found.args))
+        for got, want in zip(mine, wanted, strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_the_way_back_through_a_while_loop() -> None:
+    @j2t.fuse
+    def doubled(x: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2), (0, x))[1]
+
+    with pytest.raises(ValueError, match="Reverse-mode differentiation does not work for lax.while_loop") as problem:
+        jax.grad(doubled)(1.0)
+    notes = "\n".join(problem.value.__notes__)
+    assert "test_loops_found.py" in notes and "(test_the_way_back_through_a_while_loop.<locals>.doubled)" in notes
+    assert "try  a `lax.scan`" in notes
