@@ -101,6 +101,19 @@ def loops_along_states(n: Any, start: Any, a: Any) -> Any:
     return a, lax.broadcast_in_dim(b, (6, 8), (0,))
 
 
+def inner_loop_from_a_state(x: Any, start: Any, reset: Any) -> Any:
+    """The inner loop starts from what the outer one carries, and may not change it."""
+
+    def outer(c: Any, _: Any) -> Any:
+        def inner(d: Any, _: Any) -> Any:
+            return reset, jnp.maximum(x * 0.5, x[jnp.argmax(d) % 2])
+
+        _, ys = lax.scan(inner, c, None, length=2)
+        return (c + 1) * 0.5, ys
+
+    return lax.scan(outer, start, None, length=2)
+
+
 def kept_name(x: Any) -> Any:
     """A value before the loops, and one inside of both, that would be called the same."""
 
@@ -130,6 +143,7 @@ FOUND = (
     Found("pieces_of_lookups", pieces_of_lookups, (RNG.integers(0, 9, 8), normal(5, 5), normal(5, 5))),
     Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8)), kernels=2),
     Found("kept_name", kept_name, (normal(5),)),
+    Found("inner_loop_from_a_state", inner_loop_from_a_state, (normal(2, 2), normal(5), normal(5))),
     Found("transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T + c, x), (matrix(),)),
     Found("product_transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: x @ c + 0.1 * (c @ x).T, x), (matrix(),)),
     Found(

@@ -196,7 +196,7 @@ class Emitter(Statements):
                 self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
                 body.known[leaf] = Written(name, tile)
                 continue
-            own = start in scope.known and not isinstance(start, Carried) and self._free_after(start, loop, scope)
+            own = start in scope.known and self._has_own_name(start, scope) and self._free_after(start, loop, scope)
             named = written.text.isidentifier() and not written.bare
             if own and written.tile == tile and named:
                 body.known[leaf] = Written(written.text, tile)
@@ -205,6 +205,12 @@ class Emitter(Statements):
             name = self.names.new(written.text if named else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
+
+    def _has_own_name(self, start: Node, scope: Scope) -> bool:
+        """Whether a variable is this value's alone: neither carried around nor the same as another value's."""
+        text = scope.known[start].text
+        named = [node for outer in scope.chain() for node, written in outer.known.items() if written.text == text]
+        return named == [start] and not isinstance(start, Carried)
 
     def _free_after(self, start: Node, loop: Recurrence, scope: Scope) -> bool:
         """Whether nobody but the loop will read a variable any more, so that the loop may change it."""

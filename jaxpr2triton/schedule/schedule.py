@@ -74,7 +74,8 @@ def schedule(region: Any, name: str, shrink: int = 0) -> Plan:
     tiles = _tiles(space, cuts, draft)
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     passes = {axis: _passes(space, cuts, draft, axis) for axis in draft.inner}
-    carried = frozenset(a for axis in space.held_axes for a in _map(of_axis(axis), cuts, draft).axes)
+    leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
+    carried = frozenset(a for axis in leaves for a in _map(of_axis(axis), cuts, draft).axes)
     resident = [*_resident(space, shapes, cuts, draft), *_state(space, cuts, draft)]
     width = 2 if widest == 8 else 1
     planned, warps, reload = _blocks(draft, offsets, tiles, passes, carried, resident, width, shrink)
