@@ -114,6 +114,12 @@ def inner_loop_from_a_state(x: Any, start: Any, reset: Any) -> Any:
     return lax.scan(outer, start, None, length=2)
 
 
+def row_of_padded(x: Any, y: Any) -> Any:
+    """One number of a row, if it has one, stands in one column of many."""
+    z = x + lax.pad(y * 2, np.float32(0), ((1, 0, 0), (3, x.shape[1] - 4, 0)))
+    return z - z.max(1, keepdims=True)
+
+
 def kept_name(x: Any) -> Any:
     """A value before the loops, and one inside of both, that would be called the same."""
 
@@ -144,6 +150,7 @@ FOUND = (
     Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8)), kernels=2),
     Found("kept_name", kept_name, (normal(5),)),
     Found("inner_loop_from_a_state", inner_loop_from_a_state, (normal(2, 2), normal(5), normal(5))),
+    Found("one_address_for_many_lanes", row_of_padded, (normal(3, 2000), normal(2, 1))),
     Found("transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T + c, x), (matrix(),)),
     Found("product_transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: x @ c + 0.1 * (c @ x).T, x), (matrix(),)),
     Found(

@@ -127,6 +127,8 @@ class Statements:
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self._mask(node.axes, node.guard, tile, scope)
+        if mask is not None and tile and not self.spell.tile(offset.axes):  # one address, under the mask of many lanes
+            address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if held(buffer.dtype) != buffer.dtype:

@@ -366,7 +366,7 @@ def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
         return tiles[place]
     near: dict[Place, Node] = {}
     for usual, node in tiles.items():
-        if not any(have != want and not have.axes and not want.axes for have, want in zip(usual, place)):
+        if not any(have != want and not have.terms and not want.terms for have, want in zip(usual, place)):
             moved = tuple(want if have.axes else have for have, want in zip(usual, place))
             near[moved] = _along(walk, node, usual, moved)
     return near[place] if place in near else walk.chosen_from(near, place)

@@ -104,7 +104,12 @@ def check(program: Program, seed: int = 0) -> Outcome:
     with jax.enable_x64(program.x64), little_room(program.small):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
-        expected = jax.jit(plain)(*args)
+        try:
+            expected = jax.block_until_ready(jax.jit(plain)(*args))
+        except jax.errors.JaxRuntimeError as problem:
+            if "Unsupported elementwise operation" not in str(problem):
+                raise
+            return Outcome(0, 0, ())  # XLA's CPU cannot run all that JAX traces, as a batched `mulhi`
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(fused, "compile_jaxpr", recording))
             for module in (refusal, pipeline):
