@@ -116,23 +116,29 @@ def works(names: Sequence[str], gradients: bool) -> list[Work]:
 def measure(work: Work, results: Results, instructions: bool, other: xla.Bounded | None) -> None:
     """Fill in the rows of a program."""
     with work.program.precision():
-        kernels = attempt(lambda: kernels_of(work, instructions, results), work, results)
+        ours = attempt(lambda: kernels_of(work, instructions, results), work, results)
     if other is not None:
-        attempt(lambda: compared(work, kernels, other, results), work, results)
+        attempt(lambda: compared(work, ours, other, results), work, results)
 
 
 def attempt(step: Callable[[], Any], work: Work, results: Results) -> Any:
     """What a step gives; where it fails, its error becomes a row."""
     try:
         return step()
-    except Exception as problem:
+    except Exception as problem:  # whatever it is: the other programs are measured all the same, and the script fails
         text = " ".join(f"{type(problem).__name__}: {problem}".split())
         results.failures += 1
         results.programs.append([*work.title, *[MISSING] * (len(PROGRAM_HEADER) - 3), text[:200]])
 
 
-def kernels_of(work: Work, instructions: bool, results: Results) -> str:
-    """Compile the program and all its kernels. The number of kernels, and of what is left over."""
+@dataclass(frozen=True)
+class Ours:
+    launches: str  # kernels, and what is left over
+    nbytes: int
+
+
+def kernels_of(work: Work, instructions: bool, results: Results) -> Ours:
+    """Compile the program and all its kernels."""
     function, args = work.function(), work.arguments()
     started = time.perf_counter()
     program = j2t.transpile(function, *args)
@@ -158,7 +164,7 @@ def kernels_of(work: Work, instructions: bool, results: Results) -> str:
         if instructions and code.step is not None and work.program.name.startswith(SCALAR):
             results.instructions.append([kernel.name, work.title[1], *done_and_asked(kernel, code)])
     results.programs[-1][-2] = f"{compiled:.2f}"
-    return f"{len(kernels)} + {len(left)}"
+    return Ours(f"{len(kernels)} + {len(left)}", read + written)
 
 
 def launches(kernels: Sequence[Kernel], left: Sequence[str]) -> str:
@@ -214,19 +220,16 @@ def done_and_asked(kernel: Kernel, code: Code) -> list[object]:
     return [*(f"{number:.1f}" for number in (instructions, done, asked)), f"{done / asked:.2f}" if asked else MISSING]
 
 
-def compared(work: Work, ours: str | None, other: xla.Bounded, results: Results) -> None:
+def compared(work: Work, ours: Ours | None, other: xla.Bounded, results: Results) -> None:
     """What XLA would do with the program."""
-    row = results.programs[-1]
-    moved: Any = row[4] + row[5] if ours is not None else MISSING  # type: ignore[operator]
+    count, moved = (MISSING, MISSING) if ours is None else (ours.launches, ours.nbytes)
     try:
         found = other.run(launches_of, work.program.name, work.is_gradient)
     except TimeoutError:
-        results.xla.append(
-            [*work.title, ours or MISSING, MISSING, moved, MISSING, f"after {other.seconds} s no result"]
-        )
+        results.xla.append([*work.title, count, MISSING, moved, MISSING, f"after {other.seconds} s no result"])
         return
     rounds = ", ".join(found.rounds) or MISSING
-    results.xla.append([*work.title, ours or MISSING, found.count, moved, found.nbytes, rounds])
+    results.xla.append([*work.title, count, found.count, moved, found.nbytes, rounds])
 
 
 def launches_of(name: str, is_gradient: bool) -> xla.Launches:
@@ -239,7 +242,7 @@ def launches_of(name: str, is_gradient: bool) -> xla.Launches:
 def why_no_xla() -> str:
     try:
         xla.device()
-    except Exception as problem:
+    except Exception as problem:  # JAX raises whatever the missing plugin makes it stumble over
         return f"XLA is left out: JAX's CUDA plugin cannot be used here ({' '.join(str(problem).split())[:100]})"
     return ""
 

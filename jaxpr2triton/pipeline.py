@@ -80,9 +80,6 @@ def stages(loops: bool, refused: Container[int] = ()) -> tuple[Stage, ...]:
     )
 
 
-STAGES = stages(loops=True)
-
-
 @dataclass(frozen=True, eq=False)
 class Compiled:
     """A program as kernels and leftovers, ready to be run inside of a trace."""
@@ -153,7 +150,7 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
     """
     try:
         return _compile(jaxpr, name)
-    except Exception as problem:
+    except Exception as problem:  # of any sort, as for a single loop; a program without loops hands it on
         if not any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
             raise
         reason = no_kernel_because(problem)

@@ -13,12 +13,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
+from bench import xla
 from tests.programs import cross_entropy, layer_norm
 
 ROWS, COLUMNS = 512, 256
@@ -26,23 +24,6 @@ TARGET = "triton_kernel_call_ffi"
 
 # Operations that XLA folds, renames or fills in without a kernel of its own.
 FREE = {"constant", "reshape", "return", "custom_call", "call", "convert"}
-
-H200 = """
-gpu_device_info {
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152 shared_memory_per_core: 233472
-  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: 4800000000000 l2_cache_size: 62914560 clock_rate_ghz: 1.98
-  device_memory_size: 150754820096 shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 }
-  registers_per_core_limit: 65536 registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 7 }
-runtime_version { major: 13 minor: 0 patch: 0 }
-device_description_str: "NVIDIA H200"
-"""
 
 
 @j2t.fuse
@@ -114,8 +95,7 @@ def test_xla_compiles_it_for_an_h200(name: str) -> None:
 def check_compiled(name: str) -> None:
     """Without a device: XLA schedules the program, and its assembler takes every kernel."""
     step, avals = gradient_of(name)
-    topology = topologies.get_topology_desc("h200", platform="cuda", target_config=H200, topology="1x1x1")
-    sharding = NamedSharding(Mesh(np.array(topology.devices), ("x",)), PartitionSpec())
+    sharding = xla.device()
     placed = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding) for aval in avals]
     text = step.lower(*placed).compile().as_text()
     entry = text[text.index("ENTRY") :]

@@ -70,8 +70,10 @@ def place_of_largest_state(x: Any) -> Any:
 
 
 def constant_states() -> Any:
-    inner = lambda: lax.scan(lambda _, __: ((), 1.0), (), None, length=3)[1]  # noqa: E731
-    return lax.scan(lambda _, __: ((), inner()), (), None, length=2)[1]
+    def outer(_: Any, __: Any) -> Any:
+        return (), lax.scan(lambda _, __: ((), 1.0), (), None, length=3)[1]
+
+    return lax.scan(outer, (), None, length=2)[1]
 
 
 def states_beside_states(x: Any) -> Any:

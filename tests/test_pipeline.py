@@ -16,9 +16,10 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.tracing import run
-from jaxpr2triton.pipeline import STAGES, Kernels, Plans, compile_jaxpr
+from jaxpr2triton.pipeline import Kernels, Plans, compile_jaxpr, stages
 from tests.compiling import RUNNABLE, compiled, differences, halves_of
 
+STAGES = stages(loops=True)
 JAXPR_STAGES = ("trace", "normalize", "partition")
 X = np.ones((6, 40), np.float32)
 

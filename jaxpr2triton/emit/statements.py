@@ -14,7 +14,7 @@ from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
-from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, scale
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, plain_axis, scale
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
@@ -210,7 +210,7 @@ class Statements:
         if node.axis in node.index.axes:
             self._gather(node, scope)
             return
-        target = next((axis for axis in node.index.axes if node.index == of_axis(axis)), None)
+        target = plain_axis(node.index)
         if target is not None and target not in source.tile and self._same_lanes(node.axis, target):
             renamed = tuple(target if axis == node.axis else axis for axis in source.tile)
             if renamed == tile:

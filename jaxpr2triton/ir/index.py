@@ -114,6 +114,11 @@ def of_axis(axis: Axis) -> Index:
     return ZERO if axis.size == 1 else Index(0, ((axis, 1),))
 
 
+def plain_axis(index: Index) -> Axis | None:
+    """The axis that an index is, if it is nothing but that."""
+    return next((axis for axis in index.axes if index == of_axis(axis)), None)
+
+
 def _order(term: tuple[Atom, int]) -> tuple[int, str]:
     return (-abs(term[1]), str(term[0]))
 

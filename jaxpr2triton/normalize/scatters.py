@@ -13,9 +13,11 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
-from jaxpr2triton.ir.dtypes import is_bool, is_float, unsupported
+from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.normalize.even import Places, evenly, gathered, read_evenly, scattered, spread_evenly
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.rules.ranks import selected
+from jaxpr2triton.rules.reductions import TABLE, identity_of
 
 PRODUCTS = 1 << 16  # of places and updates in one batch
 WORK = 1 << 24  # of places and updates altogether
@@ -175,7 +177,8 @@ def _write_several(node: Node, places: Places, indices: Value, windows: Sequence
     if combine is None:
         return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
     neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node)
-    return combine(operand, REDUCTIONS[node.name](lax.select(hit, update, lax.full_like(update, neutral)), axes))
+    _, reduced = REDUCTIONS[node.name]
+    return combine(operand, reduced(lax.select(hit, update, lax.full_like(update, neutral)), axes))
 
 
 def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:
@@ -186,32 +189,15 @@ def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], u
             number = number * np.int32(hit.shape[axis]) + lax.broadcasted_iota(np.int32, hit.shape, axis)
         last = lax.reduce_max(lax.select(hit, number, lax.full_like(number, -1)), axes)
         hit = hit & (number == lax.broadcast_in_dim(last, hit.shape, range(len(axes), hit.ndim)))
-    bits = update
-    if is_float(update.dtype):  # as bits, which a sum with zeros leaves as they are
-        bits = lax.bitcast_convert_type(update, np.dtype(f"uint{8 * update.dtype.itemsize}"))
-    if is_bool(update.dtype):
-        bits = lax.convert_element_type(update, np.int32)
-    chosen = lax.reduce_sum(lax.select(hit, bits, lax.full_like(bits, 0)), axes)
-    if is_float(update.dtype):
-        chosen = lax.bitcast_convert_type(chosen, update.dtype)
-    if is_bool(update.dtype):
-        chosen = chosen != 0
-    return lax.select(lax.reduce_or(hit, axes), chosen, operand)
+    return lax.select(lax.reduce_or(hit, axes), selected(hit, update, axes), operand)
 
 
 def _neutral(node: Node) -> Any:
     """What leaves every number as it is, -0.0 included."""
     dtype = np.dtype(jax.typeof(node.args[0]).dtype)
-    if node.name in ("scatter-min", "scatter-max"):
-        least = node.name == "scatter-min"
-        if is_bool(dtype):
-            return np.bool_(least)
-        if is_float(dtype):
-            return dtype.type(np.inf if least else -np.inf)
-        limits = jnp.iinfo(dtype)
-        return dtype.type(limits.max if least else limits.min)
-    number = 1 if node.name == "scatter-mul" else -0.0 if node.name == "scatter-add" else 0.0
-    return dtype.type(number if is_float(dtype) else int(number))
+    if node.name == "scatter-add" and is_float(dtype):
+        return dtype.type(-0.0)
+    return dtype.type(identity_of(TABLE[REDUCTIONS[node.name][0]], dtype))
 
 
 WRITES: Mapping[str, Callable[[Value, Value], Value] | None] = {
@@ -222,10 +208,10 @@ WRITES: Mapping[str, Callable[[Value, Value], Value] | None] = {
     "scatter-min": lax.min,
     "scatter-max": lax.max,
 }
-REDUCTIONS: Mapping[str, Callable[..., Value]] = {
-    "scatter-add": lax.reduce_sum,
-    "scatter-sub": lax.reduce_sum,
-    "scatter-mul": lax.reduce_prod,
-    "scatter-min": lax.reduce_min,
-    "scatter-max": lax.reduce_max,
+REDUCTIONS: Mapping[str, tuple[str, Callable[..., Value]]] = {  # of what meets at one place
+    "scatter-add": ("reduce_sum", lax.reduce_sum),
+    "scatter-sub": ("reduce_sum", lax.reduce_sum),
+    "scatter-mul": ("reduce_prod", lax.reduce_prod),
+    "scatter-min": ("reduce_min", lax.reduce_min),
+    "scatter-max": ("reduce_max", lax.reduce_max),
 }

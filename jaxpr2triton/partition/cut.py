@@ -117,19 +117,18 @@ def _settle(cuts: Cuts) -> None:
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
-        if not crowding and space.steps and not _fits(cuts, space):
-            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         if crowding:
             pending.extend([root, *_cut(cuts, *crowding)])
             continue
+        if space.steps and not _fits(cuts, space):
+            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         culprits = [] if acceptable(space) else _culprits(space, root)
         if culprits:
             pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
             continue
-        count = sum(1 for _ in space.graph.of_kind(Compute))
-        if space.steps and count > STEPS_OF_LOOPS_AT_MOST:
-            raise _refused(_read_by(cuts, space), f"it is {count} computations long, too many for one kernel")
         steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
+        if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
+            raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
         if not space.steps and len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
 

@@ -11,7 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
-from jaxpr2triton.rules.nodes import Choose, Compute, Graph, Load, Node, Position, Reduce, Store, Take, operands_of
+from jaxpr2triton.rules.nodes import (
+    Choose,
+    Compute,
+    Graph,
+    Load,
+    Node,
+    Position,
+    Reduce,
+    Store,
+    Take,
+    operands_of,
+    with_operands,
+)
 
 
 def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
@@ -31,23 +43,10 @@ class _Sharing:
 
     def run(self, graph: Graph) -> Graph:
         for node in graph.nodes:
-            self.standing[node] = self._shared(self._rebuilt(node))
+            self.standing[node] = self._shared(with_operands(node, self.standing))
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in graph.stores)
         computed = {key: self.standing[node] for key, node in graph.computed.items()}
         return Graph(tuple(self.order), stores, computed)
-
-    def _rebuilt(self, node: Node) -> Node:
-        """The node with the operands of the new graph."""
-        changes: dict[str, Any] = {}
-        for name in ("operands", "then", "other", "source", "needs", "starts", "carried", "nexts", "recurrence"):
-            value = getattr(node, name, None)
-            if isinstance(value, tuple):
-                new: Any = tuple(self.standing[operand] for operand in value)
-                if any(a is not b for a, b in zip(new, value)):
-                    changes[name] = new
-            elif isinstance(value, Node) and self.standing[value] is not value:
-                changes[name] = self.standing[value]
-        return replace(node, **changes) if changes else node
 
     def _shared(self, node: Node) -> Node:
         """The node, or the same value along another axis under a new name."""

@@ -20,7 +20,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import ZERO, Axis, Index, computed_in, constant, of_axis, substitute
+from jaxpr2triton.ir.index import ZERO, Axis, Index, computed_in, constant, of_axis, plain_axis, substitute
 from jaxpr2triton.rules.classes import Classes, body_classes
 from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
@@ -151,8 +151,8 @@ class ByClass:
         return frozenset(self.backwards)
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
-        plain = {kind: next(iter(i.axes)) for kind, i in binding.items() if len(i.axes) == 1}
-        exact = {kind[0]: axis for kind, axis in plain.items() if binding[kind] == of_axis(axis) and not kind[1]}
+        found = {kind: plain_axis(index) for (kind, copy), index in binding.items() if not copy}
+        exact = {kind: axis for kind, axis in found.items() if axis is not None}
         around = self.around | frozenset(self.backwards)
         return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state)
 
@@ -200,17 +200,14 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
         for place, guard in walk.demands_on(result):
             if guard:
                 raise walk.crowded(result)
-            if offset:
-                (axis,) = place[0].axes if len(place[0].axes) == 1 else (None,)
-                if axis is not None and place[0] == of_axis(axis):
-                    hints.setdefault(STEP, axis)
+            if offset and (axis := plain_axis(place[0])) is not None:
+                hints.setdefault(STEP, axis)
             kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
             for kind, index in zip(kinds, place[offset:]):
                 if kind not in facts.sizes:
                     continue
                 if kind in facts.held:
-                    (axis,) = index.axes if len(index.axes) == 1 else (None,)
-                    if axis is not None and index == of_axis(axis):
+                    if (axis := plain_axis(index)) is not None:
                         hints.setdefault(kind, axis)
                 elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
                     raise walk.crowded(result)  # else it would run once for each step of another loop
@@ -378,8 +375,8 @@ def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
     for have, want in zip(usual, place):
         if have == want:
             continue
-        (axis,) = have.axes or {None}
-        if axis is None or have != of_axis(axis):
+        axis = plain_axis(have)
+        if axis is None:
             raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
         moves[axis] = want
     while moves:
@@ -393,7 +390,8 @@ def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
 
 def _turned(walk: Any, node: Node, moves: Mapping[Axis, Index]) -> Node:
     """A tile of which several axes change places at once."""
-    renamed = {axis: next(iter(want.axes)) for axis, want in moves.items()}
-    if any(want != of_axis(renamed[axis]) for axis, want in moves.items()) or set(renamed) != set(renamed.values()):
+    found = {axis: plain_axis(want) for axis, want in moves.items()}
+    renamed = {axis: want for axis, want in found.items() if want is not None}
+    if set(found) != set(renamed.values()):
         raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
     return walk.turn(node, renamed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -156,3 +156,15 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return (node.recurrence,)
         case _:
             return ()
+
+
+def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
+    """The node with other nodes in the place of those that it refers to."""
+    changes: dict[str, Any] = {}
+    for field_ in fields(node):
+        value = getattr(node, field_.name)
+        if isinstance(value, Node):
+            changes[field_.name] = standing[value]
+        elif isinstance(value, tuple) and value and isinstance(value[0], Node):
+            changes[field_.name] = tuple(standing[each] for each in value)
+    return replace(node, **changes) if changes else node

@@ -16,6 +16,8 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton.ir.dtypes import is_bool, is_float
+from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.reductions import identity_of
 
 Array = jax.Array
 LONGEST_SUM = 64
@@ -32,28 +34,14 @@ def _pairs(x: Array, axis: int) -> tuple[Array, Array, Array, Array]:
     return lax.broadcast_in_dim(x, shape, outer), lax.broadcast_in_dim(x, shape, inner), there, here
 
 
-def _running(combine: Callable[[Array, tuple[int, ...]], Array], neutral: Callable[[Any], Any]) -> Callable[..., Array]:
+def _running(name: str, combine: Callable[[Array, tuple[int, ...]], Array]) -> Callable[..., Array]:
     def running(x: Array, *, axis: int, reverse: bool) -> Array:
         other, _, there, here = _pairs(x, axis)
         taken = there >= here if reverse else there <= here
-        rest = jnp.asarray(neutral(np.dtype(x.dtype)), x.dtype)
+        rest = jnp.asarray(identity_of(REDUCTIONS[name], x.dtype), x.dtype)
         return combine(lax.select(taken, other, lax.broadcast(rest, other.shape)), (axis,))
 
     return running
-
-
-def _extreme(least: bool) -> Callable[[Any], Any]:
-    """What is below, or above, every number."""
-
-    def neutral(dtype: Any) -> Any:
-        if is_bool(dtype):
-            return not least
-        if is_float(dtype):
-            return -np.inf if least else np.inf
-        limits = jnp.iinfo(dtype)
-        return limits.min if least else limits.max
-
-    return neutral
 
 
 def cumlogsumexp(x: Array, *, axis: int, reverse: bool) -> Array:
@@ -87,27 +75,27 @@ def sort(*operands: Array, dimension: int, is_stable: bool, num_keys: int) -> li
     shape = (*rank.shape[:axis], size, *rank.shape[axis:])
     inner = [d for d in range(len(shape)) if d != axis]
     chosen = lax.broadcast_in_dim(rank, shape, inner) == lax.broadcasted_iota(np.int32, shape, axis)
-    return [_selected(chosen, lax.broadcast_in_dim(x, shape, inner), axis + 1) for x in operands]
+    return [selected(chosen, lax.broadcast_in_dim(x, shape, inner), (axis + 1,)) for x in operands]
 
 
-def _selected(chosen: Array, x: Array, axis: int) -> Array:
-    """The one chosen element along the axis, bit for bit."""
+def selected(chosen: Array, x: Array, axes: tuple[int, ...]) -> Array:
+    """The one chosen element along the axes, bit for bit; zero where none is chosen."""
     dtype = x.dtype
     if is_float(dtype):
         x = lax.bitcast_convert_type(x, np.dtype(f"uint{8 * dtype.itemsize}"))
     if is_bool(dtype):
         x = lax.convert_element_type(x, np.int32)
-    x = lax.reduce_sum(lax.select(chosen, x, lax.full_like(x, 0)), (axis,))
+    x = lax.reduce_sum(lax.select(chosen, x, lax.full_like(x, 0)), axes)
     if is_bool(dtype):
         return x != 0
     return lax.bitcast_convert_type(x, dtype) if is_float(dtype) else x
 
 
 _TABLE: Mapping[str, Callable[..., Any]] = {
-    "cumsum": _running(lax.reduce_sum, lambda dtype: 0),
-    "cumprod": _running(lax.reduce_prod, lambda dtype: 1),
-    "cummax": _running(lax.reduce_max, _extreme(True)),
-    "cummin": _running(lax.reduce_min, _extreme(False)),
+    "cumsum": _running("reduce_sum", lax.reduce_sum),
+    "cumprod": _running("reduce_prod", lax.reduce_prod),
+    "cummax": _running("reduce_max", lax.reduce_max),
+    "cummin": _running("reduce_min", lax.reduce_min),
 }
 TABLE: Mapping[str, Callable[..., Any]] = {**_TABLE, "cumlogsumexp": cumlogsumexp, "sort": sort}
 

@@ -33,7 +33,7 @@ def refusing_loops(eqns: Sequence[Any], passing: tuple[type[Exception], ...] = (
     """If anything goes wrong here, the loops among these equations are to blame, and stay with XLA."""
     try:
         yield
-    except Exception as problem:
+    except Exception as problem:  # a mistake of ours, of any sort: XLA runs the loop, and the report says what it was
         if isinstance(problem, (LoopsRefused, *passing)):
             raise
         loops = {body_of(eqn): no_kernel_because(problem) for eqn in eqns if eqn.primitive.name in LOOPS}

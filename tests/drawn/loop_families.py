@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -237,7 +238,11 @@ def carried(draft: Draft, count: int) -> list[tuple[Value, Value]]:
 def fill_body(body: Draft) -> None:
     for _ in range(body.number(1, LINES_AT_MOST)):
         nests = body.depth < DEPTH and body.number(0, 5 * body.depth) == 1
-        body.choices.step(lambda nests=nests: loop(body) if nests else body.pick(BODY)(body))  # type: ignore[misc]
+        body.choices.step(partial(loop if nests else _line, body))
+
+
+def _line(body: Draft) -> None:
+    body.pick(BODY)(body)
 
 
 def finished(body: Draft, parts: Sequence[tuple[Value, Value]]) -> tuple[tuple[Value, str], ...]:

@@ -1,0 +1,48 @@
+"""Contractions over joined values become sums of contractions over the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpr2triton.normalize.contractions import split_contractions
+
+RNG = np.random.default_rng(0)
+A, B, C = (RNG.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (3, 2), (3, 5)))
+W = RNG.standard_normal((11, 6)).astype(np.float32)
+
+
+def joined(a: Any, b: Any, c: Any) -> Any:
+    return jnp.concatenate([a, b, c], 1)
+
+
+def names(closed: Any) -> list[str]:
+    return [eqn.primitive.name for eqn in closed.jaxpr.eqns]
+
+
+@pytest.mark.parametrize(
+    ("fn", "products"),
+    [
+        (lambda a, b, c, w: joined(a, b, c) @ w, 3),
+        (lambda a, b, c, w: w.T @ joined(a, b, c).T, 1),  # a transpose lies between
+        (lambda a, b, c, w: jnp.einsum("ki,bk->ib", w, joined(a, b, c)), 3),
+        (lambda a, b, c, w: jnp.einsum("bk,bk->b", joined(a, b, c), joined(c, a, b)), 3),
+        (lambda a, b, c, w: jnp.concatenate([a, c[:, :4]], 0) @ w[:4], 1),  # joined along another dimension
+    ],
+)
+def test_parts_meet_their_rows(fn: Callable[..., Any], products: int) -> None:
+    plain = jax.make_jaxpr(fn)(A, B, C, W)
+    closed = split_contractions(plain)
+    assert names(closed).count("dot_general") == products
+    (found,), (wanted,) = (jax.core.eval_jaxpr(c.jaxpr, c.consts, A, B, C, W) for c in (closed, plain))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_to_do() -> None:
+    closed = jax.make_jaxpr(lambda a, w: a @ w)(A, W[:4])
+    assert split_contractions(closed) is closed
