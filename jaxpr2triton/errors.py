@@ -10,7 +10,9 @@ A mistake in the user's code or arguments is a `UserError`; something this compi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 def _message(what: str, where: str | None, hint: str | None) -> str:
@@ -56,6 +58,15 @@ class LoopsRefused(Exception):
     def __init__(self, loops: dict[int, str]) -> None:
         super().__init__("; ".join(loops.values()))
         self.loops = loops
+
+
+class WantsToKeep(Exception):
+    """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
+
+    def __init__(self, variables: Sequence[Any], otherwise: LoopsRefused | None) -> None:
+        super().__init__(f"{len(variables)} results of loops have to be kept")
+        self.variables = tuple(variables)
+        self.otherwise = otherwise  # None: kernels can end there instead
 
 
 class KernelFallback(UserWarning):

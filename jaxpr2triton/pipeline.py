@@ -11,7 +11,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import LoopsRefused, WhyNot
+from jaxpr2triton.errors import LoopsRefused, WantsToKeep, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -19,6 +19,7 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
+from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.partition import partition
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
@@ -69,12 +70,12 @@ def _emit_all(plans: Plans, name: str) -> Kernels:
 Stage = tuple[str, Callable[[Any, str], Any]]
 
 
-def stages(loops: bool, refused: Container[int] = ()) -> tuple[Stage, ...]:
+def stages(loops: bool, refused: Container[int] = (), keeping: Keeping | None = None) -> tuple[Stage, ...]:
     """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
     return (
         ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, loops)),
-        ("partition", lambda program, name: partition(program, name, refused if loops else ALL)),
+        ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
         ("schedule", _schedule_all),
         ("emit", _emit_all),
     )
@@ -162,16 +163,22 @@ def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
 def _compile(jaxpr: Any, name: str) -> Compiled:
     made: dict[str, Any] = {}
     refused: dict[int, str] = {}
+    keeping = Keeping()
     while True:
         try:
-            _run_stages(jaxpr, name, stages(True, refused), made)
+            try:
+                _run_stages(jaxpr, name, stages(True, refused, keeping), made)
+                return Compiled(name, made, refused)
+            except WantsToKeep as wish:
+                keeping.add(wish)
         except LoopsRefused as problem:
-            if problem.loops.keys() <= refused.keys():
+            if keeping.by_choice:
+                keeping.give_up_choices()
+            elif problem.loops.keys() <= refused.keys():
                 raise
-            refused |= problem.loops
-            made = {stage: made[stage] for stage in ("trace", "normalize")}
-            continue
-        return Compiled(name, made, refused)
+            else:
+                refused |= problem.loops
+        made = {stage: made[stage] for stage in ("trace", "normalize")}
 
 
 def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.scope import Line
+from jaxpr2triton.emit.statements import Buffers
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Buffer, Kernel, Role
@@ -19,7 +20,7 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.lanes import share_lanes
-from jaxpr2triton.rules.nodes import Recurrence
+from jaxpr2triton.rules.nodes import Graph, Keep, Recurrence
 from jaxpr2triton.rules.reductions import HELPERS
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -34,7 +35,14 @@ class Planned:
     steps: frozenset[Axis] = frozenset()
     state: set[Axis] = field(default_factory=set)
 
-    def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> tuple[Index, ...]:
+    def reduction(
+        self,
+        number: Any,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> tuple[Index, ...]:
         indices = self.plan.reduced[number]
         if any(index.axes & in_use for index in indices):
             raise CompilerBug(f"kernel {self.plan.name} reduces along an axis that is in use")
@@ -57,26 +65,28 @@ def emit(plan: Plan) -> Kernel:
     if any(True for _ in graph.of_kind(Recurrence)):
         graph = share_lanes(graph, _alike(plan))
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
-    outputs = _buffers(_output_names(len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
-    emitter = Emitter(plan, graph, inputs, outputs)
+    outputs = _buffers(free_names("out", len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
+    buffers = Buffers(inputs, outputs, _kept(graph, [b.name for b in (*inputs, *outputs)]))
+    emitter = Emitter(plan, graph, buffers)
     lines = emitter.run()
-    parameters = ", ".join(f"{buffer.name}_ptr" for buffer in [*inputs, *outputs])
+    parameters = ", ".join(f"{buffer.name}_ptr" for buffer in buffers.all)
     body = "\n".join(_indented(lines, 1))
     helpers = "".join(f"@triton.jit\n{HELPERS[name]}\n\n" for name in emitter.helpers)
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
-    header = _header(plan, inputs, outputs)
+    header = _header(plan, buffers)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\ndef {plan.name}({parameters}):\n{body}\n"
     return Kernel(
         name=plan.name,
         source=source,
         inputs=inputs,
         outputs=outputs,
+        kept=tuple(buffers.kept.values()),
         axes=plan.kernel_axes(),
         grid=emitter.grid(),
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,
         bytes_read=emitter.bytes_read,
-        bytes_written=sum(buffer.nbytes for buffer in outputs),
+        bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.kept.values())),
         flops=emitter.flops,
     )
 
@@ -94,11 +104,17 @@ def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ..
     return tuple(Buffer(name, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for name, v in zip(names, variables))
 
 
-def _output_names(count: int, taken: Sequence[str]) -> list[str]:
-    stem = "out"
+def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
+    """`out`; or `out0`, `out1`, …; with a line below if something is called like that."""
     while any(name.startswith(stem) for name in taken):
         stem += "_"
     return [stem] if count == 1 else [f"{stem}{n}" for n in range(count)]
+
+
+def _kept(graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
+    found = {keep.slot: keep for keep in graph.of_kind(Keep)}
+    names = free_names("kept", len(found), taken)
+    return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
 
 
 def _indented(lines: Sequence[Line], depth: int) -> list[str]:
@@ -114,17 +130,17 @@ def _indented(lines: Sequence[Line], depth: int) -> list[str]:
     return written
 
 
-def _header(plan: Plan, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> str:
+def _header(plan: Plan, buffers: Buffers) -> str:
     axes = " | ".join(str(axis) for axis in plan.kernel_axes()) or "one element"
     programs = math.prod([p.steps for p in plan.axes if p.role.value == "grid"])
-    return "".join(
-        f"# {line}\n"
-        for line in [
-            f"{axes}   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})",
-            f"reads  {', '.join(map(_described, inputs)) or 'nothing'}",
-            f"writes {', '.join(map(_described, outputs))}",
-        ]
-    )
+    lines = [
+        f"{axes}   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})",
+        f"reads  {', '.join(map(_described, buffers.inputs)) or 'nothing'}",
+        f"writes {', '.join(map(_described, buffers.outputs))}",
+    ]
+    if buffers.kept:
+        lines.append(f"keeps  {', '.join(map(_described, buffers.kept.values()))}")
+    return "".join(f"# {line}\n" for line in lines)
 
 
 def _count(number: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Statements, rounded, work_of
+from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, rounded, work_of
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, triton_name
@@ -26,12 +26,16 @@ from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.nodes import (
     Carried,
     Choose,
+    Collected,
     Compute,
     Constant,
     Final,
     Graph,
+    Keep,
+    Kept,
     Load,
     Node,
+    Place,
     Position,
     Product,
     Recurrence,
@@ -49,10 +53,10 @@ READ_AGAIN = 2048  # elements of a tile from which on it is read again in each s
 class Emitter(Statements):
     """Decides in which scope, and in which order, values are written."""
 
-    def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
-        super().__init__(plan, graph, inputs, outputs)
+    def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
+        super().__init__(plan, graph, buffers)
         axes = [planned.axis for planned in plan.axes]
-        clients: list[Reduce | Store] = [*graph.of_kind(Reduce), *graph.stores]
+        clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
 
@@ -94,13 +98,13 @@ class Emitter(Statements):
 
     def _is_read_again(self, node: Node) -> bool:
         """Whether a tile is too large to be kept through a loop that does not change it."""
-        if not self.plan.reload or self.order.loops(node) or isinstance(node, (Recurrence, Final, Reduce)):
+        if not self.plan.reload or self.order.loops(node) or isinstance(node, (Recurrence, Final, Collected)):
             return False
         blocks = [planned.block for planned in self.plan.axes if planned.axis in node.axes]
         return math.prod(blocks) >= READ_AGAIN
 
     def _place(self, node: Node, scope: Scope) -> None:
-        if isinstance(node, Reduce) and self.keys[node]:
+        if isinstance(node, Collected) and self.keys[node]:
             self._loop(self.keys[node][0], scope)
             return
         if isinstance(node, Recurrence):
@@ -127,6 +131,12 @@ class Emitter(Statements):
                 self._turn(node, scope)
             case Reduce():
                 self._reduce(node, scope)
+            case Keep():
+                self._begin_keeping(scope)
+                self._keep(node, scope)
+                self._end_keeping(node, scope)
+            case Kept():
+                self._kept(node, scope)
 
     # -- loops ------------------------------------------------------------------------------------------------
 
@@ -140,7 +150,7 @@ class Emitter(Statements):
         path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
         recurrences = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
         clients = [client for client, keys in self.keys.items() if self._passes_through(keys, path, scope)]
-        begun = [n for n in clients if isinstance(n, Reduce) and self.keys[n][0] == key]
+        begun = [n for n in clients if isinstance(n, Collected) and self.keys[n][0] == key]
         bodies = []
         body = scope
         for axis in key.opened:
@@ -159,7 +169,11 @@ class Emitter(Statements):
                 self._loop(deeper[0], body)
             elif isinstance(client, Reduce):
                 self._accumulate(client, body)
-            else:
+            elif isinstance(client, Keep):
+                for operand in client.operands:
+                    self._require(operand, body)
+                self._keep(client, body)
+            elif isinstance(client, Store):
                 self._require(client.value, body)
                 self._store(client, body)
         self._step(recurrences, body)
@@ -167,7 +181,7 @@ class Emitter(Statements):
             outer = inner.parent
             assert outer is not None  # every loop lies in the kernel's own scope
             conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
-            header = self._condition(conditional, inner) if conditional else self._loop_header(axis, key.backwards)
+            header = self._header_of(conditional, inner) if conditional else self._loop_header(axis, key.backwards)
             outer.lines.append((header, inner.lines))
             self.names.leave()
             outer.said = None
@@ -220,9 +234,17 @@ class Emitter(Statements):
                 return False
         return self.users[start].count(loop) == 1
 
-    def _condition(self, loop: Recurrence, body: Scope) -> str:
+    def _header_of(self, loop: Recurrence, body: Scope) -> str:
         going = self._get(loop.carried[0], body)
+        if self._is_a_branch(loop):
+            return f"if {going.text}:"
         return f"while tl.max({going.text}.to(tl.int32)) > 0:" if going.tile else f"while {going.text}:"
+
+    def _is_a_branch(self, loop: Recurrence) -> bool:
+        """Whether a loop ends after its first step, if there is one."""
+        if not loop.conditional or self.spell.tile(loop.carried[0].axes):
+            return False
+        return isinstance(loop.nexts[0], Constant) and not loop.nexts[0].value
 
     def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape."""
@@ -242,7 +264,7 @@ class Emitter(Statements):
                 self._require(value, body)
         changes: list[tuple[str, str]] = []
         for loop in recurrences:
-            for value, leaf in zip(loop.nexts, loop.carried):
+            for value, leaf in list(zip(loop.nexts, loop.carried))[1 if self._is_a_branch(loop) else 0 :]:
                 name = self._get(leaf, body).text
                 text = self._spread(value, body, self.spell.tile(leaf.axes), leaf.dtype)
                 if text != name:
@@ -261,8 +283,11 @@ class Emitter(Statements):
                 scope.known[node] = self._get(leaf, body)
         scope.known[loop] = Written("", ())
 
-    def _begin(self, node: Reduce, scope: Scope) -> None:
+    def _begin(self, node: Collected, scope: Scope) -> None:
         """Give the running result of a reduction its variables."""
+        if not isinstance(node, Reduce):
+            self._begin_keeping(scope)
+            return
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
@@ -286,7 +311,10 @@ class Emitter(Statements):
         combined = row.combine(held(dtype)).format(*names, *parts)
         self._say(body, f"{', '.join(names)} = {combined}", node.eqn)
 
-    def _end(self, node: Reduce, scope: Scope) -> None:
+    def _end(self, node: Collected, scope: Scope) -> None:
+        if not isinstance(node, Reduce):
+            self._end_keeping(node, scope)
+            return
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
         whole = self._collapsed(node, names, tile)
@@ -342,15 +370,35 @@ class Emitter(Statements):
         padded = [*reversed(grid), 1, 1, 1]
         return padded[0], padded[1], padded[2]
 
+    def _begin_keeping(self, scope: Scope) -> None:
+        """What the last step of a loop around has kept may still be read."""
+        if scope.depth:
+            self._wait(scope)
+
+    def _keep(self, node: Keep, scope: Scope) -> None:
+        for place, value in zip(node.places, node.operands):
+            self._write(self.buffers.kept[node.slot], place, value, scope)
+
+    def _end_keeping(self, node: Node, scope: Scope) -> None:
+        self._wait(scope)
+        scope.known[node] = Written("", ())
+
+    def _wait(self, scope: Scope) -> None:
+        barrier = "tl.debug_barrier()"
+        if not scope.lines or scope.lines[-1] != barrier:
+            scope.lines.append(barrier)
+
     def _store(self, store: Store, scope: Scope) -> None:
-        buffer = self.outputs[store.output]
-        offset = flatten(store.place, buffer.shape)
+        self._write(self.buffers.outputs[store.output], store.place, store.value, scope)
+
+    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope) -> None:
+        offset = flatten(place, buffer.shape)
         axes = offset.axes
         tile = self.spell.tile(axes)
         address = f"{buffer.name}_ptr"
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self._mask(axes, (), tile, scope)
-        value = self._operand(store.value, scope, tile)
+        value = self._operand(node, scope, tile)
         end = "" if mask is None else f", mask={mask}"
         scope.lines.append(f"tl.store({address}, {value}{end})")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from jaxpr2triton.rules.nodes import (
     Compute,
     Constant,
     Graph,
+    Kept,
     Load,
     Node,
     Position,
@@ -49,16 +51,29 @@ SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign",
 LAST_PLACE = 2**31 - 1
 
 
+@dataclass(frozen=True)
+class Buffers:
+    """What the pointers of a kernel point to."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    kept: Mapping[Any, Buffer]  # by the number of the equation that keeps something there
+
+    @property
+    def all(self) -> tuple[Buffer, ...]:
+        return *self.inputs, *self.outputs, *self.kept.values()
+
+
 class Statements:
     """A kernel's names and buffers, and how one value is written in a scope where its operands are known."""
 
-    def __init__(self, plan: Plan, graph: Graph, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> None:
-        self.plan, self.graph, self.inputs, self.outputs = plan, graph, inputs, outputs
+    def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
+        self.plan, self.graph, self.buffers = plan, graph, buffers
         self.spell = Spelling(plan.axes, self._computed)
         self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
-        self.names = Names([*taken, *(f"{b.name}_ptr" for b in [*inputs, *outputs])])
+        self.names = Names([*taken, *(f"{b.name}_ptr" for b in buffers.all)])
         eqns = list(_all_equations(plan.jaxpr.jaxpr))
         hints = wishes(eqns)
         self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
@@ -67,7 +82,7 @@ class Statements:
         self.helpers: dict[str, None] = {}
         self.flops = 0
         self.bytes_read = 0
-        self.wide = _needs_wide_indices(plan, [*inputs, *outputs])
+        self.wide = _needs_wide_indices(plan, buffers.all)
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
         """A number that the kernel computes, inside an index."""
@@ -119,7 +134,12 @@ class Statements:
             home.lines.insert(position, f"{axis.name}_ok = {axis.name} < {axis.size}")
 
     def _load(self, node: Load, scope: Scope) -> None:
-        buffer = self.inputs[node.buffer]
+        self._read(node, self.buffers.inputs[node.buffer], scope)
+
+    def _kept(self, node: Kept, scope: Scope) -> None:
+        self._read(node, self.buffers.kept[node.keep.slot], scope)
+
+    def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope) -> None:
         offset = flatten(node.place, buffer.shape)
         self.bytes_read += _footprint(node, buffer) * buffer.dtype.itemsize
         tile = self.spell.tile(node.axes)
@@ -382,7 +402,7 @@ def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
 
 def rounded(node: Node, text: str) -> str:
     """A 16-bit value that is held as f32, with the digits that JAX would keep."""
-    exact = isinstance(node, (Load, Constant)) or (
+    exact = isinstance(node, (Load, Kept, Constant)) or (
         isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
     )
     if exact or is_bare(text) or held(node.dtype) == node.dtype:
@@ -403,7 +423,7 @@ def work_of(node: Node) -> int:
             return 0
 
 
-def _footprint(node: Load, buffer: Buffer) -> int:
+def _footprint(node: Load | Kept, buffer: Buffer) -> int:
     """How many elements a load touches, over the whole kernel."""
     low, high = flatten(node.place, buffer.shape).bounds
     elements = math.prod(buffer.shape)

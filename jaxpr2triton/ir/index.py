@@ -170,6 +170,17 @@ def _common_factor(index: Index, by: int) -> int:
     return math.gcd(by, *(coef for _, coef in index.terms))
 
 
+def _coarse(index: Index, by: int) -> tuple[int, Index, Index] | None:
+    """index = unit * coarse + fine, where 0 <= fine < unit and the unit divides `by`, if there is such a unit."""
+    for unit in sorted({math.gcd(by, coef) for _, coef in index.terms} - {1, by}, reverse=True):
+        fine = Index(index.const % unit, tuple((atom, coef) for atom, coef in index.terms if coef % unit))
+        low, high = fine.bounds
+        if low >= 0 and high < unit:
+            coarse = tuple((atom, coef // unit) for atom, coef in index.terms if coef % unit == 0)
+            return unit, Index(index.const // unit, coarse), fine
+    return None
+
+
 def divide(index: Index, by: int) -> Index:
     """index // by, rounded down."""
     low, high = index.bounds
@@ -181,6 +192,8 @@ def divide(index: Index, by: int) -> Index:
     low, high = rest.bounds
     if low >= 0 and high < by:
         return add(whole)
+    if coarse := _coarse(rest, by):
+        return add(whole, divide(coarse[1], by // coarse[0]))
     factor = _common_factor(rest, by)
     reduced = Index(rest.const // factor, tuple((atom, coef // factor) for atom, coef in rest.terms))
     return add(whole, _quotient(reduced, by // factor))
@@ -210,6 +223,9 @@ def modulo(index: Index, by: int) -> Index:
     if factor > 1 and rest.const % factor == 0:
         reduced = Index(rest.const // factor, tuple((atom, coef // factor) for atom, coef in rest.terms))
         return scale(modulo(reduced, by // factor), factor)
+    if coarse := _coarse(rest, by):
+        unit, outer, fine = coarse
+        return add(scale(modulo(outer, by // unit), unit), fine)
     if len(rest.terms) == 1 and not rest.const and rest.terms[0][1] == 1:
         atom = rest.terms[0][0]
         if isinstance(atom, Remainder) and atom.by % by == 0:

@@ -59,7 +59,7 @@ class Kernel:
     """A finished kernel.
 
     `source` is an importable Python module with one `@triton.jit` function called `name`, whose parameters are
-    `<buffer>_ptr` for each input and then each output; there are no other parameters.
+    `<buffer>_ptr` for each input, each output, and each buffer of its own, in this order; there are no others.
     """
 
     name: str
@@ -73,6 +73,11 @@ class Kernel:
     bytes_read: int
     bytes_written: int
     flops: int
+    kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        return *self.inputs, *self.outputs, *self.kept
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"  # jaxprs print their parameters

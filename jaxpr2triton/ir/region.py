@@ -62,3 +62,19 @@ def _boundary_aval(x: Any) -> Any:
 
 
 mlir.register_lowering(boundary_p, lambda ctx, x: [x])
+
+# What a kernel writes into a buffer of its own, all along `dims`, before it reads any of it.
+keep_p = jex.Primitive("keep")
+
+
+@keep_p.def_impl
+def _keep_impl(x: Any, *, dims: tuple[int, ...]) -> Any:
+    return x
+
+
+@keep_p.def_abstract_eval
+def _keep_aval(x: Any, *, dims: tuple[int, ...]) -> Any:
+    return x
+
+
+mlir.register_lowering(keep_p, lambda ctx, x, dims: [x])

@@ -24,11 +24,15 @@ CALL_TARGET = "triton_kernel_call_ffi"
 
 def ffi_call(binary: Binary, kernel: Kernel, *args: Any) -> list[Any]:
     """The outputs of `kernel`, as a call for the device that `binary` was compiled for; traceable."""
-    results = [jax.ShapeDtypeStruct(buffer.shape, buffer.dtype) for buffer in kernel.outputs]
+    return _call(binary, kernel, *args)[: len(kernel.outputs)]
+
+
+def _call(binary: Binary, kernel: Kernel, *args: Any) -> list[Any]:
+    results = [jax.ShapeDtypeStruct(buffer.shape, buffer.dtype) for buffer in (*kernel.outputs, *kernel.kept)]
     if isinstance(binary.code, bytes):
         return _jax_triton_call(kernel, results, args)
     capability = target_arch(binary)
-    parameters = len(kernel.inputs) + len(kernel.outputs)
+    parameters = len(kernel.buffers)
     message = encode_kernel_call(
         binary.name, binary.code, binary.num_warps, binary.shared, capability, kernel.grid, parameters
     )

@@ -101,8 +101,8 @@ def _ptx_version(arch: int) -> int:
 
 
 def _key(kernel: Kernel, target: Target) -> str:
-    elements = [element_name(buffer.dtype) for buffer in (*kernel.inputs, *kernel.outputs)]
-    names = [buffer.name for buffer in (*kernel.inputs, *kernel.outputs)]
+    elements = [element_name(buffer.dtype) for buffer in kernel.buffers]
+    names = [buffer.name for buffer in kernel.buffers]
     parts = [_FORMAT, triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
     text = json.dumps([*parts, kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)])
     return hashlib.sha256(text.encode()).hexdigest()

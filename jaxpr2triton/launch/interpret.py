@@ -22,11 +22,13 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     """
     inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
     outputs = [_poisoned(buffer) for buffer in kernel.outputs]
-    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), list(zip(kernel.outputs, outputs)))
-    elements = tuple(element_name(buffer.dtype) for buffer in (*kernel.inputs, *kernel.outputs))
+    kept = [_poisoned(buffer) for buffer in kernel.kept]
+    writable = list(zip((*kernel.outputs, *kernel.kept), (*outputs, *kept)))
+    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
+    elements = tuple(element_name(buffer.dtype) for buffer in kernel.buffers)
     with TRITON_LOCK:
         triton_side("interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
-    memory.check_all_written()
+    memory.check_all_written(kernel.outputs)
     return outputs
 
 

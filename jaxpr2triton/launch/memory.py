@@ -73,9 +73,12 @@ class Memory:
                 self._bug(f"writes two different values to one element of {region.buffer.name} in one store")
             region.writer[index] = self.number
 
-    def check_all_written(self) -> None:
+    def check_all_written(self, outputs: Sequence[Buffer]) -> None:
         for region in self.regions:
-            if region.writer is None or not (forgotten := np.flatnonzero(region.writer == _NOBODY)).size:
+            if region.writer is None or region.buffer not in outputs:
+                continue
+            forgotten = np.flatnonzero(region.writer == _NOBODY)
+            if not forgotten.size:
                 continue
             where = [int(i) for i in np.unravel_index(int(forgotten[0]), region.buffer.shape)]
             raise CompilerBug(
@@ -133,7 +136,7 @@ def _element_numbers(addresses: np.ndarray, region: Region) -> np.ndarray:
 def make_memory(
     kernel: str, inputs: Sequence[tuple[Buffer, np.ndarray]], outputs: Sequence[tuple[Buffer, np.ndarray]]
 ) -> Memory:
-    """Inputs, then outputs; the arrays are dense, and those of the outputs are written in place."""
+    """Inputs, then what is written, outputs and buffers of the kernel's own: dense arrays, changed in place."""
     regions = []
     for number, (buffer, array) in enumerate([*inputs, *outputs]):
         bits = array.reshape(-1).view(f"u{array.dtype.itemsize}")

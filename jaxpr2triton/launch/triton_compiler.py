@@ -33,7 +33,7 @@ class Compiled:
 def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, Any]) -> Compiled:
     """The caller locks. Errors are Triton's own."""
     function = load_function(kernel)
-    buffers = (*kernel.inputs, *kernel.outputs)
+    buffers = kernel.buffers
     parameters = [f"{buffer.name}_ptr" for buffer in buffers]
     source = ASTSource(
         fn=function,

@@ -14,7 +14,8 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
-from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.rules.classes import Classes
+from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
 Normalize = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
@@ -28,8 +29,9 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
 
         c = while[cond body] c0                 →   go = cond c0;  go, c = repeat[body and cond] go c0
         y = cond[branches] i x                  →   y = select_n i (branch0 x) (branch1 x) ...
+        y = cond[a loop, branch] i x            →   y = branch x;  _, y = repeat[a loop] (i == 0) y
 
-    Left alone: loops with effects, and branches with loops or effects in them.
+    Left alone: loops and branches with effects.
     """
     if not primitive_names(closed) & {"scan", "while", "cond"}:
         return closed
@@ -40,7 +42,7 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
         if node.name == "while":
             return _repeat(rewriter, node, normalize)
         if node.name == "cond":
-            return _both_branches(rewriter, node, normalize)
+            return _branches(rewriter, node, normalize)
         if node.name != "scan":
             return None
         body = node.params["jaxpr"]
@@ -97,19 +99,58 @@ def _where(going: Value, new: Value, old: Value) -> Value:
     return jnp.where(jnp.reshape(going, (*jnp.shape(going), *(1,) * extra)), new, old)
 
 
-def _both_branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
+def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
+    """All branches without loops, and a choice of their results; then a branch with loops, if it is the one."""
     branches = [normalize(branch) for branch in node.params["branches"]]
-    if any(eqn.primitive.name in (*LOOPS, "while", "cond") or eqn.effects for b in branches for eqn in b.jaxpr.eqns):
+    if any(eqn.primitive.name in ("while", "cond") or eqn.effects for b in branches for eqn in b.jaxpr.eqns):
         return None
     index, *operands = node.args
-    results = [rewriter.evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
+    taken = [_taken(index, number, len(branches)) for number in range(len(branches))]
+    apart = [number for number, branch in enumerate(branches) if _runs_apart(branch)]
+    always = [number for number in range(len(branches)) if number not in apart]
+    results = [rewriter.evaluate(branches[number].jaxpr, branches[number].consts, operands) for number in always]
+    chosen = results.pop() if results else [lax.full(aval.shape, 0, aval.dtype) for aval in node.out_avals]
+    for number, values in reversed(list(zip(always, results))):
+        chosen = [jnp.where(taken[number], new, old) for new, old in zip(values, chosen)]
+    for number in apart:
+        chosen = _at_most_once(rewriter, taken[number], branches[number], operands, chosen)
+    return chosen
+
+
+def _taken(index: Value, number: int, count: int) -> Value:
+    """Whether this is the branch of an index; one below 0 is as good as 0, one beyond the last as the last."""
     kind = np.dtype(jax.typeof(index).dtype)
-    index = lax.clamp(kind.type(0), index, kind.type(len(branches) - 1)) if kind.kind != "b" else index
-    merged = []
-    for values in zip(*results):
-        chosen = values[-1]
-        for number in range(len(values) - 2, -1, -1):
-            here = jnp.logical_not(index) if jax.typeof(index).dtype == bool else index == number
-            chosen = jnp.where(here, values[number], chosen)
-        merged.append(chosen)
-    return merged
+    if kind.kind == "b":
+        return index if number else jnp.logical_not(index)
+    if 0 < number < count - 1:
+        return jnp.equal(index, kind.type(number))
+    return jnp.greater_equal(index, kind.type(number)) if number else jnp.less_equal(index, kind.type(0))
+
+
+def _runs_apart(branch: Any) -> bool:
+    """Whether a branch is to be run only where it is taken: there are loops in it.
+
+    What such a loop puts out step by step can be chosen step by step; that needs no branch, if the loop has an end.
+    """
+    loops = [eqn for eqn in branch.jaxpr.eqns if eqn.primitive.name in LOOPS]
+    if "repeat" in primitive_names(branch):
+        return True
+    classes = Classes(branch.jaxpr)
+    times = {classes.find(dim) for eqn in loops for dim in time_dims(scan_of(eqn))}
+    results = (var for var in branch.jaxpr.outvars if not isinstance(var, jex.Literal))
+    return bool(loops) and not any(kind in times for var in results for kind in classes.of(var))
+
+
+def _at_most_once(
+    rewriter: Rewriter, taken: Value, branch: Any, operands: Sequence[Value], otherwise: Sequence[Value]
+) -> list[Value]:
+    """A branch as a loop of one step, or none."""
+
+    def step(*args: Value) -> list[Value]:
+        results = jax.core.eval_jaxpr(branch.jaxpr, branch.consts, *args[: len(operands)])
+        return [jnp.zeros((), bool), *results]
+
+    args = [*operands, taken, *otherwise]
+    inner = jax.make_jaxpr(step)(*map(jax.typeof, args))
+    node = Node(repeat_p, {"jaxpr": inner, "num_consts": len(operands)}, tuple(args), tuple(inner.out_avals))
+    return rewriter.again(node)[1:]

@@ -9,17 +9,17 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.errors import LoopsRefused
+from jaxpr2triton.errors import LoopsRefused, WantsToKeep
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Final, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.refusal import body_of, refusing_loops
-from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.rules.scans import LOOPS, scan_of
 from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
@@ -46,20 +46,22 @@ class Cuts:
     loaded: dict[Any, int]  # variables that are in memory
     views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
     roots: list[Any]  # variables that some kernel has to write
+    keeps: bool  # whether a kernel may keep what one loop makes for another one, where it could end as well
     spaces: dict[Any, Space] = field(default_factory=dict)
 
 
-def find_cuts(jaxpr: Any, refused: Container[int] = ()) -> Cuts:
+def find_cuts(jaxpr: Any, refused: Container[int] = (), keeps: bool = False) -> Cuts:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to.
+    Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to, and
+    `WantsToKeep` where a kernel has to keep what a loop makes.
     """
-    cuts = _first_cuts(jaxpr, refused)
+    cuts = _first_cuts(jaxpr, refused, keeps)
     _settle(cuts)
     return cuts
 
 
-def _first_cuts(jaxpr: Any, refused: Container[int]) -> Cuts:
+def _first_cuts(jaxpr: Any, refused: Container[int], keeps: bool) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
@@ -79,7 +81,7 @@ def _first_cuts(jaxpr: Any, refused: Container[int]) -> Cuts:
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
     wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
-    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots)
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, keeps)
 
 
 def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
@@ -111,14 +113,15 @@ def _settle(cuts: Cuts) -> None:
             known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
             if not known or crowded.variable in cuts.loaded:
                 loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
-                raise _refused(loops, "a result of a loop in its body is read at several places") from crowded
-            pending.extend([root, *_cut(cuts, *_together(cuts, crowded.variable))])
+                why = "a result of a loop in its body is read at several places"
+                raise WantsToKeep([crowded.variable], _refused(loops, why)) from crowded
+            pending.extend([root, *_into_memory(cuts, _together(cuts, crowded.variable))])
             continue
         assert space is not None  # one output always fits itself
         cuts.spaces[root] = space
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
         if crowding:
-            pending.extend([root, *_cut(cuts, *crowding)])
+            pending.extend([root, *_into_memory(cuts, crowding)])
             continue
         if space.steps and not _fits(cuts, space):
             raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
@@ -148,7 +151,8 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any]:
         unwritten = [var for var in results if var not in cuts.loaded]
         if not unwritten:
             why = "a loop in its body reads what another one there has made, step by step"
-            raise _refused(_read_by(cuts, space), why)
+            made = [result for _, result in scan_of(recurrence.eqn).ys]
+            raise WantsToKeep(made, _refused(_read_by(cuts, space), why))
         return _together(cuts, unwritten[0])
     return []
 
@@ -216,6 +220,40 @@ def _together(cuts: Cuts, value: Any) -> list[Any]:
         return [value]
     read = {atom for other in cuts.jaxpr.eqns for atom in other.invars if not isinstance(atom, jex.Literal)}
     return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
+
+
+def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
+    """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
+    if cuts.keeps:
+        together = _made_step_by_step(cuts, values)
+        made = [value for value in values if value in together]
+        elsewhere = _not_for_loops(cuts)
+        if made and elsewhere.isdisjoint(made):
+            raise WantsToKeep([var for var in together if var not in elsewhere], None)
+    return _cut(cuts, *values)
+
+
+def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
+    """Whatever the loops that make these values put out step by step, and what is kept of that."""
+    found: list[Any] = []
+    for eqn in cuts.jaxpr.eqns:
+        if any(value in eqn.outvars for value in values):
+            if eqn.primitive.name in LOOPS:
+                found += [result for _, result in scan_of(eqn).ys]
+            elif eqn.primitive is keep_p:
+                found += eqn.outvars
+    return found
+
+
+def _not_for_loops(cuts: Cuts) -> set[Any]:
+    """What is wanted in memory, by XLA or by the user, and whatever that is made of outside of loops."""
+    found = set(cuts.roots)
+    inside = set(cuts.inside)
+    for eqn in reversed(cuts.jaxpr.eqns):
+        through = eqn.primitive.name not in LOOPS and not found.isdisjoint(eqn.outvars)
+        if eqn not in inside or through:
+            found.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal))
+    return found
 
 
 def _cut(cuts: Cuts, *values: Any) -> list[Any]:

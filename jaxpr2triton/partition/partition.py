@@ -19,15 +19,21 @@ from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.partition.cut import Cuts, find_cuts, without
 from jaxpr2triton.partition.group import Group, group_roots, levels_of
+from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.split import companions, split_reductions, to_split
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
 
-def partition(jaxpr: Any, name: str, refused: Container[int] = ()) -> Any:
-    """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA."""
-    for _ in range(ROUNDS_AT_MOST):
-        cuts = find_cuts(jaxpr.jaxpr, refused)
+def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keeping | None = None) -> Any:
+    """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA.
+
+    Raises `WantsToKeep` where more has to be kept of what loops make.
+    """
+    keeping = keeping or Keeping(chooses=False)
+    jaxpr = keeping.written_out(jaxpr)
+    for number in range(ROUNDS_AT_MOST):
+        cuts = find_cuts(jaxpr.jaxpr, refused, keeping.chooses and number == 0)
         splits = to_split(cuts)
         chunked = companions(cuts, splits)
         if all(split.chunks == 1 for split in splits.values()):

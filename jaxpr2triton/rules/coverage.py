@@ -36,7 +36,7 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
             return refusal
     if any(0 in var.aval.shape for var in eqn.outvars):
         return WhyNot("its result has no elements")
-    if name == "iota" or (name == "dot_general" and in_loop):
+    if name in ("iota", "keep") or (name == "dot_general" and in_loop):
         return None
     if name in moving.TABLE:
         return moving.REFUSALS[name](eqn) if name in moving.REFUSALS else None

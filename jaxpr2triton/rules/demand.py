@@ -7,7 +7,7 @@ operands; forwards, every (variable, index) that was wanted becomes one node. Wh
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,9 +26,11 @@ from jaxpr2triton.ir.index import (
     conjoin,
     constant,
     decide,
+    plain_axis,
     substitute,
 )
-from jaxpr2triton.rules import loops, moving
+from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.rules import keeping, loops, moving
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
@@ -47,6 +49,8 @@ from jaxpr2triton.rules.nodes import (
     Store,
     Take,
     Turn,
+    axes_in,
+    axes_of,
 )
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -64,8 +68,15 @@ class Chooser(Protocol):
     def steps(self) -> frozenset[Axis]:
         """The axes that count the steps of loops, so far."""
 
-    def reduction(self, number: Number, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
-        """An index for each of the operand's reduced dimensions, over axes that are not in use."""
+    def reduction(
+        self,
+        number: Number,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> Place:
+        """An index for each of these dimensions of the operand, over axes that are not in use; `hints` suit best."""
 
     def loop(
         self,
@@ -177,12 +188,15 @@ class Walk:
         if not self.patient and len(demands) > _places_at_most(row):
             raise Crowded(out)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
-            in_use = frozenset(axis for place, guard in demands for axis in _axes_in(place, guard))
+            in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
             dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
-            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use)
+            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, self.hints(eqn.invars[0], dims))
             self.reduced_axes |= {axis for index in indices for axis in index.axes}
             for place, guard in demands:
                 self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
+            return
+        if eqn.primitive is keep_p:
+            keeping.ask(self, number, eqn, demands)
             return
         for place, guard in demands:
             if isinstance(row, Pointwise):
@@ -197,6 +211,11 @@ class Walk:
                 raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
             self.reads[out, (place, guard)] = operands
 
+    def hints(self, operand: Any, dims: Sequence[int]) -> list[Axis | None]:
+        """Along what an operand is wanted anyway, in a loop."""
+        places = [place for place, _ in self.demands_on(operand)] if self.steps else []
+        return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
+
     def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""
         if isinstance(atom, jex.Literal):
@@ -204,7 +223,7 @@ class Walk:
         atom, demand = self.want(atom, place, guard if place else ())
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
-        axes = frozenset(_axes_in(*demand)) | self.steps
+        axes = frozenset(axes_in(*demand)) | self.steps
         return Index(0, ((Dynamic(key, axes, *limits, clamped), 1),))
 
     def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
@@ -323,37 +342,39 @@ class Walk:
         if eqn.primitive.name == "dot_general":
             asked, over, positions = reads
             terms = tuple(self._term(left, right, dtype) for left, right in asked)
-            axes = _axes_of(terms) - frozenset(over)
+            axes = axes_of(terms) - frozenset(over)
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
             )
         elif isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
             self.nodes[key] = self.make(
-                ("compute", id(eqn), operands), lambda n: Compute(n, _axes_of(operands), dtype, eqn, operands)
+                ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
             )
         elif isinstance(row, Reduction):
             asked, over, positions = reads
             operands = tuple(self.node(*read) for read in asked)
-            axes = _axes_of(operands) - frozenset(over)
+            axes = axes_of(operands) - frozenset(over)
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
             )
+        elif eqn.primitive is keep_p:
+            self.nodes[key] = keeping.build(self, eqn, demand)
         elif isinstance(row, Indexing) or eqn.primitive.name in moving.TABLE:
             self.nodes[key] = self._choose_piece(reads)
         else:
             index = iota_place(eqn, demand[0])
             needs = self.needs([index])
-            axes = index.axes | _axes_of(needs)
+            axes = index.axes | axes_of(needs)
             self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
 
     def _term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
-        return self.make(("term", pair, str(dtype)), lambda n: Product(n, _axes_of(pair), dtype, pair))
+        return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])
-        axes = (source.axes - {axis}) | index.axes | _axes_of(needs)
+        axes = (source.axes - {axis}) | index.axes | axes_of(needs)
         return self.make(
             ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
         )
@@ -363,24 +384,20 @@ class Walk:
         pairs = tuple(renamed.items())
         return self.make(("turn", source, pairs), lambda n: Turn(n, axes, source.dtype, source, pairs))
 
-    def chosen_from(self, tiles: Mapping[Place, Node], place: Place) -> Node:
-        """One of several variables, by an index that is not known here."""
-        (*others, (_, node)) = tiles.items()
-        for usual, other in reversed(others):
-            pairs = zip(place, usual)
-            conditions = tuple(Condition(i, u.const, u.const + 1) for i, u in pairs if i != u)
-            node = self._choose(conditions, other, node)
+    def chosen_from(self, pieces: Sequence[tuple[Guard, Node]]) -> Node:
+        """The first one whose conditions hold; those of the last one are taken for granted."""
+        (*others, (_, node)) = pieces
+        for conditions, other in reversed(others):
+            node = self._choose(conditions, other, node) if conditions else other
         return node
 
     def _choose_piece(self, pieces: Sequence[Any]) -> Node:
-        node = self.node(*pieces[-1][1])
-        for conditions, read in reversed(pieces[:-1]):
-            node = self._choose(conditions, self.node(*read), node)
-        return node
+        found = [(conditions, self.node(*read)) for conditions, read in reversed(pieces)]
+        return self.chosen_from(found[::-1])
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
         needs = self.needs([condition.index for condition in conditions])
-        axes = _axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
+        axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
         return self.make(
             ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
         )
@@ -390,7 +407,7 @@ class Walk:
         if not guard and not _inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
         needs = self.needs([*place, *(condition.index for condition in guard)])
-        axes = frozenset(_axes_in(place, guard)) | _axes_of(needs)
+        axes = frozenset(axes_in(place, guard)) | axes_of(needs)
         self.nodes[var, demand] = self.make(
             ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
         )
@@ -448,13 +465,6 @@ def _aligned(place: Place, shape: Sequence[int]) -> Place:
     return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
 
 
-def _axes_in(place: Place, guard: Guard) -> Iterator[Axis]:
-    for index in place:
-        yield from index.axes
-    for condition in guard:
-        yield from condition.index.axes
-
-
 def _ordered_axes(place: Place) -> tuple[Axis, ...]:
     """The axes of a place, each once, outermost first."""
     found: dict[Axis, None] = {}
@@ -462,7 +472,3 @@ def _ordered_axes(place: Place) -> tuple[Axis, ...]:
         for axis in sorted(index.axes, key=lambda a: (-(index.coefficient(a) or 0), a.name)):
             found[axis] = None
     return tuple(found)
-
-
-def _axes_of(nodes: Sequence[Node]) -> frozenset[Axis]:
-    return frozenset().union(*(node.axes for node in nodes))

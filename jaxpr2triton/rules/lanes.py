@@ -13,12 +13,12 @@ from typing import Any
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 from jaxpr2triton.rules.nodes import (
     Choose,
+    Collected,
     Compute,
     Graph,
     Load,
     Node,
     Position,
-    Reduce,
     Store,
     Take,
     operands_of,
@@ -78,7 +78,7 @@ class _Sharing:
     def _only_lane(self, node: Node) -> Axis | None:
         """The one axis with a group that the value has."""
         lanes = [axis for axis in node.axes if axis in self.group_of]
-        return lanes[0] if len(lanes) == 1 and not isinstance(node, Reduce) else None
+        return lanes[0] if len(lanes) == 1 and not isinstance(node, Collected) else None
 
     def _key(self, node: Node, axis: Axis) -> Any:
         """Equal for values that are the same but for the axis; None where that is not known."""

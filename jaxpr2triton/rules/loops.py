@@ -20,7 +20,21 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import ZERO, Axis, Index, computed_in, constant, of_axis, plain_axis, substitute
+from jaxpr2triton.ir.index import (
+    ZERO,
+    Axis,
+    Condition,
+    Index,
+    computed_in,
+    constant,
+    decide,
+    divide,
+    modulo,
+    of_axis,
+    plain_axis,
+    shift,
+    substitute,
+)
 from jaxpr2triton.rules.classes import Classes, body_classes
 from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
@@ -119,10 +133,18 @@ class ByClass:
     around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
     state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
 
-    def reduction(self, number: Any, operand: Any, dims: Sequence[int], in_use: frozenset[Axis]) -> Place:
+    def reduction(
+        self,
+        number: Any,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> Place:
         shape = operand.aval.shape
         known = not isinstance(operand, jex.Literal)
-        kinds = [self.classes.find((operand, d)) if known else None for d in dims]
+        kinds: list[Any] = [self.classes.find((operand, d)) if known else None for d in dims]
+        kinds = [kind if hint is None or hint in in_use else hint for kind, hint in zip(kinds, hints)]
         return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use)
 
     def loop(
@@ -361,24 +383,39 @@ def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
     if place in tiles:
         return tiles[place]
-    near: dict[Place, Node] = {}
+    pieces = []
     for usual, node in tiles.items():
-        if not any(have != want and not have.terms and not want.terms for have, want in zip(usual, place)):
-            moved = tuple(want if have.axes else have for have, want in zip(usual, place))
-            near[moved] = _along(walk, node, usual, moved)
-    return near[place] if place in near else walk.chosen_from(near, place)
+        conditions = _lying_in(usual, place)
+        decided = [decide(condition) for condition in conditions]
+        if False not in decided:
+            undecided = tuple(c for c, known in zip(conditions, decided) if known is None)
+            pieces.append((undecided, _along(walk, node, usual, place)))
+    return walk.chosen_from(pieces)
+
+
+def _lying_in(usual: Place, place: Place) -> list[Condition]:
+    """When a place is one of those where a tile lies."""
+    found = []
+    for have, want in zip(usual, place):
+        low, high = have.bounds
+        if have != want:
+            found.append(Condition(want, low, high + 1))
+        if have != want and have.terms and have.terms[0][1] > 1:
+            found.append(Condition(modulo(shift(want, -low), have.terms[0][1]), 0, 1))
+    return found
 
 
 def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
     """A tile, read at other indices of its axes."""
     moves: dict[Axis, Index] = {}
     for have, want in zip(usual, place):
-        if have == want:
+        if have == want or not have.terms:
             continue
-        axis = plain_axis(have)
-        if axis is None:
+        axis, step = have.terms[0]
+        if len(have.terms) > 1 or not isinstance(axis, Axis) or step < 1:
             raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
-        moves[axis] = want
+        moves[axis] = divide(shift(want, -have.const), step)
+    moves = {axis: want for axis, want in moves.items() if want != of_axis(axis)}
     while moves:
         ready = [axis for axis, want in moves.items() if want.axes.isdisjoint(moves.keys() - {axis})]
         for axis in ready:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -57,13 +57,41 @@ class Choose(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Reduce(Node):
-    """`operands` (more than one where an axis is unrolled) combined, then collapsed along the axes `over`."""
+class Collected(Node):
+    """What is there only when its operands (several where an axis is unrolled) are, all along the axes `over`."""
 
     eqn: Any
     operands: tuple[Node, ...]
     over: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Collected):
+    """The operands combined, then collapsed along `over`."""
+
     positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
+
+
+@dataclass(frozen=True, eq=False)
+class Keep(Collected):
+    """The operands, written into a buffer of the kernel's own, each at its place."""
+
+    places: tuple[Place, ...]
+    slot: Any  # which buffer, by the number of the equation
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.eqn.outvars[0].aval.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Kept(Node):
+    """What is read of such a buffer."""
+
+    keep: Keep
+    place: Place
+    guard: Guard
+    needs: tuple[Node, ...] = ()  # the computed numbers in the place
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +168,7 @@ class Graph:
 
 def operands_of(node: Node) -> tuple[Node, ...]:
     match node:
-        case Compute() | Reduce() | Product():
+        case Compute() | Collected() | Product():
             return node.operands
         case Choose():
             return node.then, node.other, *node.needs
@@ -148,6 +176,8 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return node.source, *node.needs
         case Position() | Load():
             return node.needs
+        case Kept():
+            return node.keep, *node.needs
         case Turn():
             return (node.source,)
         case Recurrence():
@@ -156,6 +186,17 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return (node.recurrence,)
         case _:
             return ()
+
+
+def axes_in(place: Place, guard: Guard) -> Iterator[Axis]:
+    for index in place:
+        yield from index.axes
+    for condition in guard:
+        yield from condition.index.axes
+
+
+def axes_of(nodes: Iterable[Node]) -> frozenset[Axis]:
+    return frozenset().union(*(node.axes for node in nodes))
 
 
 def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:

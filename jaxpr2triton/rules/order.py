@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.rules.nodes import Graph, Node, Recurrence, Reduce, Store, operands_of
+from jaxpr2triton.rules.nodes import Collected, Graph, Node, Recurrence, Store, operands_of
 
 # The loops that are open around → how many loops have to end there before.
 Passes = dict[frozenset[Axis], int]
@@ -86,13 +86,13 @@ class Order:
         return node.axes & self.looped
 
     def ends_a_loop(self, node: Node) -> bool:
-        return isinstance(node, Recurrence) or (isinstance(node, Reduce) and not self.looped.isdisjoint(node.over))
+        return isinstance(node, Recurrence) or (isinstance(node, Collected) and not self.looped.isdisjoint(node.over))
 
     def key(self, loop: Recurrence) -> LoopKey:
         around = self.loops(loop)
         return LoopKey((loop.step,), around, self.passes[loop][around] - 1, loop.reverse)
 
-    def keys(self, client: Reduce | Store, axes: Sequence[Axis]) -> tuple[LoopKey, ...]:
+    def keys(self, client: Collected | Store, axes: Sequence[Axis]) -> tuple[LoopKey, ...]:
         """The loops in which a reduction is accumulated or a store done, outermost first; `axes` gives their order."""
         if isinstance(client, Store):
             over = frozenset(axis for index in client.place for axis in index.axes) | client.value.axes

@@ -16,7 +16,7 @@ from jaxpr2triton.ir.index import ZERO, Axis, of_axis
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.loops import ByClass
-from jaxpr2triton.rules.nodes import Graph, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.nodes import Collected, Graph, Node, Place, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
 
@@ -123,13 +123,13 @@ def space_of(
     choose = ByClass(classes, root_axes, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
     axes = tuple(axis for axis in dims if axis.size != 1)
-    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Reduce, Recurrence))))
+    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Collected, Recurrence))))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]
     inner |= set().union(*(frozenset(axes) - have for have in stored))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
 
 
-def parallel_axes(node: Reduce | Recurrence) -> frozenset[Axis]:
+def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
     """The axes along which each element of the result has a computation of its own."""
     return node.axes - node.held if isinstance(node, Recurrence) else node.axes
 

@@ -21,7 +21,7 @@ from jaxpr2triton.ir.index import (
     scale,
     unflatten,
 )
-from jaxpr2triton.rules.nodes import Choose, Load, Position, Reduce
+from jaxpr2triton.rules.nodes import Choose, Collected, Keep, Kept, Load, Position
 from jaxpr2triton.rules.space import Space
 
 PIECES_AT_MOST = 8
@@ -44,14 +44,16 @@ class Cut:
 
 def offsets_of(space: Space, shapes: Sequence[tuple[int, ...]], stored: Sequence[tuple[int, ...]]) -> list[Index]:
     """The place in memory of everything that is loaded or stored."""
-    loads = [flatten(node.place, shapes[node.buffer]) for node in space.graph.of_kind(Load)]
-    return loads + [flatten(s.place, stored[s.output]) for s in space.graph.stores]
+    offsets = [flatten(node.place, shapes[node.buffer]) for node in space.graph.of_kind(Load)]
+    offsets += [flatten(place, node.shape) for node in space.graph.of_kind(Keep) for place in node.places]
+    offsets += [flatten(node.place, node.keep.shape) for node in space.graph.of_kind(Kept)]
+    return offsets + [flatten(s.place, stored[s.output]) for s in space.graph.stores]
 
 
 def conditions_of(space: Space) -> Iterator[Condition]:
     for node in space.graph.of_kind(Choose):
         yield from node.conditions
-    for node in space.graph.of_kind(Load):
+    for node in space.graph.of_kind((Load, Kept)):
         yield from node.guard
 
 
@@ -116,7 +118,7 @@ def alike(space: Space, axes: Sequence[Axis]) -> list[list[Axis]]:
 
     Inner axes of different outputs are not either: no program walks all pairs of what never meets.
     """
-    reductions = list(space.graph.of_kind(Reduce))
+    reductions = list(space.graph.of_kind(Collected))
     groups: dict[tuple[object, ...], list[Axis]] = {}
     for axis in axes:
         root = axis in space.axes

@@ -18,7 +18,7 @@ from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.nodes import Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.nodes import Collected, Load, Node, Recurrence, operands_of
 from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
 
@@ -185,7 +185,7 @@ def _tiles(space: Space, cuts: Sequence[Cut], draft: _Draft) -> list[frozenset[A
     """The sets of inner axes that some value has all at once."""
     tiles = set()
     for node in space.graph.nodes:
-        axes = node.axes | frozenset(node.over if isinstance(node, Reduce) else ())
+        axes = node.axes | frozenset(node.over if isinstance(node, Collected) else ())
         mapped = frozenset(a for axis in axes for a in _map(of_axis(axis), cuts, draft).axes)
         tiles.add(mapped & frozenset(draft.inner))
     return sorted(tiles, key=lambda tile: sorted(axis.name for axis in tile))

@@ -1,0 +1,105 @@
+"""Results of loops that a kernel writes into a buffer of its own, to read them again: where the program says so.
+
+c, ys = scan[jaxpr=f] c0 xs          c, ys = scan[jaxpr=f] c0 xs
+d, zs = scan[jaxpr=g] c ys      →    kept = keep[dims=(0,)] ys
+                                     d, zs = scan[jaxpr=g] c kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.errors import WantsToKeep
+from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.rules.scans import LOOPS
+
+
+class Extent(IntEnum):
+    """How much of a result is kept, and for whom; each step is tried when the one before it does not suffice."""
+
+    STEPS = 1  # along the steps of its loop, for all that reads it but what the body gives out
+    STEPS_FOR_ALL = 2
+    WHOLE = 3  # along all of its dimensions
+
+
+@dataclass
+class Keeping:
+    """What is kept of the loops of one program."""
+
+    extents: dict[Any, Extent] = field(default_factory=dict)  # by variable
+    by_choice: set[Any] = field(default_factory=set)  # those that a kernel's end could bring into memory as well
+    chooses: bool = True  # whether anything is to be kept by choice
+    sources: dict[Any, Any] = field(default_factory=dict)  # what was kept → of what it is a copy
+    made: dict[Any, Any] = field(default_factory=dict)  # programs, by what they are made from
+
+    def add(self, wish: WantsToKeep) -> None:
+        """Keep more; if there is no more to be kept, do as the wish says otherwise."""
+        grown = False
+        for var in wish.variables:
+            source = self.sources.get(var, var)
+            extent = self.extents.get(source, 0)
+            if extent < Extent.WHOLE:
+                self.extents[source] = Extent(extent + 1)
+                grown = True
+            if wish.otherwise is None:
+                self.by_choice.add(source)
+        if not grown:
+            if wish.otherwise is not None:
+                raise wish.otherwise
+            self.give_up_choices()
+
+    def give_up_choices(self) -> None:
+        """Keep nothing that a kernel's end could bring into memory."""
+        for var in self.by_choice:
+            self.extents.pop(var, None)
+        self.by_choice.clear()
+        self.chooses = False
+
+    def written_out(self, closed: Any) -> Any:
+        """The program with its `keep` equations; the same object each time, for loops are known by their bodies."""
+        relevant = tuple((id(var), self.extents[var]) for var in _defined_in(closed.jaxpr) if var in self.extents)
+        if not relevant:
+            return closed
+        key = (id(closed), relevant)
+        if key not in self.made:
+            self.made[key] = closed, closed.replace(jaxpr=self._rewritten_jaxpr(closed.jaxpr))
+        return self.made[key][1]
+
+    def _rewritten_jaxpr(self, jaxpr: Any) -> Any:
+        standing: dict[Any, Any] = {}
+        for_all: dict[Any, Any] = {}
+        eqns = []
+        for eqn in jaxpr.eqns:
+            eqn = eqn.replace(invars=[_now(atom, standing) for atom in eqn.invars])
+            if eqn.primitive.name in LOOPS:
+                eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"])})
+            eqns.append(eqn)
+            for var in eqn.outvars:
+                if extent := self.extents.get(var):
+                    rank = len(var.aval.shape)
+                    dims = tuple(range(rank if extent is Extent.WHOLE else min(rank, 1)))
+                    copy = jex.Var(var.aval)
+                    self.sources[copy] = var
+                    eqns.append(
+                        jex.new_jaxpr_eqn([var], [copy], keep_p, {"dims": dims}, set(), source_info=eqn.source_info)
+                    )
+                    standing[var] = copy
+                    if extent > Extent.STEPS:
+                        for_all[var] = copy
+        return jaxpr.replace(eqns=eqns, outvars=[_now(atom, for_all) for atom in jaxpr.outvars])
+
+
+def _now(atom: Any, standing: Mapping[Any, Any]) -> Any:
+    return atom if isinstance(atom, jex.Literal) else standing.get(atom, atom)
+
+
+def _defined_in(jaxpr: Any) -> Iterator[Any]:
+    for eqn in jaxpr.eqns:
+        yield from eqn.outvars
+        if eqn.primitive.name in LOOPS:
+            yield from _defined_in(eqn.params["jaxpr"].jaxpr)
