@@ -20,6 +20,7 @@ from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.partition import partition
+from jaxpr2triton.report.launches import launches_of
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
@@ -118,7 +119,7 @@ class Compiled:
             reason = WhyNot(self.refused[body_of(eqn)])
         why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
         text = " ".join(_printed(eqn).split())
-        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
+        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why, launches_of(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
