@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, overload
 
 import jax
@@ -14,6 +14,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.arguments import Call, Signature, check_arrays, static_positions
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import NotFusible, UserError
+from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
@@ -34,6 +35,7 @@ def fuse(
     *,
     backend: str = "auto",
     strict: bool = False,
+    roles: Mapping[str, str] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
@@ -43,13 +45,16 @@ def fuse(
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
 
     It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
-    differentiate, batch, `.lower(...)` and so on. Two options are new:
+    differentiate, batch, `.lower(...)` and so on. Three options are new:
 
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
               "interpret"  the kernels in Triton's interpreter, on any machine; slow, for tests
               "xla"        plain XLA, everywhere
     strict    raise `NotFusible` if any equation would be left to XLA, on every machine
+    roles     what axes become, instead of what the compiler chooses, by the names that `explain` shows:
+              {"k": "unroll"} for all kernels that have such an axis, {"rnn_bwd_0.col": "lane"} for one kernel;
+              "grid", "lane", "loop" or "unroll", and an error where the axis is not there or cannot be that
 
     A fused function inside another one is part of it: the outer one's options count. A function with side effects
     (`jax.debug.print`, references, collectives over a named axis) stays with XLA as a whole.
@@ -57,6 +62,7 @@ def fuse(
     options = dict(
         backend=backend,
         strict=strict,
+        roles=roles,
         static_argnums=static_argnums,
         static_argnames=static_argnames,
         donate_argnums=donate_argnums,
@@ -68,9 +74,10 @@ def fuse(
         return functools.partial(fuse, **options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    for option in ("backend", "strict"):
+    for option in ("backend", "strict", "roles"):
         options.pop(option)
-    return jax.jit(_traced_when_called(function, backend, strict), **options)
+    asked = parse_roles(program_name(function), roles)
+    return jax.jit(_traced_when_called(function, backend, strict, asked), **options)
 
 
 def _known_backend(option: str, backend: str) -> str:
@@ -79,7 +86,7 @@ def _known_backend(option: str, backend: str) -> str:
     return backend
 
 
-def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool) -> Callable[..., Any]:
+def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool, roles: Roles) -> Callable[..., Any]:
     """The function that `jax.jit` traces: it binds one primitive that carries the user's function as a jaxpr."""
     name = program_name(function)
 
@@ -99,7 +106,8 @@ def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool
             outputs = run(jaxpr, *call.leaves)
         else:
             program, constants = hoist(jaxpr)
-            outputs = fused.bind(program, [*constants, *call.leaves], name=name, backend=chosen, strict=strict)
+            inputs = [*constants, *call.leaves]
+            outputs = fused.bind(program, inputs, name=name, backend=chosen, strict=strict, roles=roles)
         return jax.tree.unflatten(out_tree, outputs)
 
     return fused_function
@@ -130,6 +138,7 @@ def transpile(
     *args: Any,
     grad: bool | int | Sequence[int] | None = None,
     strict: bool = False,
+    roles: Mapping[str, str] | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     **kwargs: Any,
@@ -138,10 +147,12 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
+    `roles` are as in `fuse`.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
+    asked = parse_roles(name, roles)
     argnums = _argnums(name, grad, len(args))
     fixed, fixed_names = static_positions(function, len(args), static_argnums, static_argnames)
     moving = [*(i not in fixed for i in range(len(args))), *(key not in fixed_names for key in kwargs)]
@@ -155,12 +166,12 @@ def transpile(
     avals = tuple(var.aval for var in traced.jaxpr.invars)
     signature = Signature(name, call.names, jax.tree.structure(call.values), avals)
     if argnums is None:
-        return plain_program(jaxpr, constants, signature, out_tree, strict)
+        return plain_program(jaxpr, constants, signature, out_tree, strict, asked)
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
-    return grad_program(jaxpr, constants, signature, out_tree, shifted, strict)
+    return grad_program(jaxpr, constants, signature, out_tree, shifted, strict, asked)
 
 
 def _argnums(name: str, grad: Any, count: int) -> int | tuple[int, ...] | None:

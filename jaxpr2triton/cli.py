@@ -75,7 +75,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:
-    return api.transpile(request.function, *request.shapes, grad=request.grad)
+    return api.transpile(request.function, *request.shapes, grad=request.grad, roles=dict(options.role))
 
 
 def _parts(program: Any) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _check(request: Request, options: argparse.Namespace) -> int:
     if len(seeds) < options.seeds:
         _note(f"{options.args} takes no `seed`, so its arguments are tried once")
     draws = [(seed, request.draw(seed)) for seed in seeds]
-    fused = api.fuse(request.function, backend="interpret")
+    fused = api.fuse(request.function, backend="interpret", roles=dict(options.role))
     outputs = jax.eval_shape(request.function, *request.shapes)
     comparisons = [
         *checking.compare(fused, jax.jit(request.function), draws, checking.output_names(outputs)),

@@ -28,6 +28,7 @@ from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
 from jaxpr2triton.normalize.structural import STRUCTURAL
@@ -47,8 +48,8 @@ fused_p = jex.Primitive("fused")
 fused_p.multiple_results = True
 
 
-def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool) -> list[Any]:
-    return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict)
+def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+    return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict, roles=roles)
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -74,16 +75,16 @@ class _Slot:
 
 
 @functools.lru_cache(maxsize=512)
-def _slot(jaxpr: Any, name: str) -> _Slot:
+def _slot(jaxpr: Any, name: str, roles: Roles) -> _Slot:
     return _Slot()
 
 
-def compiled_program(jaxpr: Any, name: str) -> Compiled:
+def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
     """The kernels of a program; compiled once in a process."""
-    slot = _slot(jaxpr, name)
+    slot = _slot(jaxpr, name, roles)
     with slot.lock:
         if slot.compiled is None:
-            slot.compiled = compile_jaxpr(lower(jaxpr), name)
+            slot.compiled = compile_jaxpr(lower(jaxpr), name, roles)
         return slot.compiled
 
 
@@ -92,11 +93,11 @@ fused_p.def_impl(functools.partial(xla.apply_primitive, fused_p))
 
 
 @fused_p.def_abstract_eval
-def _abstract_eval(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+def _abstract_eval(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
     return list(jaxpr.out_avals)
 
 
-def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
     """Where there is no GPU, XLA runs the program, unless the kernels were asked for."""
     if backend == "triton":
         raise BackendError(
@@ -105,21 +106,21 @@ def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> l
             "interpreter",
         )
     if backend in ("interpret", KERNELS):
-        return _run_kernels("interpret", jaxpr, name, strict, args)
+        return _run_kernels("interpret", jaxpr, name, strict, roles, args)
     if strict and backend != "xla":
-        refuse_leftovers(compiled_program(jaxpr, name).leftovers)
+        refuse_leftovers(compiled_program(jaxpr, name, roles).leftovers)
     return run(jaxpr, *args)
 
 
-def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool) -> list[Any]:
+def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
     if backend == "xla":
         return run(jaxpr, *args)
-    return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, args)
+    return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, roles, args)
 
 
-def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, args: Sequence[Any]) -> list[Any]:
+def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, args: Sequence[Any]) -> list[Any]:
     try:
-        compiled = compiled_program(jaxpr, name)
+        compiled = compiled_program(jaxpr, name, roles)
     except CompilerBug as bug:
         if strict:
             raise

@@ -32,6 +32,7 @@ _EXAMPLES = {
     "explain": (
         "explain model.py:softmax 'f32[4096,1000]'",
         "explain model.py:loss --args model.py:example --grad --json",
+        "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --role k=unroll",
     ),
     "check": (
         "check model.py:softmax 'f32[64,1000]'",
@@ -104,6 +105,14 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     add(
         "--static", metavar="K=V", action="append", default=[], type=_static, help="a keyword argument that is no array"
     )
+    add(
+        "--role",
+        metavar="[KERNEL.]AXIS=ROLE",
+        action="append",
+        default=[],
+        type=_role,
+        help="what an axis becomes, by its name in `explain`: grid, lane, loop or unroll",
+    )
     add("--debug", action="store_true", help="show the traceback of an error")
     match command:
         case "dump":
@@ -133,6 +142,13 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
     return int(text)
+
+
+def _role(text: str) -> tuple[str, str]:
+    axis, equals, role = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected AXIS=ROLE, found {text!r}")
+    return axis, role
 
 
 def _static(text: str) -> tuple[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,20 +12,23 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import LoopsRefused, WantsToKeep, WhyNot
+from jaxpr2triton.errors import LoopsRefused, UserError, WantsToKeep, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.partition import partition
+from jaxpr2triton.report.launches import launches_of
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.schedule.schedule import schedule
+from jaxpr2triton.schedule.wishes import wished_for
 
 RAW_LOOPS = ("scan", "while", "cond")
 SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
@@ -50,19 +54,45 @@ class Kernels:
         return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
 
 
-def _schedule_all(program: Any, name: str) -> Plans:
+def _schedule_all(program: Any, name: str, roles: Roles) -> Plans:
     plans = []
     for eqn in program.jaxpr.eqns:
         if eqn.primitive is region_p:
             with refusing_loops(eqn.params["jaxpr"].jaxpr.eqns):
                 plans.append(schedule(eqn.params["jaxpr"], eqn.params["name"]))
-    return Plans(program, tuple(plans))
+    wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
+    return Plans(program, tuple(_asked_for(plan, wishes.get(plan.name, {})) for plan in plans))
+
+
+def _asked_for(plan: Plan, roles: Mapping[str, Role]) -> Plan:
+    """The plan of the same region with these roles."""
+    if not roles:
+        return plan
+    with _blaming(plan.name, roles):
+        found = schedule(plan.jaxpr, plan.name, 0, roles)
+        check_plan(found)
+        return found
+
+
+@contextlib.contextmanager
+def _blaming(kernel: str, roles: Mapping[str, Role]) -> Iterator[None]:
+    """Whatever goes wrong here is a mistake of whom asked for these roles, if anybody did: without them all is well."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as problem:
+        if not roles:
+            raise
+        asked = ", ".join(f"{axis}: {role}" for axis, role in roles.items())
+        what = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        raise UserError(f"roles: kernel {kernel} cannot be made with {asked} ({what})") from problem
 
 
 def _emit_all(plans: Plans, name: str) -> Kernels:
     kernels = []
     for plan in plans.plans:
-        with refusing_loops(plan.jaxpr.jaxpr.eqns):
+        with refusing_loops(plan.jaxpr.jaxpr.eqns, passing=(UserError,)), _blaming(plan.name, plan.roles):
             kernels.append(emit(plan))
     return Kernels(plans, tuple(kernels))
 
@@ -70,13 +100,15 @@ def _emit_all(plans: Plans, name: str) -> Kernels:
 Stage = tuple[str, Callable[[Any, str], Any]]
 
 
-def stages(loops: bool, refused: Container[int] = (), keeping: Keeping | None = None) -> tuple[Stage, ...]:
+def stages(
+    loops: bool, refused: Container[int] = (), roles: Roles = NO_ROLES, keeping: Keeping | None = None
+) -> tuple[Stage, ...]:
     """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
     return (
         ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, loops)),
         ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
-        ("schedule", _schedule_all),
+        ("schedule", lambda program, name: _schedule_all(program, name, roles)),
         ("emit", _emit_all),
     )
 
@@ -119,13 +151,13 @@ class Compiled:
             reason = WhyNot(self.refused[body_of(eqn)])
         why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
         text = " ".join(_printed(eqn).split())
-        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why)
+        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why, launches_of(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
         """For each kernel the same one in smaller schedules."""
         plans = self.stages["schedule"].plans
-        return tuple(tuple(emit(schedule(p.jaxpr, p.name, shrink)) for shrink in SHRINKS) for p in plans)
+        return tuple(tuple(emit(schedule(p.jaxpr, p.name, shrink, p.roles)) for shrink in SHRINKS) for p in plans)
 
     def run(self, mode: Mode, strict: bool, *args: Any) -> list[Any]:
         """The outputs, from kernels and from what XLA keeps; traceable."""
@@ -143,31 +175,33 @@ class Compiled:
         return [read(env, atom) for atom in inner.outvars]
 
 
-def compile_jaxpr(jaxpr: Any, name: str) -> Compiled:
+def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
     """Run all stages, check what each of them made, and keep it.
 
     A program with a loop that turns out to be beyond the compiler is compiled again with that loop left to XLA, or all
     of them if it is not known which; what went wrong is the reason that is given for them.
     """
     try:
-        return _compile(jaxpr, name)
+        return _compile(jaxpr, name, roles)
+    except UserError:
+        raise
     except Exception as problem:  # of any sort, as for a single loop; a program without loops hands it on
         if not any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
             raise
         reason = no_kernel_because(problem)
         made: dict[str, Any] = {}
-        _run_stages(jaxpr, name, stages(loops=False), made)
+        _run_stages(jaxpr, name, stages(loops=False, roles=roles), made)
         return Compiled(name, made, {}, reason)
 
 
-def _compile(jaxpr: Any, name: str) -> Compiled:
+def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
     made: dict[str, Any] = {}
     refused: dict[int, str] = {}
     keeping = Keeping()
     while True:
         try:
             try:
-                _run_stages(jaxpr, name, stages(True, refused, keeping), made)
+                _run_stages(jaxpr, name, stages(True, refused, roles, keeping), made)
                 return Compiled(name, made, refused)
             except WantsToKeep as wish:
                 keeping.add(wish)

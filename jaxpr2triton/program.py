@@ -16,10 +16,12 @@ from jaxpr2triton.arguments import Signature
 from jaxpr2triton.autodiff.split import Split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.modules import one_module
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report import explain as report
+from jaxpr2triton.schedule.wishes import finds, unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,26 +151,28 @@ def _instantiated(cotangent: Any) -> Any:
     return cotangent
 
 
-def _compiled(jaxpr: Any, name: str, strict: bool) -> Compiled:
-    compiled = fused.compiled_program(jaxpr, name)
+def _compiled(jaxpr: Any, name: str, strict: bool, roles: Roles) -> Compiled:
+    compiled = fused.compiled_program(jaxpr, name, roles)
     if strict:
         fused.refuse_leftovers(compiled.leftovers)
     return compiled
 
 
-def _bind(jaxpr: Any, args: Sequence[Any], name: str) -> list[Any]:
-    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False)
+def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles) -> list[Any]:
+    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles)
 
 
-def plain_program(jaxpr: Any, constants: Sequence[Any], signature: Signature, out_tree: Any, strict: bool) -> Program:
+def plain_program(
+    jaxpr: Any, constants: Sequence[Any], signature: Signature, out_tree: Any, strict: bool, roles: Roles
+) -> Program:
     """The program of a function; its jaxpr takes the constants first."""
     name = signature.function
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = signature.leaves(signature.bind(args, kwargs))
-        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*constants, *leaves], name))
+        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*constants, *leaves], name, roles))
 
-    return Program(name, _compiled(jaxpr, name, strict), call)
+    return Program(name, _compiled(jaxpr, name, strict, roles), call)
 
 
 def grad_program(
@@ -178,6 +182,7 @@ def grad_program(
     out_tree: Any,
     argnums: int | tuple[int, ...],
     strict: bool,
+    roles: Roles,
 ) -> GradProgram:
     """The two programs of a gradient along the arguments `argnums`, counted without the static ones."""
     name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
@@ -194,7 +199,7 @@ def grad_program(
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         inputs = [*constants, *signature.leaves(signature.bind(args, kwargs))]
-        results = _bind(halves.forward, inputs, f"{name}_fwd")
+        results = _bind(halves.forward, inputs, f"{name}_fwd", roles)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
 
@@ -203,7 +208,7 @@ def grad_program(
 
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
-        results = iter(_bind(program, [*residuals, *flat], f"{name}_bwd") if any(reaching) else ())
+        results = iter(_bind(program, [*residuals, *flat], f"{name}_bwd", roles) if any(reaching) else ())
         gradients = iter(
             [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(reaching, moving)]
         )
@@ -213,14 +218,25 @@ def grad_program(
         }
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
+    forward = _compiled(halves.forward, f"{name}_fwd", strict, roles)
+    backward = _compiled(program, f"{name}_bwd", strict, roles)
+    _refuse_unknown(roles, forward, backward)
     return GradProgram(
         name,
-        Program(f"{name}_fwd", _compiled(halves.forward, f"{name}_fwd", strict), run_forward),
-        Program(f"{name}_bwd", _compiled(program, f"{name}_bwd", strict), run_backward),
+        Program(f"{name}_fwd", forward, run_forward),
+        Program(f"{name}_bwd", backward, run_backward),
         _residuals(halves),
         signature,
         argnums,
     )
+
+
+def _refuse_unknown(roles: Roles, *halves: Compiled) -> None:
+    """A role for an axis that no kernel has is a mistake."""
+    axes = {kernel.name: [axis.name for axis in kernel.axes] for half in halves for kernel in half.kernels}
+    for asked in roles.asked:
+        if not finds(asked, axes):
+            raise unknown(asked, axes)
 
 
 def _cotangent_leaves(name: str, out_tree: Any, halves: Split, out_avals: Sequence[Any], cotangents: Any) -> list[Any]:

@@ -149,6 +149,12 @@ def test_explain_in_words_and_for_programs(model: Path, capsys: pytest.CaptureFi
     assert list(grad) == ["forward", "backward", "residuals"]
 
 
+def test_roles(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("model.py:softmax", "f32[8,100]", "--role", "col=loop", "--role", "softmax.row=grid")
+    assert "row: grid 8 | col: loop 100 by 64" in Run(capsys, "explain", *words).out
+    assert Run(capsys, "check", *words, "--seeds", "1").code == 0
+
+
 def test_explain_says_why_something_is_left(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "explain", "model.py:rows", "f32[8]")
     assert "    sort at model.py:16 (rows): there is no rule for the primitive `sort`\n" in run.out
@@ -211,7 +217,7 @@ def test_check_says_when_there_is_no_gradient(model: Path, capsys: pytest.Captur
 def test_check_exits_1_on_a_mismatch(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli.api, "fuse", lambda function, backend: lambda x: function(x) * 1.001)
+    monkeypatch.setattr(cli.api, "fuse", lambda function, backend, roles: lambda x: function(x) * 1.001)
     run = Run(capsys, "check", "model.py:softmax", "f32[8,10]")
     assert run.code == 1
     assert [row[2] for row in check_rows(run.out)] == ["WRONG", "WRONG"]
@@ -270,6 +276,16 @@ def test_check_exits_1_on_a_mismatch(
         (
             "dump model.py:softmax f32[8] --vmap 0",
             "argument --vmap: expected a positive number, found '0'; try jaxpr2triton dump --help",
+        ),
+        (
+            "dump model.py:softmax f32[8] --role 3",
+            "argument --role: expected AXIS=ROLE, found '3'; try jaxpr2triton dump --help",
+        ),
+        ("dump model.py:softmax f32[8] --role k=lane", 'roles: there is no axis "k": softmax has col'),
+        (
+            "dump model.py:softmax f32[8] --role col=grid",
+            "roles: axis col of kernel softmax cannot be grid: elements along it meet, so one program has to have all "
+            "of them; try another role, or another axis of col (8, lane)",
         ),
         (
             "dump model.py:softmax f32[8] --static 3",

@@ -58,6 +58,50 @@ def test_unknown_backend() -> None:
     assert str(caught.value) == "backend='gpu' is not a backend\n  try  one of auto, triton, interpret, xla"
 
 
+def test_roles_are_of_the_kernels_of_the_function() -> None:
+    def fails(roles: Any) -> str:
+        with pytest.raises(j2t.UserError) as caught:
+            j2t.fuse(wave, backend="interpret", roles=roles)(X)
+        return str(caught.value)
+
+    assert fails({"i": "warp"}) == "roles: 'warp' is not a role\n  try  one of grid, lane, loop, unroll"
+    assert fails({"i.j.k": "lane"}).splitlines() == [
+        "roles: 'i.j.k' is not the name of an axis",
+        '  try  "AXIS" or "KERNEL.AXIS", as explain shows them',
+    ]
+    assert fails({"mix_0.i": "lane"}) == "roles: the kernels of wave are called wave…, so mix_0 is none of them"
+    assert fails({"hidden": "lane"}) == 'roles: there is no axis "hidden": wave has i'
+    assert fails({"wave_1.i": "lane"}) == 'roles: there is no axis "wave_1.i": wave has i'
+
+
+def test_roles_are_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was compiled with some roles is not taken for what was compiled with others, and is the same numbers."""
+    made: dict[str, str] = {}
+    original = fused.compile_jaxpr
+
+    def noting(jaxpr: Any, name: str, roles: Any) -> Any:
+        compiled = original(jaxpr, name, roles)
+        made[str(roles)] = str(compiled.stages["schedule"]).splitlines()[0]
+        return compiled
+
+    monkeypatch.setattr(fused, "compile_jaxpr", noting)
+    for roles in (None, {"i": "lane"}, {"wave.i": "loop"}):
+        np.testing.assert_allclose(j2t.fuse(wave, backend="interpret", roles=roles)(X), wave(X), rtol=1e-6)
+    assert made == {
+        "{}": "kernel wave   i: grid 12 by 16   warps 1",
+        '{"i": lane}': "kernel wave   i: lane 12 of 16   warps 1",
+        '{"wave.i": loop}': "kernel wave   i: loop 12 by 8   warps 1",
+    }
+
+
+def test_roles_go_to_gradients_and_batches_where_there_is_such_an_axis() -> None:
+    f = j2t.fuse(wave, backend="interpret", roles={"i": "lane", "wave_bwd.nothing": "lane"})
+    np.testing.assert_allclose(jax.vmap(f)(X), jax.vmap(wave)(X), rtol=1e-6)
+    with pytest.raises(j2t.UserError) as caught:
+        jax.grad(lambda x: f(x).sum())(X)
+    assert str(caught.value).startswith('roles: there is no axis "wave_bwd.nothing": wave_bwd has ')
+
+
 def test_not_a_function() -> None:
     with pytest.raises(j2t.UserError) as caught:
         j2t.fuse(3)
@@ -214,10 +258,10 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     original = fused.compile_jaxpr
 
-    def compile_and_count(jaxpr: Any, name: str) -> Any:
+    def compile_and_count(jaxpr: Any, name: str, roles: Any) -> Any:
         counted.append(name)
         time.sleep(0.05)  # long enough for the other threads to come by
-        return original(jaxpr, name)
+        return original(jaxpr, name, roles)
 
     monkeypatch.setattr(fused, "compile_jaxpr", compile_and_count)
     jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * 3)(X)

@@ -88,6 +88,7 @@ def emit(plan: Plan) -> Kernel:
         bytes_read=emitter.bytes_read,
         bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.kept.values())),
         flops=emitter.flops,
+        choice=plan.choice,
     )
 
 

@@ -55,6 +55,27 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """What a step of a kernel's loops is expected to take: a model, for comparing schedules of one kernel."""
+
+    instructions: int  # of each thread
+    barriers: int  # of each program
+    kept: int  # numbers that each thread keeps through the loops
+    programs: int
+    processors: int  # that were counted on
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Why a kernel with loops has the schedule it has: what that takes, and what the next best one would."""
+
+    chosen: Estimate
+    other: str = ""  # what is different about the next best one; empty if there was none
+    of_other: Estimate | None = None
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A finished kernel.
 
@@ -73,6 +94,7 @@ class Kernel:
     bytes_read: int
     bytes_written: int
     flops: int
+    choice: Choice | None = None  # of kernels with loops
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
 
     @property
@@ -84,6 +106,18 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Launches:
+    """How often XLA launches something for a loop, at least."""
+
+    a_step: int
+    steps: int | None  # None: the device finds out
+
+    @property
+    def in_all(self) -> int | None:
+        return None if self.steps is None else self.steps * self.a_step
+
+
+@dataclass(frozen=True)
 class Leftover:
     """An equation that stays with XLA, and why."""
 
@@ -91,3 +125,4 @@ class Leftover:
     equation: str
     where: str
     why: str
+    launches: Launches | None = None  # of a loop

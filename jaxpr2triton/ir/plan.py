@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Index
-from jaxpr2triton.ir.kernel import KernelAxis, Role
+from jaxpr2triton.ir.kernel import Choice, KernelAxis, Role
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,10 @@ class PlannedAxis:
     axis: Axis
     role: Role
     block: int  # elements held at once; a power of two, except for unrolled axes
+
+    @property
+    def shown(self) -> KernelAxis:
+        return KernelAxis(self.axis.name, self.axis.size, self.role, self.block)
 
     @property
     def is_tile(self) -> bool:
@@ -42,9 +46,16 @@ class Plan:
     num_warps: int
     num_stages: int
     reload: bool = False  # large tiles that no step of a loop changes are read again in each step: they do not fit
+    choice: Choice | None = None  # of kernels with loops
+    roles: Mapping[str, Role] = field(default_factory=dict)  # that were asked for
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
-        return tuple(KernelAxis(p.axis.name, p.axis.size, p.role, p.block) for p in self.axes)
+        return tuple(planned.shown for planned in self.axes)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the axes."""
+        return tuple(planned.axis.name for planned in self.axes)
 
     @property
     def unrolled(self) -> frozenset[Axis]:

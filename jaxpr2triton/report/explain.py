@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
 from jaxpr2triton.report.table import count, table
 from jaxpr2triton.specs import dtype_name
 
@@ -65,14 +66,35 @@ def explain(compiled: Compiled, name: str = "program") -> str:
             for kernel in facts["kernels"]
         ]
         lines += ["", table(["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"], rows)]
+    lines += _estimates(facts["kernels"])
     if facts["leftovers"]:
         lines += ["", "  left to XLA"]
         for leftover in facts["leftovers"]:
-            lines += [
-                f"    {leftover['primitive']} at {leftover['where'] or 'an unknown line'}: {leftover['why']}",
-                f"      {_shortened(leftover['equation'])}",
-            ]
+            lines.append(f"    {leftover['primitive']} at {leftover['where'] or 'an unknown line'}: {leftover['why']}")
+            lines += [f"      {text}" for text in _launches_of_loop(leftover["launches"])]
+            lines.append(f"      {_shortened(leftover['equation'])}")
     return "\n".join(lines)
+
+
+def _estimates(kernels: Sequence[dict[str, Any]]) -> list[str]:
+    """Of each kernel with loops what its schedule was chosen for, and what the next best one would take."""
+    rows = []
+    for kernel in kernels:
+        estimate = kernel["estimate"]
+        if estimate is not None:
+            other = estimate["next_best"]
+            instead = f"{other['cycles']:,} with {other['with']}" if other else "-"
+            numbers = (estimate[key] for key in ("instructions", "barriers", "kept", "programs", "cycles"))
+            rows.append([kernel["name"], *numbers, instead])
+    header = ["a step, estimated", "instructions", "barriers", "kept", "programs", "cycles", "next best"]
+    return ["", table(header, rows)] if rows else []
+
+
+def _launches_of_loop(launches: dict[str, Any] | None) -> list[str]:
+    if launches is None:
+        return []
+    in_all = "" if launches["in_all"] is None else f", {launches['in_all']:,} in all"
+    return [f"at least {count(launches['a_step'], 'launch', 'launches')} a step{in_all}"]
 
 
 def explain_grad(forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program") -> str:
@@ -102,7 +124,13 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
         "flops": sum(kernel.flops for kernel in compiled.kernels),
         "kernels": [_kernel_facts(kernel) for kernel in compiled.kernels],
         "leftovers": [
-            {"primitive": left.primitive, "equation": left.equation, "where": left.where, "why": left.why}
+            {
+                "primitive": left.primitive,
+                "equation": left.equation,
+                "where": left.where,
+                "why": left.why,
+                "launches": _launch_facts(left.launches),
+            }
             for left in compiled.leftovers
         ],
     }
@@ -144,7 +172,21 @@ def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
         "bytes_read": kernel.bytes_read,
         "bytes_written": kernel.bytes_written,
         "flops": kernel.flops,
+        "estimate": _choice_facts(kernel.choice),
     }
+
+
+def _choice_facts(choice: Choice | None) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    other = None if choice.of_other is None else {"with": choice.other, **asdict(choice.of_other)}
+    return {**asdict(choice.chosen), "next_best": other}
+
+
+def _launch_facts(launches: Launches | None) -> dict[str, Any] | None:
+    if launches is None:
+        return None
+    return {"a_step": launches.a_step, "steps": launches.steps, "in_all": launches.in_all}
 
 
 def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:

@@ -25,6 +25,6 @@ def _text(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
-def count(number: int, word: str) -> str:
+def count(number: int, word: str, many: str = "") -> str:
     """1 kernel, 2 kernels."""
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+    return f"{number:,} {word if number == 1 else many or f'{word}s'}"

@@ -20,20 +20,21 @@ import jaxpr2triton as j2t
 from jaxpr2triton import fused, pipeline
 from jaxpr2triton.errors import CompilerBug, KernelFallback
 from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.partition import cut, group
 from jaxpr2triton.partition import split as partition_split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules import refusal
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.scans import LOOPS
-from jaxpr2triton.schedule import schedule
+from jaxpr2triton.schedule import blocks
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
 
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL = (
-    (schedule, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
+    (blocks, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
     (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
     (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),
@@ -88,9 +89,9 @@ def check(program: Program, seed: int = 0) -> Outcome:
     compiled: list[Compiled] = []
     mistakes: list[Exception] = []
 
-    def recording(jaxpr: Any, name: str) -> Compiled:
+    def recording(jaxpr: Any, name: str, roles: Roles) -> Compiled:
         try:
-            compiled.append(compile_jaxpr(jaxpr, name))
+            compiled.append(compile_jaxpr(jaxpr, name, roles))
         except CompilerBug as bug:
             mistakes.append(bug)
             raise

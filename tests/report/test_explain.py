@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Leftover, Role
+from jaxpr2triton.ir.kernel import Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
 
 F32 = np.dtype(np.float32)
@@ -73,6 +73,38 @@ def test_kernels_and_leftovers() -> None:
         "    sort at model.py:62 (loss): there is no rule for the primitive `sort`\n"
         "      b:f32[100] = sort[num_keys=1] a"
     )
+
+
+def test_what_a_loop_costs() -> None:
+    """In a kernel by the estimate that its schedule was chosen for, and with XLA in launches."""
+    chosen = Estimate(instructions=174, barriers=0, kept=148, programs=64, processors=132, cycles=1520)
+    other = Estimate(instructions=87, barriers=10, kept=74, programs=64, processors=132, cycles=1756)
+    norms = replace(kernel("norms", 4096, 100), choice=Choice(chosen, "row: grid 4096 by 8, 2 warps", other))
+    alone = replace(kernel("alone", 8, 100), choice=Choice(chosen))
+    left = replace(SORT, primitive="scan", launches=Launches(3, 1000))
+    endless = replace(SORT, primitive="while", launches=Launches(1, None))
+    program = Program((norms, kernel("more", 8, 100), alone), (left, endless), (X,), (ROW,))
+    assert explain(program).splitlines()[8:] == [
+        "",
+        "  a step, estimated  instructions  barriers  kept  programs  cycles  next best",
+        "  norms                       174         0   148        64   1,520  1,756 with row: grid 4096 by 8, 2 warps",
+        "  alone                       174         0   148        64   1,520  -",
+        "",
+        "  left to XLA",
+        "    scan at model.py:62 (loss): there is no rule for the primitive `sort`",
+        "      at least 3 launches a step, 3,000 in all",
+        "      b:f32[100] = sort[num_keys=1] a",
+        "    while at model.py:62 (loss): there is no rule for the primitive `sort`",
+        "      at least 1 launch a step",
+        "      b:f32[100] = sort[num_keys=1] a",
+    ]
+    facts = json.loads(json.dumps(explain_json(program)))
+    assert facts["kernels"][0]["estimate"]["next_best"]["with"] == "row: grid 4096 by 8, 2 warps"
+    assert facts["kernels"][2]["estimate"] == {**asdict(chosen), "next_best": None}
+    assert [each["launches"] for each in facts["leftovers"]] == [
+        {"a_step": 3, "steps": 1000, "in_all": 3000},
+        {"a_step": 1, "steps": None, "in_all": None},
+    ]
 
 
 def test_a_program_without_kernels() -> None:
@@ -153,6 +185,7 @@ def test_the_same_facts_for_programs() -> None:
         "bytes_read": 3200,
         "bytes_written": 32,
         "flops": 800,
+        "estimate": None,
     }
     grad = json.loads(json.dumps(explain_grad_json(ALL_FUSED, WITH_SORT, KEPT[1:])))
     assert grad["residuals"] == [

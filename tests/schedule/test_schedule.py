@@ -15,7 +15,9 @@ from jaxpr2triton.ir.check import check_plan
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.pipeline import SHRINKS
-from jaxpr2triton.schedule.schedule import RESIDENT, WARPS_AT_MOST, power_of_two, schedule
+from jaxpr2triton.schedule.blocks import RESIDENT
+from jaxpr2triton.schedule.schedule import WARPS_AT_MOST, schedule
+from jaxpr2triton.schedule.tiles import power_of_two
 from tests.compiling import RUNNABLE, compiled, halves_of
 from tests.golden import functions as f
 

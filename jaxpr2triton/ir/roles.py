@@ -1,0 +1,72 @@
+"""Roles that a user asks for, by the names of axes that `explain` shows.
+
+{"k": "lane"}                 the axis `k` of every kernel that has one
+{"rnn_bwd_0.k": "unroll"}     the axis `k` of one kernel
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.ir.kernel import Role
+
+_KEY = re.compile(r"(?:\w+\.)?\w+")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The role of one axis, in one kernel or in all that have such an axis."""
+
+    kernel: str  # empty: in all of them
+    axis: str
+    role: Role
+
+    def __str__(self) -> str:
+        return f'"{self.kernel}.{self.axis}"' if self.kernel else f'"{self.axis}"'
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What was asked for a function, and for what JAX's transformations make of it."""
+
+    function: str = ""  # the name of its own program
+    asked: tuple[Asked, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters
+
+    def of_program(self, name: str) -> tuple[Asked, ...]:
+        """What concerns the kernels of one program, which are called like it, or numbered."""
+        own = re.compile(rf"{re.escape(name)}(_\d+)*")
+        return tuple(asked for asked in self.asked if not asked.kernel or own.fullmatch(asked.kernel))
+
+    def must_exist(self, asked: Asked, name: str) -> bool:
+        """Whether a program without that axis is a mistake; gradients and batches have axes of their own."""
+        return bool(asked.kernel) or name == self.function
+
+
+NO_ROLES = Roles()
+
+
+def parse_roles(function: str, roles: Mapping[str, str] | None) -> Roles:
+    """What a user wrote, checked as far as that goes without the kernels."""
+    if not roles:
+        return NO_ROLES
+    return Roles(function, tuple(_asked(function, key, role) for key, role in roles.items()))
+
+
+def _asked(function: str, key: str, role: str) -> Asked:
+    if not isinstance(key, str) or not _KEY.fullmatch(key):
+        raise UserError(
+            f"roles: {key!r} is not the name of an axis", hint='"AXIS" or "KERNEL.AXIS", as explain shows them'
+        )
+    names = [each.value for each in Role]
+    if role not in names:
+        raise UserError(f"roles: {role!r} is not a role", hint="one of " + ", ".join(names))
+    kernel, _, axis = key.rpartition(".")
+    if kernel and kernel != function and not kernel.startswith(f"{function}_"):
+        raise UserError(f"roles: the kernels of {function} are called {function}…, so {kernel} is none of them")
+    return Asked(kernel, axis, Role(role))
