@@ -136,6 +136,22 @@ def kept_name(x: Any) -> Any:
     return lax.fori_loop(0, 3, outer, x)
 
 
+def cache_of_rows(x: Any) -> Any:
+    """A row is written at a place that a counter says, after a reshape; a batch of caches is independent loops."""
+
+    def step(carry: Any, _: Any) -> Any:
+        cache, t, x = carry
+        cache = lax.dynamic_update_slice(cache, x.reshape(1, 2, 4), (t, 0, 0))
+        return (cache, t + 1, jnp.sin(x) + cache.sum((0, 1, 2))), None
+
+    return lax.scan(step, (jnp.zeros((6, 2, 4)), 0, x), None, length=6)[0]
+
+
+def reshaped_update(x: Any, place: Any) -> Any:
+    """In a batch the place is computed for each; the constants that keep it positive have to fit into 32 bits."""
+    return lax.dynamic_update_slice(jnp.zeros((6, 3, 4)), jnp.sin(x).reshape(2, 1, 4), (place, 1, 0))
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -157,6 +173,8 @@ FOUND = (
     Found("kept_name", kept_name, (normal(5),)),
     Found("inner_loop_from_a_state", inner_loop_from_a_state, (normal(2, 2), normal(5), normal(5))),
     Found("strided_softmax", jax.vmap(strided_softmax), (normal(3, 11, 11), normal(3, 4, 1), normal(3, 11, 11))),
+    Found("cache_of_rows", jax.vmap(cache_of_rows), (normal(3, 8),)),
+    Found("reshaped_update", jax.vmap(reshaped_update), (normal(4, 4, 2), np.array([0, 4, -1, 9]))),
     Found("transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T + c, x), (matrix(),)),
     Found("product_transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: x @ c + 0.1 * (c @ x).T, x), (matrix(),)),
     Found(
@@ -175,6 +193,11 @@ def test_found(found: Found) -> None:
         for got, want in zip(mine, wanted, strict=True):
             assert (got.shape, got.dtype) == (want.shape, want.dtype)
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_caches_is_independent_loops() -> None:
+    (kernel,) = j2t.transpile(jax.vmap(cache_of_rows), jax.ShapeDtypeStruct((4096, 8), np.float32)).kernels
+    assert kernel.grid[0] > 1, kernel.axes
 
 
 def test_the_way_back_through_a_while_loop() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from tests.transforms import batches, calls, control, derivatives, surroundings
+from tests.transforms import batches, calls, control, derivatives, loops, surroundings
 
-CASES = (*calls.CASES, *derivatives.CASES, *batches.CASES, *control.CASES, *surroundings.CASES)
+CASES = (*calls.CASES, *derivatives.CASES, *batches.CASES, *control.CASES, *loops.CASES, *surroundings.CASES)
 # what cannot be asked of a program that calls back to Python
 NOT_INTERPRETED = {surroundings.export, surroundings.export_with_gradient}
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12, "complex128": 1e-12}
@@ -55,7 +55,7 @@ def test_there_are_enough_cases() -> None:
 
 
 def test_every_case_is_in_its_table() -> None:
-    for module in (batches, calls, control, derivatives, surroundings):
+    for module in (batches, calls, control, derivatives, loops, surroundings):
         written = [
             value
             for name, value in vars(module).items()

@@ -24,17 +24,23 @@ FAR = 1 << 30  # beyond any array
 def _dynamic_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, *starts = eqn.invars
     sizes = zip(operand.aval.shape, eqn.params["slice_sizes"])
-    firsts = [walk.number(start, (), (0, whole - size), True, guard) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
     return (Piece(0, tuple(add(first, index) for first, index in zip(firsts, place))),)
 
 
 def _dynamic_update_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, update, *starts = eqn.invars
     sizes = zip(operand.aval.shape, update.aval.shape)
-    firsts = [walk.number(start, (), (0, whole - size), True, guard) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
     inside = tuple(add(index, scale(first, -1)) for index, first in zip(place, firsts))
     conditions = tuple(Condition(index, 0, size) for index, size in zip(inside, update.aval.shape))
-    return (Piece(1, inside, conditions), Piece(0, place))
+    update_place = tuple(ZERO if size == 1 else index for index, size in zip(inside, update.aval.shape))
+    return (Piece(1, update_place, conditions), Piece(0, place))
+
+
+def _first(walk: Any, start: Any, last: int, guard: Guard) -> Index:
+    """Where a slice begins; one as long as the whole begins at its beginning."""
+    return walk.number(start, (), (0, last), True, guard) if last else ZERO
 
 
 def _gather(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
@@ -83,8 +89,10 @@ def _scatter(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ..
             first = walk.number(indices, (*where, constant(slot)), limits, clipped, guard)
             if not clipped:
                 conditions.append(Condition(first, 0, whole - size + 1))
-        inside[d] = add(place[d], scale(first, -1))
-        conditions.append(Condition(inside[d], 0, size))
+        conditions.append(Condition(add(place[d], scale(first, -1)), 0, size))
+        if size > 1 and d in numbers.scatter_dims_to_operand_dims:  # a place near the array, whatever is computed
+            first = walk.number(indices, (*where, constant(slot)), (0, whole - size), True, guard)
+        inside[d] = add(place[d], scale(first, -1)) if size > 1 else ZERO
     scattered = iter(where)
     update = tuple(
         inside[windows[numbers.update_window_dims.index(d)]] if d in numbers.update_window_dims else next(scattered)
