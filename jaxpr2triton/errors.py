@@ -69,6 +69,14 @@ class WantsToKeep(Exception):
         self.otherwise = otherwise  # None: kernels can end there instead
 
 
+class KeepsTooMuch(Exception):
+    """These results of loops had better come into memory at the end of a kernel: keeping them takes programs away."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        super().__init__(f"{len(variables)} results of loops are kept at too high a price")
+        self.variables = tuple(variables)
+
+
 class KernelFallback(UserWarning):
     """A kernel was replaced by XLA; the numbers are right, the speed is not what was planned."""
 

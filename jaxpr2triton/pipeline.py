@@ -12,7 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import LoopsRefused, UserError, WantsToKeep, WhyNot
+from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, UserError, WantsToKeep, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
@@ -205,6 +205,8 @@ def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
                 return Compiled(name, made, refused)
             except WantsToKeep as wish:
                 keeping.add(wish)
+            except KeepsTooMuch as problem:
+                keeping.decline(problem)
         except LoopsRefused as problem:
             if keeping.by_choice:
                 keeping.give_up_choices()

@@ -137,7 +137,7 @@ CORNERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {
     "reverse": (scanned(reverse=True), CELLS, 1),
     "reverse_unrolled": (scanned(reverse=True, unroll=3), CELLS, 1),
     "all_unrolled": (scanned(unroll=True), CELLS, 1),
-    "split_transpose": (slopes(scanned(_split_transpose=True)), CELLS, 2),
+    "split_transpose": (slopes(scanned(_split_transpose=True)), CELLS, 1),
     "no_steps": (scanned(), (normal(3), normal(0, 3)), 1),
     "no_steps_gradient": (slopes(scanned()), (normal(3), normal(0, 3)), 1),
     "one_step_reverse": (scanned(reverse=True, unroll=4), (normal(3), normal(1, 3)), 1),

@@ -182,7 +182,8 @@ class Emitter(Statements):
             assert outer is not None  # every loop lies in the kernel's own scope
             conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
             header = self._header_of(conditional, inner) if conditional else self._loop_header(axis, key.backwards)
-            outer.lines.append((header, inner.lines))
+            if inner.lines:
+                outer.lines.append((header, inner.lines))
             self.names.leave()
             outer.said = None
         for loop in recurrences:

@@ -147,13 +147,26 @@ class Statements:
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self._mask(node.axes, node.guard, tile, scope)
-        if mask is not None and tile and not self.spell.tile(offset.axes):  # one address, under the mask of many lanes
+        if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if held(buffer.dtype) != buffer.dtype:
             text += f".to({triton_name(held(buffer.dtype))})"
         self._assign(node, scope, text, buffer.name)
+
+    def _spread_along(self, index: Index) -> frozenset[Axis]:
+        """The axes of an index as it is written: a computed number may be the same for all lanes."""
+        found: set[Axis] = set()
+        for atom, _ in index.terms:
+            match atom:
+                case Axis():
+                    found.add(atom)
+                case Dynamic():
+                    found.update(self._get(self.graph.computed[atom.key], self.scope_now).tile)
+                case _:
+                    found |= self._spread_along(atom.of)
+        return frozenset(found)
 
     def _position(self, node: Position, scope: Scope) -> None:
         if not node.index.terms:

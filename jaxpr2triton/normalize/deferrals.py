@@ -95,6 +95,9 @@ class _Chooser:
         self._mixing = _mixing_of_the_rest(body, sums)
         anyway = [*body.xs, *body.ys, *(v for position, v in enumerate(body.befores) if position not in sums)]
         self._usual = max(map(count, anyway), default=1)
+        self._carried = max(
+            map(count, [v for position, v in enumerate(body.befores) if position not in sums]), default=1
+        )
         self._stored = sum(map(nbytes, anyway))
         self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
 
@@ -148,9 +151,9 @@ class _Chooser:
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):
             return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= OF_A_LANE
-        if term.maker.primitive.name == "reduce_sum" and not costs_bytes:
-            return False
         operand = self._summand(term.maker)
+        if term.maker.primitive.name == "reduce_sum" and not costs_bytes and count(operand) > self._carried:
+            return False
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
         return count(operand) <= max(TIMES_CARRIED * self._usual, OF_A_LANE * lanes)
 

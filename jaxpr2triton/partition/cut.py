@@ -9,18 +9,19 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.errors import LoopsRefused, WantsToKeep
+from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import boundary_p, keep_p
+from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import Crowded
-from jaxpr2triton.rules.nodes import Compute, Final, Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.refusal import body_of, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS, scan_of
-from jaxpr2triton.rules.space import Space, feeds_a_reduction, space_of, spread_axes
+from jaxpr2triton.rules.space import Space, feeds_a_reduction, parallel_axes, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 SMALL = 1 << 14  # so little work that one program may do it all
@@ -46,22 +47,22 @@ class Cuts:
     loaded: dict[Any, int]  # variables that are in memory
     views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
     roots: list[Any]  # variables that some kernel has to write
-    keeps: bool  # whether a kernel may keep what one loop makes for another one, where it could end as well
+    keeping: Keeping  # what kernels keep, and may keep, of what one loop makes for another one
     spaces: dict[Any, Space] = field(default_factory=dict)
 
 
-def find_cuts(jaxpr: Any, refused: Container[int] = (), keeps: bool = False) -> Cuts:
+def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None = None) -> Cuts:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
     Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to, and
-    `WantsToKeep` where a kernel has to keep what a loop makes.
+    `WantsToKeep` where a kernel has to keep what a loop makes, `KeepsTooMuch` where it had better not.
     """
-    cuts = _first_cuts(jaxpr, refused, keeps)
+    cuts = _first_cuts(jaxpr, refused, keeping or Keeping(chooses=False))
     _settle(cuts)
     return cuts
 
 
-def _first_cuts(jaxpr: Any, refused: Container[int], keeps: bool) -> Cuts:
+def _first_cuts(jaxpr: Any, refused: Container[int], keeping: Keeping) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
@@ -81,7 +82,7 @@ def _first_cuts(jaxpr: Any, refused: Container[int], keeps: bool) -> Cuts:
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
     wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
-    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, keeps)
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, keeping)
 
 
 def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
@@ -123,6 +124,8 @@ def _settle(cuts: Cuts) -> None:
         if crowding:
             pending.extend([root, *_into_memory(cuts, crowding)])
             continue
+        if dear := _kept_dearly(cuts, space):
+            raise KeepsTooMuch(dear)
         if space.steps and not _fits(cuts, space):
             raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
         culprits = [] if acceptable(space) else _culprits(space, root)
@@ -151,8 +154,10 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any]:
         unwritten = [var for var in results if var not in cuts.loaded]
         if not unwritten:
             why = "a loop in its body reads what another one there has made, step by step"
-            made = [result for _, result in scan_of(recurrence.eqn).ys]
-            raise WantsToKeep(made, _refused(_read_by(cuts, space), why))
+            refusal = _refused(_read_by(cuts, space), why)
+            if recurrence.eqn in cuts.inside:
+                raise refusal
+            raise WantsToKeep([result for _, result in scan_of(recurrence.eqn).ys], refusal)
         return _together(cuts, unwritten[0])
     return []
 
@@ -171,7 +176,7 @@ def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
         over = frozenset(node.over)
         for loop in recurrences:
             shared = loop in below[node] and over & (loop.axes - loop.held)
-            lanes = math.prod(axis.size for axis in loop.axes - {loop.step})
+            lanes = _size(loop.axes - {loop.step})
             if lanes > LANES_OF_A_SMALL_LOOP and (loop.step in over or shared):
                 read = _read_of(cuts, loop.eqn, node.eqn)
                 if read:
@@ -188,12 +193,26 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
     return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
 
 
+def _kept_dearly(cuts: Cuts, space: Space) -> list[Any]:
+    """What is kept although programs could share out more of the work without that."""
+    kept = [node for node in space.graph.of_kind(Keep) if node.eqn in cuts.jaxpr.eqns]
+    lanes = frozenset(space.axes) - space.steps
+    if not cuts.keeping.chooses or not kept or _size(lanes) <= LANES_OF_A_SMALL_LOOP:
+        return []
+    loops = list(space.graph.of_kind(Recurrence))
+    apart = [loop.axes - loop.held - space.steps for loop in loops]
+    if any(_size(axes) > LANES_OF_A_SMALL_LOOP and axes & space.inner for axes in apart):
+        return [node.eqn.invars[0] for node in kept]
+    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in [*space.graph.of_kind(Reduce), *loops]))
+    return [node.eqn.invars[0] for node in kept if lanes - node.axes - walked_anyway]
+
+
 def _fits(cuts: Cuts, space: Space) -> bool:
     """Whether a program can hold what its loops carry, and what they read in every step."""
     grid = frozenset(space.axes) - space.inner
 
     def count(axes: frozenset[Axis]) -> int:
-        return math.prod(axis.size for axis in axes - grid - space.steps)
+        return _size(axes - grid - space.steps)
 
     carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
     by_number = {number: var for var, number in cuts.loaded.items()}
@@ -224,12 +243,12 @@ def _together(cuts: Cuts, value: Any) -> list[Any]:
 
 def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
-    if cuts.keeps:
+    if cuts.keeping.chooses:
         together = _made_step_by_step(cuts, values)
         made = [value for value in values if value in together]
         elsewhere = _not_for_loops(cuts)
-        if made and elsewhere.isdisjoint(made):
-            raise WantsToKeep([var for var in together if var not in elsewhere], None)
+        if made and elsewhere.isdisjoint(made) and cuts.keeping.declined.isdisjoint(made):
+            raise WantsToKeep([var for var in together if var not in elsewhere | cuts.keeping.declined], None)
     return _cut(cuts, *values)
 
 
@@ -280,8 +299,8 @@ def acceptable(space: Space) -> bool:
         return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
     spread = spread_axes(space) if not space.inner else frozenset()
-    parallel = space.parallel * math.prod(axis.size for axis in spread)
-    walked = space.held * math.prod(axis.size for axis in reduced - spread - set(space.axes))
+    parallel = space.parallel * _size(spread)
+    walked = space.held * _size(reduced - spread - set(space.axes))
     if space.held > HELD_AT_MOST:
         return False
     if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
@@ -301,8 +320,8 @@ def acceptable(space: Space) -> bool:
 def _repeats(space: Space, node: Reduce) -> bool:
     """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
     results = elements(node.eqn.outvars[0])
-    times = math.prod(axis.size for axis in node.axes - space.inner)
-    return times > 2 * results and times * math.prod(axis.size for axis in node.over) > MUCH
+    times = _size(node.axes - space.inner)
+    return times > 2 * results and times * _size(node.over) > MUCH
 
 
 def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:
@@ -315,6 +334,10 @@ def loads_of(cuts: Cuts, space: Space) -> list[Any]:
     by_number = {number: var for var, number in cuts.loaded.items()}
     numbers = dict.fromkeys(node.buffer for node in space.graph.of_kind(Load))
     return [by_number[number] for number in numbers]
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
 
 
 def elements(variable: Any) -> int:

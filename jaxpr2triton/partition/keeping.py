@@ -14,7 +14,7 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.errors import WantsToKeep
+from jaxpr2triton.errors import KeepsTooMuch, WantsToKeep
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.rules.scans import LOOPS
 
@@ -34,6 +34,7 @@ class Keeping:
     extents: dict[Any, Extent] = field(default_factory=dict)  # by variable
     by_choice: set[Any] = field(default_factory=set)  # those that a kernel's end could bring into memory as well
     chooses: bool = True  # whether anything is to be kept by choice
+    declined: set[Any] = field(default_factory=set)  # what is not
     sources: dict[Any, Any] = field(default_factory=dict)  # what was kept → of what it is a copy
     made: dict[Any, Any] = field(default_factory=dict)  # programs, by what they are made from
 
@@ -52,6 +53,12 @@ class Keeping:
             if wish.otherwise is not None:
                 raise wish.otherwise
             self.give_up_choices()
+
+    def decline(self, problem: KeepsTooMuch) -> None:
+        for var in problem.variables:
+            self.declined.add(var)
+            self.by_choice.discard(var)
+            self.extents.pop(var, None)
 
     def give_up_choices(self) -> None:
         """Keep nothing that a kernel's end could bring into memory."""

@@ -33,7 +33,7 @@ def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keep
     keeping = keeping or Keeping(chooses=False)
     jaxpr = keeping.written_out(jaxpr)
     for number in range(ROUNDS_AT_MOST):
-        cuts = find_cuts(jaxpr.jaxpr, refused, keeping.chooses and number == 0)
+        cuts = find_cuts(jaxpr.jaxpr, refused, keeping if number == 0 else Keeping(chooses=False))
         splits = to_split(cuts)
         chunked = companions(cuts, splits)
         if all(split.chunks == 1 for split in splits.values()):

@@ -9,6 +9,7 @@ Passes are counted in each scope apart: a loop inside of another one ends once f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -46,6 +47,8 @@ class Order:
         self.used = {node: frozenset() for node in self.graph.nodes}
         while self._spread_use(leaves, needs):
             pass
+        for loop in recurrences:
+            needs[loop] += self._needed_beside(loop, leaves, needs)
         before: dict[Node, Passes] = {loop: {} for loop in recurrences}
         for _ in range(len(self.graph.nodes) + 2):
             self.passes = self._counted({leaf: before[loop] for leaf, loop in leaves.items()}, before)
@@ -66,6 +69,23 @@ class Order:
             changed |= found != self.used[node]
             self.used[node] = found
         return changed
+
+    def _needed_beside(
+        self, loop: Recurrence, leaves: dict[Node, Recurrence], needs: dict[Recurrence, list[Node]]
+    ) -> list[Node]:
+        """What the steps of a loop need for what they do not carry on; but nothing that waits for the loop itself."""
+        late: set[Node] = {loop}
+        size = 0
+        while len(late) > size:
+            size = len(late)
+            for node in self.graph.nodes:
+                operands = operands_of(node) if node not in leaves else needs[leaves[node]]
+                ends = self.ends_a_loop(node) and loop not in self.used[node]
+                if (ends and any(loop in self.used[o] for o in operands)) or not late.isdisjoint(operands):
+                    late.add(node)
+        steps = [node for node in self.graph.nodes if loop in self.used[node]]
+        beside = {operand for node in steps for operand in operands_of(node) if loop not in self.used[operand]}
+        return [node for node in self.graph.nodes if node in beside - late]
 
     def _counted(self, leaves: dict[Node, Passes], before: dict[Node, Passes]) -> dict[Node, Passes]:
         passes: dict[Node, Passes] = {}
@@ -110,12 +130,19 @@ class Order:
         return tuple(keys)
 
     def conflicts(self) -> Iterable[tuple[Node, Recurrence]]:
-        """The values that are needed after another loop has ended, but belong to a step of this one, which is over."""
+        """The values that are needed where this loop is over, but belong to a step of it.
+
+        Either another loop has ended before, or they belong to a step of another one too, and neither is within the
+        other one.
+        """
         for node in self.graph.nodes:
             for loop in self.used[node]:
                 around = self.loops(loop)
                 if self.passes[node].get(around, 0) != self.passes[loop][around] - 1:
                     yield node, loop
+            for one, other in itertools.combinations(sorted(self.used[node], key=lambda loop: loop.number), 2):
+                if one.step not in (other.step, *other.axes) and other.step not in one.axes:
+                    yield node, one
 
 
 def _segments(opened: Sequence[Axis], loops: Sequence[Recurrence]) -> list[tuple[Axis, ...]]:
