@@ -215,6 +215,52 @@ def only_where_it_ends(c: Any, xs: Any) -> Any:
     return lax.scan(step, c, xs)
 
 
+def beside_nothing(c: Any, xs: Any, nothing: Any) -> Any:
+    """What has no elements is carried, read and put out like anything else."""
+
+    def step(carry: Any, x: Any) -> Any:
+        c, empty = carry
+        return (c + x + empty.sum(), empty * 2 + x[0]), (c, empty)
+
+    return lax.scan(step, (c, nothing), xs)
+
+
+def until_five(c: Any, nothing: Any) -> Any:
+    return lax.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * 2 + s[2].sum(), s[2] * 3), (0, c, nothing))
+
+
+def edit_distance(first: Any, second: Any) -> Any:
+    """Each row is the states of a loop along it, and starts from the row before."""
+
+    def row(before: Any, x: Any) -> Any:
+        def cell(left: Any, neighbours: Any) -> Any:
+            corner, above, y = neighbours
+            best = jnp.minimum(jnp.minimum(left, above) + 1, corner + jnp.abs(x - y))
+            return best, best
+
+        start = before[0] + 1
+        _, cells = lax.scan(cell, start, (before[:-1], before[1:], second))
+        return jnp.concatenate([start[None], cells]), None
+
+    return lax.scan(row, jnp.arange(second.shape[0] + 1.0), first)[0][-1]
+
+
+def two_recursions(x: Any) -> Any:
+    """The second loop looks up, in another order, what the first one has noted down."""
+
+    def step(carry: Any) -> Any:
+        x, k = carry
+
+        def note(i: Any, carry: Any) -> Any:
+            q, notes = carry
+            return q - 0.1 * x, notes.at[(k - 1 - i) % 3].set(q.sum())
+
+        q, notes = lax.fori_loop(0, 3, note, (x, jnp.zeros(3)))
+        return lax.fori_loop(0, 3, lambda i, q: q + 0.1 * notes[(k + i) % 3], q), k + 1
+
+    return lax.while_loop(lambda carry: carry[1] < 3, step, (x, 0))[0]
+
+
 PLACES = np.array([[0, 3, -1, 4, 2, 2, 0], [1, 0, 0, -2, 3, 4, -5]])
 CELLS = ((3,), (4, 5, 3))
 RNN = ((16, 16), (16,), (4, 16), (5, 4, 16))
@@ -281,6 +327,11 @@ CASES = (
     Case("branch_without_states", branch_with_states, (np.array(-1.0), (3,), (4, 3)), 1),
     *(Case(f"switched_{n}", switched, (np.array(n), (3,), (4, 3)), 1) for n in range(-1, 5)),
     Case("only_where_it_ends", only_where_it_ends, ((3,), (9, 3)), 1),
+    Case("beside_nothing", beside_nothing, ((3,), (5, 3), (0, 4)), 1),
+    Case("while_beside_nothing", until_five, ((3,), (0, 4)), 1),
+    Case("edit_distance", edit_distance, ((6,), (5,)), 1),
+    Case("edit_distances", jax.vmap(edit_distance), ((40, 6), (40, 5)), 1),
+    Case("two_recursions", two_recursions, ((5,),), 1),
     Case("sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((5,), (3, 5)), 1),
     Case("long_sort_inside", scanned(lambda c, x: (jnp.sort(c + x), c)), ((70,), (3, 70)), 0, ("scan",)),
     Case("too_large", rnn, ((512, 512), (512,), (2, 512), (2, 2, 512)), 0, ("scan",)),

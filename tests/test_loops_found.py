@@ -44,6 +44,29 @@ def looked_up_outside(x: Any, place: Any) -> Any:
     return lax.scan(lambda _, __: ((), lax.dynamic_index_in_dim(y, place, 1, keepdims=False)), (), None, length=2)[1]
 
 
+def states_as_a_matrix(v: Any) -> Any:
+    states = lax.scan(lambda c, _: (v, c), v, None, length=3)[1]
+    return lax.scan(lambda c, _: (c @ states, c), v, None, length=2)[1]
+
+
+def nothing_to_do(n: Any, x: Any) -> Any:
+    """The least of one element is the first."""
+    return lax.scan(lambda n, _: (jnp.where(lax.argmin(x, 0, jnp.int32) > 0, n + 1, n), ()), n, None, length=2)[0]
+
+
+def one_place_for_all(x: Any, table: Any) -> Any:
+    return jax.vmap(lambda x: lax.dynamic_index_in_dim(table, jnp.argmax(x), 0, keepdims=False))(x)
+
+
+def reshaped_and_back(x: Any, y: Any) -> Any:
+    """The gradient of a quotient through a reshape: (13 * 13 rows, 4) and back."""
+
+    def fn(x: Any) -> Any:
+        return jnp.sum((y / x.max(2, keepdims=True)).reshape(169, 4).reshape(13, 13, 4) * x)
+
+    return jax.grad(fn)(x)
+
+
 def inner_from_outer(n: Any, w: Any, gain: Any, v: Any) -> Any:
     def step(carry: Any, _: Any) -> Any:
         c, d = carry
@@ -158,6 +181,10 @@ FOUND = (
     Found("clipped_gradient", jax.vmap(read_back), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
     Found("branches_x64", lambda p, x: lax.cond(p, lambda: x, lambda: x * 2), (np.bool_(True), normal(3)), x64=True),
     Found("switch_x64", lambda p, x: lax.switch(p, [lambda: x, lambda: -x]), (np.int32(1), normal(3)), x64=True),
+    Found("states_as_a_matrix", states_as_a_matrix, (normal(3),)),
+    Found("nothing_to_do", nothing_to_do, (np.int32(3), normal(1))),
+    Found("one_place_for_all", one_place_for_all, (normal(3, 1), normal(1))),
+    Found("reshaped_and_back", reshaped_and_back, (np.abs(normal(13, 13, 4)) + 0.5, normal(13, 13, 4)), kernels=None),
     Found("place_from_outside", looked_up_outside, (normal(2, 2), np.int32(1))),
     Found("slice_of_positions", lambda x, i: lax.dynamic_slice_in_dim(x + jnp.arange(5.0), i, 2, 0), (normal(5), 7)),
     Found("row_of_identity", lambda p: jnp.eye(3)[p], (np.array([2, 0, 1]),)),

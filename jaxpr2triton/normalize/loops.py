@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, primitive_names, rewrite
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
@@ -71,27 +71,36 @@ def _repeat(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value]
     num_cond, num_body = node.params["cond_nconsts"], node.params["body_nconsts"]
     cond_consts, body_consts = node.args[:num_cond], node.args[num_cond : num_cond + num_body]
     start = node.args[num_cond + num_body :]
+    sized = [
+        position for position, value in enumerate(start) if jnp.size(value) or not is_plain(jax.typeof(value).dtype)
+    ]
+
+    def whole(carried: Sequence[Value]) -> list[Value]:
+        """With what has no elements, which is not carried."""
+        found = dict(zip(sized, carried))
+        return [found[n] if n in found else lax.full_like(value, 0) for n, value in enumerate(start)]
 
     def go_on(consts: Sequence[Value], carried: Sequence[Value]) -> Value:
-        (answer,) = jax.core.eval_jaxpr(cond.jaxpr, cond.consts, *consts, *carried)
+        (answer,) = jax.core.eval_jaxpr(cond.jaxpr, cond.consts, *consts, *whole(carried))
         return answer
 
     def step(*args: Value) -> list[Value]:
         first, second = args[:num_cond], args[num_cond : num_cond + num_body]
         going, *carried = args[num_cond + num_body :]
-        after = jax.core.eval_jaxpr(body.jaxpr, body.consts, *second, *carried)
+        everything = jax.core.eval_jaxpr(body.jaxpr, body.consts, *second, *whole(carried))
+        after = [everything[position] for position in sized]
         if not jnp.ndim(going):
             return [go_on(first, after), *after]
         after = [_where(going, new, old) for new, old in zip(after, carried)]
         return [jnp.logical_and(going, go_on(first, after)), *after]
 
     (going,) = rewriter.evaluate(cond.jaxpr, cond.consts, [*cond_consts, *start])
-    operands = [*cond_consts, *body_consts, going, *start]
+    operands = [*cond_consts, *body_consts, going, *(start[position] for position in sized)]
     inner = normalize(jax.make_jaxpr(step)(*map(jax.typeof, operands)))
     _, *results = rewriter.again(
         Node(repeat_p, {"jaxpr": inner, "num_consts": num_cond + num_body}, tuple(operands), tuple(inner.out_avals))
     )
-    return results
+    return whole(results)
 
 
 def _where(going: Value, new: Value, old: Value) -> Value:

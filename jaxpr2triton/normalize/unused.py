@@ -1,4 +1,7 @@
-"""What a scan carries, reads or writes for nobody → nothing; what it carries without changing it → constants."""
+"""What a scan carries, reads or writes for nobody → nothing; what it carries without changing it → constants.
+
+Arrays without elements are such constants, whatever makes them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of, source_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, primitive_names, rewrite
 
 
 def prune_scans(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -35,7 +38,9 @@ def prune_scans(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         live = next(upcoming)
         if live is None:
             return [None] * len(node.out_avals)  # nobody reads it, and its own operands may be gone
-        return None if live.everything else _pruned(live, node.params, node.args)
+        if live.empty:
+            return list(map(_nothing, node.out_avals))
+        return None if live.everything else _pruned(live, node.params, node.args, node.out_avals)
 
     return rewrite(closed, rule)
 
@@ -51,12 +56,13 @@ class Live:
     ys: tuple[int, ...] = ()
     xs: tuple[int, ...] = ()
     inner: tuple[Live | None, ...] = ()  # of the equations of the body
+    empty: bool = False  # no result has any elements
 
     @property
     def everything(self) -> bool:
         """True if nothing can be left out."""
         if self.body is None:
-            return True
+            return not self.empty
         counts = len(self.carries), len(self.ys), len(self.xs)
         whole = counts == (self.body.num_carry, len(self.body.ys), len(self.body.xs))
         return whole and all(live is not None and live.everything for live in self.inner)
@@ -69,8 +75,12 @@ def _live_parts(eqns: Sequence[Any], targets: Iterable[Any]) -> list[Live | None
     for eqn in reversed(eqns):
         live = None
         if eqn.effects or any(var in wanted for var in eqn.outvars):
-            is_scan = eqn.primitive.name == "scan" and not eqn.effects
-            live = _live_scan(eqn, [var in wanted for var in eqn.outvars]) if is_scan else Live(tuple(eqn.invars))
+            if not eqn.effects and _variables(eqn.invars) and all(map(_is_empty, eqn.outvars)):
+                live = Live((), empty=True)
+            elif not eqn.effects and eqn.primitive.name == "scan":
+                live = _live_scan(eqn, [var in wanted for var in eqn.outvars])
+            else:
+                live = Live(tuple(eqn.invars))
             wanted |= _variables(live.operands)
         found.append(live)
     return found[::-1]
@@ -78,8 +88,10 @@ def _live_parts(eqns: Sequence[Any], targets: Iterable[Any]) -> list[Live | None
 
 def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
     body = Body(eqn.params["jaxpr"].jaxpr, *scan_counts_of(eqn.params))
-    unchanged = {position for position, pair in enumerate(zip(body.befores, body.afters)) if pair[0] is pair[1]}
-    ys = [position for position, wanted in enumerate(results[body.num_carry :]) if wanted]
+    pairs = zip(body.befores, body.afters)
+    unchanged = {position for position, (before, after) in enumerate(pairs) if before is after or _is_empty(before)}
+    wanted_ys = [position for position, wanted in enumerate(results[body.num_carry :]) if wanted]
+    ys = [position for position in wanted_ys if not _is_empty(eqn.outvars[body.num_carry + position])]
     carries = {position for position, wanted in enumerate(results[: body.num_carry]) if wanted}
     while True:
         targets = [body.ys[position] for position in ys] + [body.afters[position] for position in sorted(carries)]
@@ -104,11 +116,23 @@ def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
     )
 
 
+def _is_empty(var: Any) -> bool:
+    return _has_none(var.aval)
+
+
+def _has_none(aval: Any) -> bool:
+    return 0 in getattr(aval, "shape", ()) and is_plain(aval.dtype)
+
+
+def _nothing(aval: Any) -> Value:
+    return lax.full(aval.shape, 0, aval.dtype)
+
+
 def _variables(atoms: Iterable[Any]) -> set[Any]:
     return {atom for atom in atoms if not isinstance(atom, jex.Literal)}
 
 
-def _pruned(live: Live, params: Any, args: Sequence[Value]) -> list[Value | None]:
+def _pruned(live: Live, params: Any, args: Sequence[Value], out_avals: Sequence[Any]) -> list[Value | None]:
     body = live.body
     assert body is not None  # it is a scan
     first_x = body.num_consts + body.num_carry
@@ -136,14 +160,17 @@ def _pruned(live: Live, params: Any, args: Sequence[Value]) -> list[Value | None
     )
     kept.update(zip(live.carries, after))
     kept.update((body.num_carry + position, y) for position, y in zip(live.ys, ys))
-    return [kept.get(position) for position in range(len(body.jaxpr.outvars))]
+    return [kept.get(place, _nothing(aval) if _has_none(aval) else None) for place, aval in enumerate(out_avals)]
 
 
 def _evaluate(eqn: Any, live: Live, env: dict[Any, Value]) -> None:
     """Add what is live of the results to `env`, in which operands that are not may be missing."""
+    if live.empty:
+        env.update((var, _nothing(var.aval)) for var in eqn.outvars)
+        return
     if live.everything:
         evaluate.run([eqn], env)
         return
     values = [atom.val if isinstance(atom, jex.Literal) else env.get(atom) for atom in eqn.invars]
     with source_of(eqn):
-        env.update(zip(eqn.outvars, _pruned(live, eqn.params, values)))
+        env.update(zip(eqn.outvars, _pruned(live, eqn.params, values, [var.aval for var in eqn.outvars])))

@@ -171,7 +171,8 @@ def _needs(loop: Recurrence) -> list[Node]:
     for node in sorted(cone, key=lambda node: node.number):
         if loop.step in node.axes and any(operand in inside for operand in operands_of(node)):
             inside.add(node)
-    return [*loop.starts, *(node for node in cone if node not in inside)]
+    read = set(loop.nexts).union(*(operands_of(node) for node in inside))
+    return [*loop.starts, *(node for node in cone if node in read and node not in inside)]
 
 
 def _most(scope: frozenset[Axis], known: Iterable[Passes]) -> Passes:

@@ -29,10 +29,15 @@ class Seen:
     width: int  # 2 where values take two registers
 
 
-def inner_blocks(seen: Seen, across: int, shrink: int) -> tuple[dict[Axis, int], frozenset[Axis]]:
-    """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked."""
+def inner_blocks(
+    seen: Seen, across: int, shrink: int, resident: int = RESIDENT, whole: frozenset[Axis] = frozenset()
+) -> tuple[dict[Axis, int], frozenset[Axis]]:
+    """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
+
+    Axes that are carried, or are to be `whole` anyway, are never walked.
+    """
     draft = seen.draft
-    budget = max(RESIDENT // seen.width >> 2 * shrink, 64)
+    budget = max(resident // seen.width >> 2 * shrink, 64)
     streamed = max(STREAMED // seen.width >> shrink, 64)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
@@ -46,10 +51,9 @@ def inner_blocks(seen: Seen, across: int, shrink: int) -> tuple[dict[Axis, int],
         if role is Role.LOOP:
             walk(axis, _largest([tile for tile in seen.tiles if axis in tile], blocks) or frozenset((axis,)))
             blocks[axis] = max(min(blocks[axis], power_of_two(axis.size) // 2), 1)
-    fixed = seen.carried | {axis for axis, role in draft.asked.items() if role is Role.LANE}
-    while (largest := _largest(seen.tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(
-        across, 16
-    ) > budget:
+    fixed = seen.carried | whole | {axis for axis, role in draft.asked.items() if role is Role.LANE}
+    tiles = [tile for tile in seen.tiles if not tile <= fixed]
+    while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
         candidates = sorted(largest - looped - fixed, key=lambda a: (-seen.passes[a], blocks[a], a.name))
         if not candidates:
             break

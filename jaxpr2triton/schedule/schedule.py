@@ -21,7 +21,7 @@ from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Recurrence
 from jaxpr2triton.rules.space import Space, space_of
-from jaxpr2triton.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
+from jaxpr2triton.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.schedule.cost import WARP, Shape, Work, estimate, work_of
 from jaxpr2triton.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
 from jaxpr2triton.schedule.merge import offsets_of
@@ -151,6 +151,9 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     work = work_of(space, draft, resident)
     blocks, looped = inner_blocks(seen, 1, shrink)
     reload = sum(each.elements(blocks) for each in resident) * seen.width > KEPT_AT_MOST
+    if reload:
+        computed = frozenset(axis for axis in draft.inner if not draft.made_of[axis.name] <= set(space.axes))
+        blocks, looped = inner_blocks(seen, 1, shrink, STREAMED, computed)  # results can be made piece by piece
     whole = _whole(seen, blocks)
     for lanes in _lanes(draft, whole):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}

@@ -254,3 +254,11 @@ def test_equal_places_are_equal_values() -> None:
     assert substitute(flatten((of_axis(E), of_axis(D)), (6, 4)), merged) == of_axis(F)
     assert add(of_axis(D), of_axis(E)) == add(of_axis(E), of_axis(D))
     assert add() == ZERO == unflatten(ZERO, (1,))[0]
+
+
+def test_what_is_below_a_unit_does_not_matter() -> None:
+    """(row * 4 + col) // 52 is row // 13 for four columns, and the remainder keeps the column."""
+    row, col = Axis("row", 169), Axis("col", 4)
+    flat = add(scale(of_axis(row), 4), of_axis(col))
+    assert divide(flat, 52) == divide(of_axis(row), 13)
+    assert modulo(flat, 52) == add(scale(modulo(of_axis(row), 13), 4), of_axis(col))
