@@ -34,6 +34,7 @@ from jaxpr2triton.rules import keeping, loops, moving
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
+from jaxpr2triton.rules.neutral import left_alone
 from jaxpr2triton.rules.nodes import (
     Choose,
     Compute,
@@ -348,7 +349,7 @@ class Walk:
             )
         elif isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
-            self.nodes[key] = self.make(
+            self.nodes[key] = left_alone(eqn, operands) or self.make(
                 ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
             )
         elif isinstance(row, Reduction):

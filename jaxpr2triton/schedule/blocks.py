@@ -30,14 +30,14 @@ class Seen:
 
 
 def inner_blocks(
-    seen: Seen, across: int, shrink: int, resident: int = RESIDENT, whole: frozenset[Axis] = frozenset()
+    seen: Seen, across: int, shrink: int, resident: int | None = None, whole: frozenset[Axis] = frozenset()
 ) -> tuple[dict[Axis, int], frozenset[Axis]]:
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
     Axes that are carried, or are to be `whole` anyway, are never walked.
     """
     draft = seen.draft
-    budget = max(resident // seen.width >> 2 * shrink, 64)
+    budget = max((resident or RESIDENT) // seen.width >> 2 * shrink, 64)
     streamed = max(STREAMED // seen.width >> shrink, 64)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()

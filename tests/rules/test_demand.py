@@ -147,7 +147,7 @@ ROW, COL, K = Axis("row", 6), Axis("col", 40), Axis("k", 3)
 class AlongK:
     """A chooser for programs with one reduction and no loop."""
 
-    def reduction(self, number: Any, operand: Any, dims: Any, in_use: Any) -> tuple[Index, ...]:
+    def reduction(self, number: Any, operand: Any, dims: Any, in_use: Any, hints: Any) -> tuple[Index, ...]:
         return (of_axis(K),)
 
     def loop(self, number: Any, scan: Any, facts: Any, kinds: Any, hints: Any, in_use: Any) -> tuple[Index, ...]:

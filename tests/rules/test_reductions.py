@@ -18,7 +18,7 @@ from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.partition import split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.reductions import HELPERS, TABLE, identity_of
-from jaxpr2triton.schedule import schedule
+from jaxpr2triton.schedule import blocks
 
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -143,8 +143,8 @@ def test_one_element(dtype: np.dtype) -> None:
 
 @along_columns_and_rows
 def test_streamed(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "RESIDENT", 64)
-    monkeypatch.setattr(schedule, "STREAMED", 64)
+    monkeypatch.setattr(blocks, "RESIDENT", 64)
+    monkeypatch.setattr(blocks, "STREAMED", 64)
     made = check(dtype, 150, axis, names_for(dtype))
     assert Role.LOOP in roles(made)
 
@@ -162,8 +162,8 @@ def test_in_two_steps(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("axes", [(1,), (2,), (0, 2), (1, 2), (0, 1, 2)], ids=str)
 def test_axes(axes: tuple[int, ...], small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if small:
-        monkeypatch.setattr(schedule, "RESIDENT", 64)
-        monkeypatch.setattr(schedule, "STREAMED", 64)
+        monkeypatch.setattr(blocks, "RESIDENT", 64)
+        monkeypatch.setattr(blocks, "STREAMED", 64)
     names = [name for name in names_for(np.dtype(np.int32)) if len(axes) == 1 or not TABLE[name].indexed]
     x = np.random.default_rng().integers(-(2**31), 2**31 - 1, (3, 70, 5), dtype=np.int32)
 
@@ -178,7 +178,7 @@ def test_axes(axes: tuple[int, ...], small: bool, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("index_dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("length", [5, 100])
 def test_places_of_any_dtype(index_dtype: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "RESIDENT", 64)
+    monkeypatch.setattr(blocks, "RESIDENT", 64)
     with jax.enable_x64(True):
         x = np.random.default_rng().standard_normal((6, length)).astype(np.float32)
         fn = functools.partial(lax.argmax, axis=1, index_dtype=np.dtype(index_dtype))
