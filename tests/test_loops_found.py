@@ -49,6 +49,22 @@ def states_as_a_matrix(v: Any) -> Any:
     return lax.scan(lambda c, _: (c @ states, c), v, None, length=2)[1]
 
 
+def state_and_steps(x: Any, gains: Any) -> Any:
+    """What the first loop carries is what the second one reads step by step."""
+
+    def first(c: Any, _: Any) -> Any:
+        v = jnp.tanh(c)
+        return v, gains - jnp.sin(v.mean())
+
+    def second(carry: Any, row: Any) -> Any:
+        c, d = carry
+        v = c - 0.25 * c * row.sum()
+        return (v, 0.5 * d + jnp.tanh(v.mean())), None
+
+    states = lax.scan(first, x, None, length=2)[1]
+    return lax.scan(second, (states, gains), x)[0][1]
+
+
 def nothing_to_do(n: Any, x: Any) -> Any:
     """The least of one element is the first."""
     return lax.scan(lambda n, _: (jnp.where(lax.argmin(x, 0, jnp.int32) > 0, n + 1, n), ()), n, None, length=2)[0]
@@ -182,6 +198,7 @@ FOUND = (
     Found("branches_x64", lambda p, x: lax.cond(p, lambda: x, lambda: x * 2), (np.bool_(True), normal(3)), x64=True),
     Found("switch_x64", lambda p, x: lax.switch(p, [lambda: x, lambda: -x]), (np.int32(1), normal(3)), x64=True),
     Found("states_as_a_matrix", states_as_a_matrix, (normal(3),)),
+    Found("state_and_steps", state_and_steps, (normal(6, 3), normal(2))),
     Found("nothing_to_do", nothing_to_do, (np.int32(3), normal(1))),
     Found("one_place_for_all", one_place_for_all, (normal(3, 1), normal(1))),
     Found("reshaped_and_back", reshaped_and_back, (np.abs(normal(13, 13, 4)) + 0.5, normal(13, 13, 4)), kernels=None),

@@ -145,7 +145,8 @@ class ByClass:
         known = not isinstance(operand, jex.Literal)
         kinds: list[Any] = [self.classes.find((operand, d)) if known else None for d in dims]
         kinds = [kind if hint is None or hint in in_use else hint for kind, hint in zip(kinds, hints)]
-        return self._pick(number, [(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use)
+        self.chosen[number] = tuple(self._pick([(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use))
+        return tuple(map(of_axis, self.chosen[number]))
 
     def loop(
         self,
@@ -161,12 +162,14 @@ class ByClass:
             outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
-        wishes = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
-        wishes += [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
-        picked = self._pick(number, wishes, in_use | wrong_way | self.state)
-        self.backwards[next(iter(picked[0].axes))] = scan.reverse
-        return picked
+        count = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
+        (step,) = self._pick(count, in_use | wrong_way | self.state)
+        self.backwards[step] = scan.reverse
+        wishes = [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
+        state = self._pick(wishes, in_use | self.state | self.steps)  # no step of any loop: those are never lanes
+        self.chosen[number] = (step, *state)
+        return tuple(map(of_axis, self.chosen[number]))
 
     @property
     def steps(self) -> frozenset[Axis]:
@@ -178,7 +181,7 @@ class ByClass:
         around = self.around | frozenset(self.backwards)
         return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state)
 
-    def _pick(self, number: Any, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> Place:
+    def _pick(self, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
         taken = set(in_use) | self.around
         picked = []
         for kind, size, stem in wishes:
@@ -194,8 +197,7 @@ class ByClass:
                     self.by_class.setdefault(kind, axis)
             taken.add(axis)
             picked.append(axis)
-        self.chosen[number] = tuple(picked)
-        return tuple(of_axis(axis) for axis in picked)
+        return picked
 
 
 @dataclass
