@@ -196,13 +196,15 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
 def _kept_dearly(cuts: Cuts, space: Space) -> list[Any]:
     """What is kept although programs could share out more of the work without that."""
     kept = [node for node in space.graph.of_kind(Keep) if node.eqn in cuts.jaxpr.eqns]
-    lanes = frozenset(space.axes) - space.steps
-    if not cuts.keeping.chooses or not kept or _size(lanes) <= LANES_OF_A_SMALL_LOOP:
+    if not cuts.keeping.chooses or not kept:
         return []
+    lanes = frozenset(space.axes) - space.steps
     loops = list(space.graph.of_kind(Recurrence))
     apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(_size(axes) > LANES_OF_A_SMALL_LOOP and axes & space.inner for axes in apart):
+    if any(_size(axes) > LANES_OF_A_SMALL_LOOP and axes - (lanes - space.inner) for axes in apart):
         return [node.eqn.invars[0] for node in kept]
+    if _size(lanes) <= LANES_OF_A_SMALL_LOOP:
+        return []
     walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in [*space.graph.of_kind(Reduce), *loops]))
     return [node.eqn.invars[0] for node in kept if lanes - node.axes - walked_anyway]
 
