@@ -169,6 +169,7 @@ def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
         "num_stages": kernel.num_stages,
         "inputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.inputs],
         "outputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.outputs],
+        "kept": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.kept],
         "bytes_read": kernel.bytes_read,
         "bytes_written": kernel.bytes_written,
         "flops": kernel.flops,
