@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from jaxpr2triton.ir.index import ZERO, Axis, of_axis
@@ -41,12 +42,12 @@ class Space:
         """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
         return frozenset(self.axes) - parallel_axes(node)
 
-    @property
+    @cached_property
     def steps(self) -> frozenset[Axis]:
         """The axes that count the steps of loops."""
         return frozenset(node.step for node in self.graph.of_kind(Recurrence))
 
-    @property
+    @cached_property
     def held_axes(self) -> frozenset[Axis]:
         """The axes that a loop holds whole."""
         return frozenset().union(*(node.held for node in self.graph.of_kind(Recurrence)))
