@@ -19,6 +19,7 @@ from jaxpr2triton.schedule.merge import Cut, alike, as_one, find_cuts, merged, o
 UNROLLED_REDUCTION = 4
 UNROLLED_STATE = 16  # of what a loop carries: one variable for each
 UNROLLED_AT_MOST = 64  # variables in place of one
+UNROLLED_UNASKED = 32  # … where nobody asked for it: more of them seldom stay in registers
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence
         axis = draft.place(group, asked[0] if asked else names[id(group)], draft.inner)
         of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
         apart = not whole.isdisjoint(group)  # a loop runs once for each index of it
-        room = axis.size <= unrolled_up_to and unrolled_variables(draft, axis) <= UNROLLED_AT_MOST
+        room = axis.size <= unrolled_up_to and unrolled_variables(draft, axis) <= UNROLLED_UNASKED
         if room and grid_axes and not apart and not asked and (not root or of_state):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
