@@ -81,7 +81,7 @@ def _blaming(kernel: str, roles: Mapping[str, Role]) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as problem:
+    except Exception as problem:  # of any sort: the same stages have passed without these roles
         if not roles:
             raise
         asked = ", ".join(f"{axis}: {role}" for axis, role in roles.items())
