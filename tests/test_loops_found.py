@@ -191,6 +191,20 @@ def reshaped_update(x: Any, place: Any) -> Any:
     return lax.dynamic_update_slice(jnp.zeros((6, 3, 4)), jnp.sin(x).reshape(2, 1, 4), (place, 1, 0))
 
 
+def kept_for_the_way_back(x: Any, start: Any, ceiling: Any) -> Any:
+    """The way back reads, in a loop in a loop, what the inner loop had in each of its steps."""
+
+    def outer(carry: Any, _: None) -> Any:
+        inner = lax.scan(lambda d, _: (jnp.maximum(d * 0.5, jnp.tanh(ceiling)), None), carry[1], None, length=2)[0]
+        return (inner, start), None
+
+    return lax.scan(outer, (x, jnp.zeros(5)), None, length=2)[0][0]
+
+
+def gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: jax.vjp(fn, *args)[1](jnp.ones(5))
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -214,6 +228,7 @@ FOUND = (
     Found("read_at_own_counter", read_at_own_counter, (normal(6), normal(6))),
     Found("pieces_of_lookups", pieces_of_lookups, (RNG.integers(0, 9, 8), normal(5, 5), normal(5, 5))),
     Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8))),
+    Found("kept_for_the_way_back", gradients(kept_for_the_way_back), (normal(5), normal(5), np.float32(0.3))),
     Found("kept_name", kept_name, (normal(5),)),
     Found("inner_loop_from_a_state", inner_loop_from_a_state, (normal(2, 2), normal(5), normal(5))),
     Found("strided_softmax", jax.vmap(strided_softmax), (normal(3, 11, 11), normal(3, 4, 1), normal(3, 11, 11))),

@@ -8,7 +8,8 @@
                                         y = tl.load(kept_ptr + k * 4096 + lane)
 
 Along `dims` any index may be wanted, so the program that wants one computes all of them. Along every other dimension
-what is read is at the very index at which it is written, and programs share these out as always.
+what is read is at the very index at which it is written, and programs share these out as always. The steps of a loop
+that reads are not shared out: by then all has been written.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from jaxpr2triton.rules.nodes import Demand, Keep, Kept, axes_in, axes_of
 def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
     """Choose along what is written, and ask for it all."""
     (operand,), (out,), dims = eqn.invars, eqn.outvars, eqn.params["dims"]
+    reading = walk.choose.steps - walk.steps
     for place, _ in demands:
         beside = [(index, size) for d, (index, size) in enumerate(zip(place, out.aval.shape)) if d not in dims]
-        if not all(_can_be_written(index, size) for index, size in beside):
+        if not all(_can_be_written(index, size) and not index.axes & reading for index, size in beside):
             raise walk.crowded(out)
     in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
     written = walk.choose.reduction(number, operand, dims, in_use, walk.hints(operand, dims))

@@ -220,6 +220,9 @@ class _Wide:
                     params[key] = wide_dtype(params[key])
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
+        if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):
+            unknown = jnp.isnan(values[0]).any(params["axes"])  # XLA's CPU forgets some of them
+            results = [jnp.where(unknown, jnp.nan, results[0])]
         if name == "bitcast_convert_type":
             results = [self.any_nan(*values, *results)]
         results = [_widened(result) for result in results]
