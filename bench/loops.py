@@ -212,12 +212,19 @@ def code_of(kernel: Kernel) -> Code:
 
 
 def done_and_asked(kernel: Kernel, code: Code) -> list[object]:
-    """Instructions and operations of a thread in a step, its share of those in the source, and their ratio."""
+    """Instructions and operations of a thread in a step, its share of those in the source, and their ratio.
+
+    The source's are known by the step where there is one loop, with as many steps as it says.
+    """
     assert code.step is not None
-    steps = prod(-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP)
-    asked = kernel.flops / steps / (prod(kernel.grid) * kernel.num_warps * TARGET.warp_size)
     instructions, done = code.step.floating / code.unrolled, code.step.operations / code.unrolled
-    return [*(f"{number:.1f}" for number in (instructions, done, asked)), f"{done / asked:.2f}" if asked else MISSING]
+    measured = [f"{instructions:.1f}", f"{done:.1f}"]
+    loops = [axis for axis in kernel.axes if axis.role is Role.LOOP]
+    if len(loops) != 1 or loops[0].unbounded:
+        return [*measured, MISSING, MISSING]
+    steps = -(-loops[0].size // loops[0].block)
+    asked = kernel.flops / steps / (prod(kernel.grid) * kernel.num_warps * TARGET.warp_size)
+    return [*measured, f"{asked:.1f}", f"{done / asked:.2f}" if asked else MISSING]
 
 
 def compared(work: Work, ours: Ours | None, other: xla.Bounded, results: Results) -> None:

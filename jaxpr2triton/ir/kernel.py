@@ -28,6 +28,7 @@ class KernelAxis:
     size: int
     role: Role
     block: int
+    unbounded: bool = False  # the steps of a `while`: the size says nothing
 
     def __str__(self) -> str:
         match self.role:
@@ -35,6 +36,8 @@ class KernelAxis:
                 return f"{self.name}: grid {self.size}" + (f" by {self.block}" if self.block > 1 else "")
             case Role.LANE:
                 return f"{self.name}: lane {self.size} of {self.block}"
+            case Role.LOOP if self.unbounded:
+                return f"{self.name}: while"
             case Role.LOOP:
                 return f"{self.name}: loop {self.size} by {self.block}"
             case Role.UNROLL:

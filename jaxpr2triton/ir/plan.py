@@ -16,10 +16,11 @@ class PlannedAxis:
     axis: Axis
     role: Role
     block: int  # elements held at once; a power of two, except for unrolled axes
+    unbounded: bool = False  # the steps of a `while`
 
     @property
     def shown(self) -> KernelAxis:
-        return KernelAxis(self.axis.name, self.axis.size, self.role, self.block)
+        return KernelAxis(self.axis.name, self.axis.size, self.role, self.block, self.unbounded)
 
     @property
     def is_tile(self) -> bool:

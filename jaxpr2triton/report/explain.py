@@ -161,7 +161,13 @@ def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "axes": [
-            {"name": axis.name, "size": axis.size, "role": str(axis.role), "block": axis.block, "text": str(axis)}
+            {
+                "name": axis.name,
+                "size": None if axis.unbounded else axis.size,
+                "role": str(axis.role),
+                "block": axis.block,
+                "text": str(axis),
+            }
             for axis in kernel.axes
         ],
         "grid": list(kernel.grid),

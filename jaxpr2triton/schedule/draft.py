@@ -49,6 +49,7 @@ class Draft:
     inner: list[Axis] = field(default_factory=list)
     unrolled: list[Axis] = field(default_factory=list)
     steps: list[Axis] = field(default_factory=list)
+    unbounded: set[Axis] = field(default_factory=set)  # those that count the steps of a `while`
     asked: dict[Axis, Role] = field(default_factory=dict)  # inner axes that were asked to be a lane or a loop
     made_of: dict[str, frozenset[Axis]] = field(default_factory=dict)  # by name, after cutting
     known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
@@ -88,7 +89,9 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence
     inners: list[list[Axis]] = []
     for group in alike(space, axes):
         if group[0] in space.steps:
-            draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
+            counted = draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
+            if any(loop.conditional and loop.step in group for loop in loops):
+                draft.unbounded.add(counted)
             continue
         on_grid = group[0] in space.axes and group[0] not in space.inner
         current = [rest.get(axis, axis) for axis in group]

@@ -138,7 +138,7 @@ def _whole(seen: Seen, blocks: Mapping[Axis, int]) -> int:
 
 def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) -> tuple[PlannedAxis, ...]:
     planned = [PlannedAxis(axis, Role.GRID, blocks[axis]) for axis in draft.grid]
-    planned += [PlannedAxis(axis, Role.LOOP, 1) for axis in draft.steps]
+    planned += [PlannedAxis(axis, Role.LOOP, 1, axis in draft.unbounded) for axis in draft.steps]
     for axis in draft.inner:
         planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
     return (*planned, *(PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled))

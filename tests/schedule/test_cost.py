@@ -99,7 +99,7 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
         (decay, [(4096,), (128, 4096)], "i: grid 4096 by 32 | t: loop 128 by 1; 1 warp"),
         (decay, [(1_000_000,), (128, 1_000_000)], "i: grid 1000000 by 128 | t: loop 128 by 1; 4 warps"),
         (decay, [(3,), (128, 3)], "i: grid 3 by 4 | t: loop 128 by 1; 1 warp"),
-        (jax.vmap(newton), [(100_000,)], "i: grid 100000 by 32 | t: loop 2 by 1; 1 warp"),
+        (jax.vmap(newton), [(100_000,)], "i: grid 100000 by 32 | t: while; 1 warp"),
         (
             rnn,
             [(64, 64), (32, 64), (99, 32, 64)],
