@@ -34,6 +34,7 @@ class Planned:
     plan: Plan
     steps: frozenset[Axis] = frozenset()
     state: set[Axis] = field(default_factory=set)
+    final: set[Axis] = field(default_factory=set)
 
     def reduction(
         self,

@@ -90,7 +90,7 @@ class Emitter(Statements):
             if node in missing or scope.find(node) is not None:
                 continue
             missing[node] = None
-            if not self.order.ends_a_loop(node):
+            if not self.order.ends_a_loop(node) and not self._is_streamed(node):
                 stack.extend(operands_of(node))
         for node in sorted(missing, key=lambda node: node.number):
             if scope.find(node) is None:
@@ -137,6 +137,34 @@ class Emitter(Statements):
                 self._end_keeping(node, scope)
             case Kept():
                 self._kept(node, scope)
+
+    def _reduce(self, node: Reduce, scope: Scope) -> None:
+        if self._is_streamed(node):
+            self._one_by_one(node, scope)
+            return
+        parts, tile = self._parts(node, scope)
+        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[id(node.eqn)], node.eqn)
+
+    def _is_streamed(self, node: Node) -> bool:
+        """Whether a sum is of several products of large tiles that are read for it alone, and had better not meet."""
+        if not isinstance(node, Reduce) or self.keys[node] or len(node.operands) == 1:
+            return False
+        return all(isinstance(term, Product) and any(map(self._is_read_again, term.operands)) for term in node.operands)
+
+    def _one_by_one(self, node: Reduce, scope: Scope) -> None:
+        """Each term is summed before what the next one needs is read."""
+        row, dtype = self._row(node), held(self._element(node))
+        total = ""
+        for term in node.operands:
+            self._require(term, scope)
+            parts, tile = self._parts(node, scope, [term])
+            part = self._collapsed(node, parts, tile)
+            total = row.combine(dtype).format(total, part) if total else part
+            if term is not node.operands[-1]:
+                name = self.names.new(self.wish[id(node.eqn)], scope.depth)
+                self._say(scope, f"{name} = {total}", node.eqn)
+                total = name
+        self._assign(node, scope, total, self.wish[id(node.eqn)], node.eqn)
 
     # -- loops ------------------------------------------------------------------------------------------------
 

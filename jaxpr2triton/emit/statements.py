@@ -308,12 +308,13 @@ class Statements:
     def _whole_tile(self, node: Reduce) -> Tile:
         return self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
 
-    def _parts(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
+    def _parts(self, node: Reduce, scope: Scope, only: Sequence[Node] = ()) -> tuple[list[str], Tile]:
         """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
         parts: list[str] = []
-        for operand, position in zip(node.operands, node.positions):
+        operands = only or node.operands
+        for operand, position in zip(operands, node.positions):
             text = self._operand(operand, scope, tile)
             if self._get(operand, scope).bare:
                 text = as_tensor(text, operand.dtype)
@@ -321,6 +322,7 @@ class Statements:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
             text = rounded(operand, text) if row.indexed else text
             text = self._neutralised(node, operand, text, tile, scope)
+            text = f"{text} + 0.0" if len(operands) == 1 and _looks_like_a_dot(node, operand, tile) else text
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
         return parts, tile
@@ -353,7 +355,7 @@ class Statements:
         if isinstance(operand, Load) and zero and ragged <= operand.axes:
             ragged = frozenset()  # lanes outside were loaded as zeros
         if not ragged and not constant_along:
-            return f"{text} + 0.0" if _looks_like_a_dot(node, operand, tile) else text
+            return text
         mask = self._mask(ragged, (), tile, scope)
         neutral = constant(identity, self._element(node))
         filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
@@ -372,10 +374,6 @@ class Statements:
         if row.indexed and node.dtype != self._place_dtype():
             return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
-
-    def _reduce(self, node: Reduce, scope: Scope) -> None:
-        parts, tile = self._parts(node, scope)
-        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[id(node.eqn)], node.eqn)
 
 
 def _reduction_row(node: Reduce) -> Reduction:

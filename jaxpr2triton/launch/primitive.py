@@ -15,6 +15,8 @@ from typing import Any, Literal
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
 from jaxpr2triton.errors import CompilerBug, KernelFallback, KernelRefused
@@ -93,15 +95,36 @@ def _lower_interpreted(ctx: Any, *args: Any, kernel: Kernel) -> Any:
     """A callback that XLA hands NumPy arrays to.
 
     `jax.pure_callback` would put them on a device again first, which can wait for the very thread that it runs on.
+    Results of 64 bits come back as pairs of words: XLA may call from a thread of its own, and there JAX cuts what it
+    is given in half, unless `jax_enable_x64` is set for all threads.
     """
 
     def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        return tuple(run_interpreted(kernel, [np.asarray(array) for array in arrays]))
+        outputs = run_interpreted(kernel, [np.asarray(array) for array in arrays])
+        return tuple(_as_words(array) if array.dtype.itemsize == 8 else array for array in outputs)
 
+    returned = [_words_of(aval) if aval.dtype.itemsize == 8 else aval for aval in ctx.avals_out]
+    inner = ctx.replace(avals_out=returned)
     results, _, _ = mlir.emit_python_callback(
-        ctx, callback, None, list(args), ctx.avals_in, ctx.avals_out, has_side_effect=False, returns_token=False
+        inner, callback, None, list(args), ctx.avals_in, returned, has_side_effect=False, returns_token=False
     )
-    return results
+    return [
+        result if aval is given else _from_words(result, aval)
+        for result, aval, given in zip(results, ctx.avals_out, returned)
+    ]
+
+
+def _words_of(aval: Any) -> Any:
+    return jax.core.ShapedArray((*aval.shape, 2), np.dtype(np.uint32))
+
+
+def _from_words(words: Any, aval: Any) -> Any:
+    wide = ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+    return stablehlo.BitcastConvertOp(wide, words).result
+
+
+def _as_words(array: np.ndarray) -> np.ndarray:
+    return np.asarray(array, order="C")[..., None].view(np.uint32)
 
 
 def _lower_on_device(

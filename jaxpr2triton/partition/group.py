@@ -11,6 +11,7 @@ from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
 from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Recurrence, Reduce
+from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.space import Space, space_of
 
 OUTPUTS_AT_MOST = 32
@@ -93,9 +94,11 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         )
     except Crowded:
         return False
+    if joined is None or any(True for _ in Order(joined.graph, joined.steps).conflicts()):
+        return False  # what one of them needs of a loop is over before what the other one needs has begun
     if common_loop:
-        return joined is not None  # a loop is never run twice
-    if joined is None or not acceptable(joined):
+        return True  # no loop is run twice
+    if not acceptable(joined):
         return False
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
         return True

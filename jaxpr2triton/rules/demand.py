@@ -55,7 +55,8 @@ from jaxpr2triton.rules.nodes import (
 )
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.scans import LOOPS, Scan
+from jaxpr2triton.rules.scans import LOOPS, Scan, scan_of
+from jaxpr2triton.rules.together import SUMS, only_summed
 
 Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
 
@@ -64,6 +65,7 @@ class Chooser(Protocol):
     """Says which axes reductions and loops run along."""
 
     state: set[Axis]  # what carried values run along, so far
+    final: set[Axis]  # what the results of loops are wanted along, so far: a step of another loop would repeat those
 
     @property
     def steps(self) -> frozenset[Axis]:
@@ -124,6 +126,8 @@ class Walk:
     order: list[Node] = field(default_factory=list)
     made: dict[Any, Node] = field(default_factory=dict)
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
+    summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
+    finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
@@ -134,6 +138,11 @@ class Walk:
     )  # operands of a body, found in the kernel
     numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
     computed: dict[Any, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.summed = only_summed(self.jaxpr)
+        loops = [scan_of(eqn) for eqn in self.jaxpr.eqns if eqn.primitive.name in LOOPS]
+        self.finals = frozenset(result for scan in loops for _, _, _, result in scan.carries)
 
     # -- backwards --------------------------------------------------------------------------------------------
 
@@ -176,6 +185,8 @@ class Walk:
         atom, demand = self.reading(atom, place, guard)
         if not isinstance(atom, jex.Literal):
             self.wanted.setdefault(atom, {})[demand] = None
+            if atom in self.finals and atom not in self.buffers:
+                self.choose.final.update(axis for index in demand[0] for axis in index.axes)
         return atom, demand
 
     def reading(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
@@ -284,6 +295,8 @@ class Walk:
             if number in self.entered:
                 self._leave(number)
                 continue
+            if eqn.outvars[:1] and eqn.outvars[0] in self.summed:
+                continue  # built with the sum, or when that asks for it
             for out in eqn.outvars:
                 for demand in reversed(self.demands_on(out)):
                     self.build(eqn, demand)
@@ -347,6 +360,8 @@ class Walk:
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
             )
+        elif isinstance(row, Pointwise) and (joined := self._joined(eqn, reads)):
+            self.nodes[key] = joined
         elif isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
             self.nodes[key] = left_alone(eqn, operands) or self.make(
@@ -372,6 +387,38 @@ class Walk:
     def _term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
+
+    def _joined(self, eqn: Any, reads: Sequence[Any]) -> Node | None:
+        """Contractions along the same axes, if this is their sum: then their terms are summed, and collapsed once."""
+        if eqn.primitive.name not in SUMS or (found := self._terms_of_sum(reads)) is None:
+            return None
+        first, terms, over = found
+        axes, positions = axes_of(terms) - frozenset(over), (ZERO,) * len(terms)
+        node: Node = self.make(
+            ("reduce", id(eqn), terms, over),
+            lambda n: Reduce(n, axes, np.dtype(eqn.outvars[0].aval.dtype), first, terms, over, positions),
+        )
+        return node
+
+    def _terms_of_sum(self, reads: Sequence[Any]) -> tuple[Any, tuple[Node, ...], tuple[Axis, ...]] | None:
+        """The equation of the first contraction, the terms of all, and the axes they are summed along."""
+        parts = [self._terms(*read) for read in reads]
+        if None in parts:
+            return None
+        (eqn, first, over), (_, second, others) = parts
+        if not over or set(over) != set(others) or axes_of(first) != axes_of(second):
+            return None
+        return eqn, (*first, *second), over
+
+    def _terms(self, atom: Any, demand: Demand) -> Any:
+        eqn = None if isinstance(atom, jex.Literal) else self.summed.get(atom)
+        if eqn is None or (atom, demand) in self.nodes or (atom, demand) not in self.reads:
+            return None
+        reads = self.reads[atom, demand]
+        if eqn.primitive.name in SUMS:
+            return self._terms_of_sum(reads)
+        asked, over, _ = reads
+        return eqn, tuple(self._term(*pair, np.dtype(atom.aval.dtype)) for pair in asked), over
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])

@@ -132,6 +132,7 @@ class ByClass:
     backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
     around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
     state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
+    final: set[Axis] = field(default_factory=set)  # and what their results do
 
     def reduction(
         self,
@@ -164,7 +165,7 @@ class ByClass:
         time = self.classes.find(times[0]) if times else None
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
         count = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
-        (step,) = self._pick(count, in_use | wrong_way | self.state)
+        (step,) = self._pick(count, in_use | wrong_way | self.state | self.final)
         self.backwards[step] = scan.reverse
         wishes = [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         state = self._pick(wishes, in_use | self.state | self.steps)  # no step of any loop: those are never lanes
@@ -179,7 +180,7 @@ class ByClass:
         found = {kind: plain_axis(index) for (kind, copy), index in binding.items() if not copy}
         exact = {kind: axis for kind, axis in found.items() if axis is not None}
         around = self.around | frozenset(self.backwards)
-        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state)
+        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state, self.final)
 
     def _pick(self, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
         taken = set(in_use) | self.around

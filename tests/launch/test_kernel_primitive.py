@@ -70,6 +70,25 @@ def test_every_dtype_through_the_callback(dtype: str) -> None:
     np.testing.assert_array_equal(np.asarray(out), np.asarray(x))
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "float64"])
+@pytest.mark.parametrize("shape", [(8,), (), (0,)], ids=str)
+def test_64_bits_from_a_thread_without_them(dtype: str, shape: tuple[int, ...]) -> None:
+    """XLA may call from a thread of its own, in which `jax.enable_x64` is not set."""
+    size = int(np.prod(shape))
+    text = f"i = tl.arange(0, {max(size, 1)})\ntl.store(out_ptr + i, tl.load(x_ptr + i, i < {size}), i < {size})"
+    kernel = make_kernel("copy", text, [("x", shape, dtype)], [("out", shape, dtype)])
+    values = np.random.default_rng(0).integers(1 << 50, 1 << 60, shape).astype(dtype)
+    with jax.enable_x64(True):
+        x = jnp.asarray(values)
+        compiled = jax.jit(launcher(kernel, lambda x: x, "interpret")).lower(x).compile()
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(compiled(x)))
+    thread.start()
+    thread.join()
+    assert found[0].dtype == values.dtype
+    np.testing.assert_array_equal(np.asarray(found[0]), values)
+
+
 def test_large_arrays_do_not_deadlock() -> None:
     """Arrays that must be copied are what callbacks that use JAX inside wait for, for ever."""
     text = "i = tl.program_id(0) * 65536 + tl.arange(0, 65536)\ntl.store(out_ptr + i, tl.load(x_ptr + i) + 1)"
