@@ -94,6 +94,12 @@ def varies_over_mesh(aval: Any) -> bool:
     return bool(aval.manual_axis_type.varying)
 
 
+def without_empty_sharding(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of an equation; a sharding over no mesh, as derivatives of conversions have it, is none."""
+    mesh = getattr(params.get("sharding"), "mesh", None)
+    return params if mesh is None or not mesh.empty else {**params, "sharding": None}
+
+
 def close_like(closed: Any, inner: Any) -> Any:
     """`inner`, made from `closed.jaxpr`, as a closed jaxpr; since 0.11 every jaxpr is closed already."""
     return closed.replace(jaxpr=inner) if type(closed) is not type(inner) else inner

@@ -17,11 +17,15 @@ from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
 
 
+MOVED = frozenset({"broadcast_in_dim", "transpose", "squeeze", "reshape", "slice", "rev"})
+
+
 def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Rewrites that keep every bit, those of NaN, infinities and -0.0 too.
 
         b = mul a 1.0;  c = neg b;  d = neg c           →   d = a
         b:f32 = convert a:bf16;  c:bf16 = convert b     →   c = a
+        b:f32 = convert a:bf16;  d:bf16 = convert bᵀ    →   d = aᵀ
         b = max -inf a                                  →   b = a
         c = select_n True a b                           →   c = b
         d = sub a (neg b)                               →   d = add a b
@@ -172,6 +176,8 @@ def _integer_pow(node: Node, rewriter: Rewriter) -> Value | None:
 
 def _convert(node: Node, rewriter: Rewriter) -> Value | None:
     inner = rewriter.maker(node.args[0])
+    if inner is not None and inner.name in MOVED:
+        return _moved_as_it_was(node, rewriter)
     if inner is None or inner.name != "convert_element_type" or node.params["sharding"] or inner.params["sharding"]:
         return None
     start, middle, end = (jax.typeof(inner.args[0]).dtype, inner.params["new_dtype"], node.params["new_dtype"])
@@ -183,6 +189,23 @@ def _convert(node: Node, rewriter: Rewriter) -> Value | None:
     if through_float and not jnp.issubdtype(end, jnp.floating) and not holds(end, start):
         return None  # floats saturate where integers wrap around
     return rewriter.write(node, inner.args[0])
+
+
+def _moved_as_it_was(node: Node, rewriter: Rewriter) -> Value | None:
+    """A value that was widened, moved and made narrow again: moved only, with the digits that it is held with."""
+    moves: list[Node] = []
+    maker = rewriter.maker(node.args[0])
+    while maker is not None and maker.name in MOVED and len(maker.args) == 1:
+        moves.append(maker)
+        maker = rewriter.maker(maker.args[0])
+    if maker is None or maker.name != "convert_element_type" or node.params["sharding"] or maker.params["sharding"]:
+        return None
+    value = maker.args[0]
+    if jax.typeof(value).dtype != node.params["new_dtype"] or not holds(maker.params["new_dtype"], jax.typeof(value).dtype):
+        return None
+    for move in reversed(moves):
+        value = rewriter.write(move, value)
+    return value
 
 
 def holds(wide: Any, narrow: Any) -> bool:

@@ -9,6 +9,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
+from jaxpr2triton._compat import without_empty_sharding
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, rewrite
 
 
@@ -23,7 +24,9 @@ def drop_identities(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     only the weak type of an output, and whatever says something about shardings or devices.
     """
     if not any(
-        _returns_operand(eqn.primitive.name, eqn.params, eqn.invars[0].aval) for eqn in closed.jaxpr.eqns if eqn.invars
+        _returns_operand(eqn.primitive.name, without_empty_sharding(eqn.params), eqn.invars[0].aval)
+        for eqn in closed.jaxpr.eqns
+        if eqn.invars
     ):
         return closed
     return rewrite(closed, _drop)

@@ -12,7 +12,7 @@ import jax.extend.core as jex
 import numpy as np
 from jax.extend.core import primitives
 
-from jaxpr2triton._compat import source_of, varies_over_mesh
+from jaxpr2triton._compat import source_of, varies_over_mesh, without_empty_sharding
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 
@@ -61,7 +61,7 @@ class Rewriter:
         for eqn in jaxpr.eqns:
             node = Node(
                 eqn.primitive,
-                eqn.params,
+                without_empty_sharding(eqn.params),
                 tuple(read(atom) for atom in eqn.invars),
                 tuple(var.aval for var in eqn.outvars),
                 frozenset(eqn.effects),

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -171,3 +172,18 @@ def test_integers_wrap_around_and_floats_saturate() -> None:
     assert primitives_of(remove_dead(wraps)) == []
     stays = after(simplify_algebra, lambda x: x.astype(np.float32).astype(np.int8), x.astype(np.int16))
     assert primitives_of(stays) == ["convert_element_type"] * 2
+
+
+def test_widened_and_moved_and_narrow_again() -> None:
+    def mean(x: Any) -> Any:
+        return jnp.broadcast_to(x.astype(np.float32).T[None], (2, 3, 4)).astype(np.float16)
+
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float16)
+    assert primitives_of(remove_dead(after(simplify_algebra, mean, x))) == ["transpose", *["broadcast_in_dim"] * 2]
+
+
+def test_derivatives_of_conversions_say_nothing_of_shardings() -> None:
+    def there_and_back(x: Any) -> Any:
+        return jax.vjp(lambda x: x.astype(np.float32), x)[1](x.astype(np.float32))[0]
+
+    assert primitives_of(remove_dead(after(simplify_algebra, there_and_back, np.ones(3, np.float16)))) == []
