@@ -10,7 +10,7 @@ A mistake in the user's code or arguments is a `UserError`; something this compi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,14 @@ class WantsToKeep(Exception):
         super().__init__(f"{len(variables)} results of loops have to be kept")
         self.variables = tuple(variables)
         self.otherwise = otherwise  # None: kernels can end there instead
+
+
+class WantsPieces(Exception):
+    """These variables of loops' bodies are better made piece by piece, along these dimensions, in memory."""
+
+    def __init__(self, dims: Mapping[Any, tuple[int, ...]]) -> None:
+        super().__init__(f"{len(dims)} values of a step do not fit")
+        self.dims = dims
 
 
 class KeepsTooMuch(Exception):

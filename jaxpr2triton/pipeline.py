@@ -12,7 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, UserError, WantsToKeep, WhyNot
+from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, UserError, WantsPieces, WantsToKeep, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
@@ -27,6 +27,7 @@ from jaxpr2triton.report.launches import launches_of
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.schedule.pieces import large_products
 from jaxpr2triton.schedule.schedule import schedule
 from jaxpr2triton.schedule.wishes import wished_for
 
@@ -54,12 +55,16 @@ class Kernels:
         return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
 
 
-def _schedule_all(program: Any, name: str, roles: Roles) -> Plans:
+def _schedule_all(program: Any, name: str, roles: Roles, keeping: Keeping | None) -> Plans:
     plans = []
     for eqn in program.jaxpr.eqns:
         if eqn.primitive is region_p:
-            with refusing_loops(eqn.params["jaxpr"].jaxpr.eqns):
-                plans.append(schedule(eqn.params["jaxpr"], eqn.params["name"]))
+            region = eqn.params["jaxpr"]
+            with refusing_loops(region.jaxpr.eqns):
+                plan = schedule(region, eqn.params["name"])
+                if plan.reload and keeping and (more := keeping.wanted_in_pieces(large_products(region.jaxpr))):
+                    raise WantsPieces(more)
+            plans.append(plan)
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
     return Plans(program, tuple(_asked_for(plan, wishes.get(plan.name, {})) for plan in plans))
 
@@ -108,7 +113,7 @@ def stages(
         ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, loops)),
         ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
-        ("schedule", lambda program, name: _schedule_all(program, name, roles)),
+        ("schedule", lambda program, name: _schedule_all(program, name, roles, keeping)),
         ("emit", _emit_all),
     )
 
@@ -205,10 +210,14 @@ def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
                 return Compiled(name, made, refused)
             except WantsToKeep as wish:
                 keeping.add(wish)
+            except WantsPieces as wish:
+                keeping.pieces |= wish.dims
             except KeepsTooMuch as problem:
                 keeping.decline(problem)
         except LoopsRefused as problem:
-            if keeping.by_choice:
+            if keeping.pieces:
+                keeping.make_whole(keeping.pieces)
+            elif keeping.by_choice:
                 keeping.give_up_choices()
             elif problem.loops.keys() <= refused.keys():
                 raise

@@ -201,6 +201,38 @@ def kept_for_the_way_back(x: Any, start: Any, ceiling: Any) -> Any:
     return lax.scan(outer, (x, jnp.zeros(5)), None, length=2)[0][0]
 
 
+def backwards_and_along(x: Any, y: Any) -> Any:
+    """A carried value is the steps of a loop in its own body, and is wanted from its end."""
+
+    def outer(c: Any, _: Any) -> Any:
+        total = lax.scan(lambda d, e: (jnp.tanh(d + e), None), 0.0, c)[0]
+        return jnp.where(total > 0.5, c, y), None
+
+    return lax.rev(lax.scan(outer, x, None, length=4)[0], (0,))
+
+
+def two_ends(x: Any, a: Any, b: Any) -> Any:
+    """One output needs the first loop to be over before the second one starts, the other one the second one first."""
+    c, ys = lax.scan(lambda c, _: ((c + jnp.tanh(a)) * 0.5,) * 2, x, None, length=2)
+    d, place = lax.fori_loop(0, 2, lambda _, carry: (b * 2, carry[1] + 1), (c, jnp.int32(-1)))
+    return d, ys.at[place].set(7.0)
+
+
+def gradients_of_two(x: Any, y: Any) -> Any:
+    """What a loop carries is wanted along axes of which one might count the steps of another loop."""
+
+    def step(carry: Any, rows: Any) -> Any:
+        c, d = carry
+        first, second = rows
+        place = jnp.argmax(second).astype(np.float32)
+        d = jnp.cos(place + 0.5 * d)
+        return (0.5 * c + jnp.tanh(place), d), (d, first @ second)
+
+    fn = lambda x, y: lax.scan(step, (x, y), (x, x), reverse=True)  # noqa: E731  # short
+    results, back = jax.vjp(fn, x, y)
+    return results, back(jax.tree.map(jnp.cos, results))
+
+
 def gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: jax.vjp(fn, *args)[1](jnp.ones(5))
 
@@ -236,9 +268,11 @@ FOUND = (
     Found("reshaped_update", jax.vmap(reshaped_update), (normal(4, 4, 2), np.array([0, 4, -1, 9]))),
     Found("transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T + c, x), (matrix(),)),
     Found("product_transposed", lambda x: lax.fori_loop(0, 3, lambda _, c: x @ c + 0.1 * (c @ x).T, x), (matrix(),)),
-    Found(
-        "turned_matrix", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1] + c, x), (matrix(),), kernels=None
-    ),
+    Found("turned_matrix", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1] + c, x), (matrix(),)),
+    Found("turned_over", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1, ::-1] + c, x), (matrix(),)),
+    Found("read_backwards_and_along", backwards_and_along, (normal(3), normal(3))),
+    Found("two_ends", two_ends, tuple(map(np.float32, (1, 2, 3))), kernels=2),
+    Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )
 
 

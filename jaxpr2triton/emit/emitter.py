@@ -90,11 +90,25 @@ class Emitter(Statements):
             if node in missing or scope.find(node) is not None:
                 continue
             missing[node] = None
-            if not self.order.ends_a_loop(node) and not self._is_streamed(node):
+            if (
+                not self.order.ends_a_loop(node)
+                and not self._is_streamed(node)
+                and not self._reads_outside(node, scope)
+            ):
                 stack.extend(operands_of(node))
         for node in sorted(missing, key=lambda node: node.number):
-            if scope.find(node) is None:
+            if scope.find(node) is not None:
+                continue
+            if self._reads_outside(node, scope):
+                self._require(node, self._home(node, scope))
+            else:
                 self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
+
+    def _reads_outside(self, node: Node, scope: Scope) -> bool:
+        """Whether a value belongs to a scope around this one, and so do large tiles that it is made of."""
+        if self._is_read_again(node) or not any(map(self._is_read_again, operands_of(node))):
+            return False
+        return self._home(node, scope) is not scope
 
     def _is_read_again(self, node: Node) -> bool:
         """Whether a tile is too large to be kept through a loop that does not change it."""

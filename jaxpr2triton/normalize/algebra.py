@@ -16,7 +16,6 @@ from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
 
-
 MOVED = frozenset({"broadcast_in_dim", "transpose", "squeeze", "reshape", "slice", "rev"})
 
 
@@ -201,7 +200,9 @@ def _moved_as_it_was(node: Node, rewriter: Rewriter) -> Value | None:
     if maker is None or maker.name != "convert_element_type" or node.params["sharding"] or maker.params["sharding"]:
         return None
     value = maker.args[0]
-    if jax.typeof(value).dtype != node.params["new_dtype"] or not holds(maker.params["new_dtype"], jax.typeof(value).dtype):
+    if jax.typeof(value).dtype != node.params["new_dtype"] or not holds(
+        maker.params["new_dtype"], jax.typeof(value).dtype
+    ):
         return None
     for move in reversed(moves):
         value = rewriter.write(move, value)

@@ -62,6 +62,7 @@ class Factor:
 @dataclass(frozen=True)
 class Plan:
     body: Body
+    consts: tuple[Any, ...]
     kept: Mapping[int, tuple[Term, ...]]  # carried position → what is added in the loop as before
     lanes: tuple[LaneSum, ...]
     stacked: tuple[Stacked, ...]
@@ -77,14 +78,14 @@ class Plan:
         yield from (each.term for each in self.stacked)
 
 
-def plan_of(body: Body) -> Plan | None:
-    """What to take out of a loop, or None."""
+def plan_of(body: Body, consts: Sequence[Any]) -> Plan | None:
+    """What to take out of a loop with this body and these constants, or None."""
     sums = accumulated(body)
     if not sums:
         return None
     chooser = _Chooser(body, sums)
     split = {p: [t for addend in addends for t in chooser.terms.of(*addend)] for p, addends in sums.items()}
-    return chooser.plan(split)
+    return chooser.plan(split, consts)
 
 
 class _Chooser:
@@ -99,9 +100,10 @@ class _Chooser:
             map(count, [v for position, v in enumerate(body.befores) if position not in sums]), default=1
         )
         self._stored = sum(map(nbytes, anyway))
+        self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
         self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
 
-    def plan(self, split: Mapping[int, Sequence[Term]]) -> Plan | None:
+    def plan(self, split: Mapping[int, Sequence[Term]], consts: Sequence[Any]) -> Plan | None:
         kept: dict[int, list[Term]] = {position: [] for position in split}
         lanes: dict[Any, list[Term]] = {}
         stacked: list[Stacked] = []
@@ -128,6 +130,7 @@ class _Chooser:
             return None
         return Plan(
             self.body,
+            tuple(consts),
             {position: tuple(found) for position, found in kept.items() if position in done},
             tuple(self._lane_sum(key[0], found) for key, found in lanes.items()),
             tuple(stacked),
@@ -140,7 +143,7 @@ class _Chooser:
 
     def _is_worth_it(self, eqn: Any) -> bool:
         if self._is_product(eqn):
-            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > KEPT_AT_MOST
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(KEPT_AT_MOST, self._held)
         operand = self._summand(eqn)
         if operand is None or self._shared(eqn):
             return operand is not None
@@ -156,6 +159,10 @@ class _Chooser:
             return False
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
         return count(operand) <= max(TIMES_CARRIED * self._usual, OF_A_LANE * lanes)
+
+    def _of_an_index(self, var: Any) -> int:
+        """The elements of an array for one index of the dimensions that programs can share out."""
+        return math.prod(size for d, size in enumerate(var.aval.shape) if not self._mixing.is_apart(var, d))
 
     def _of_a_lane(self, product: Any) -> int:
         """The elements of a contraction, for one index of the batch dimensions that programs can share out."""

@@ -14,6 +14,7 @@ from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body, Link, Term, apply, others, spread
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
+from jaxpr2triton.normalize.pieces import sum_pieces
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
 
 
@@ -56,14 +57,15 @@ def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 def _plan(eqn: Any) -> Plan | None:
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
         return None
-    return plan_of(Body(eqn.params["jaxpr"].jaxpr, *scan_counts_of(eqn.params)))
+    closed = sum_pieces(eqn.params["jaxpr"])
+    return plan_of(Body(closed.jaxpr, *scan_counts_of(eqn.params)), closed.consts)
 
 
 def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     body = plan.body
     inits = node.args[body.num_consts : body.num_consts + body.num_carry]
     xs = node.args[body.num_consts + body.num_carry :]
-    fixed = dict(zip(body.consts, [*node.params["jaxpr"].consts, *node.args[: body.num_consts]]))
+    fixed = dict(zip(body.consts, [*plan.consts, *node.args[: body.num_consts]]))
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
     targets = _targets(body, plan)
     needed = evaluate.needed(body.jaxpr.eqns, targets, ())

@@ -7,7 +7,7 @@ d, zs = scan[jaxpr=g] c ys      →    kept = keep[dims=(0,)] ys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -35,6 +35,8 @@ class Keeping:
     by_choice: set[Any] = field(default_factory=set)  # those that a kernel's end could bring into memory as well
     chooses: bool = True  # whether anything is to be kept by choice
     declined: set[Any] = field(default_factory=set)  # what is not
+    pieces: dict[Any, tuple[int, ...]] = field(default_factory=dict)  # what is kept along just these dimensions
+    whole: set[Any] = field(default_factory=set)  # what is not
     sources: dict[Any, Any] = field(default_factory=dict)  # what was kept → of what it is a copy
     made: dict[Any, Any] = field(default_factory=dict)  # programs, by what they are made from
 
@@ -43,6 +45,10 @@ class Keeping:
         grown = False
         for var in wish.variables:
             source = self.sources.get(var, var)
+            if source in self.pieces:
+                self.make_whole([source])
+                grown = True
+                continue
             extent = self.extents.get(source, 0)
             if extent < Extent.WHOLE:
                 self.extents[source] = Extent(extent + 1)
@@ -53,6 +59,16 @@ class Keeping:
             if wish.otherwise is not None:
                 raise wish.otherwise
             self.give_up_choices()
+
+    def wanted_in_pieces(self, dims: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
+        """Those of which that has not been tried."""
+        known = {*self.pieces, *self.whole, *self.extents}
+        return {var: along for var, along in dims.items() if self.sources.get(var, var) not in known}
+
+    def make_whole(self, variables: Iterable[Any]) -> None:
+        for var in list(variables):
+            del self.pieces[var]
+            self.whole.add(var)
 
     def decline(self, problem: KeepsTooMuch) -> None:
         for var in problem.variables:
@@ -69,13 +85,21 @@ class Keeping:
 
     def written_out(self, closed: Any) -> Any:
         """The program with its `keep` equations; the same object each time, for loops are known by their bodies."""
-        relevant = tuple((id(var), self.extents[var]) for var in _defined_in(closed.jaxpr) if var in self.extents)
+        made = [(id(var), self._dims(var)) for var in _defined_in(closed.jaxpr)]
+        relevant = tuple(pair for pair in made if pair[1] is not None)
         if not relevant:
             return closed
         key = (id(closed), relevant)
         if key not in self.made:
             self.made[key] = closed, closed.replace(jaxpr=self._rewritten_jaxpr(closed.jaxpr))
         return self.made[key][1]
+
+    def _dims(self, var: Any) -> tuple[int, ...] | None:
+        """Along which dimensions a variable is kept, if it is."""
+        extent, rank = self.extents.get(var), len(getattr(var.aval, "shape", ()))
+        if extent is None:
+            return self.pieces.get(var)
+        return tuple(range(rank if extent is Extent.WHOLE else min(rank, 1)))
 
     def _rewritten_jaxpr(self, jaxpr: Any) -> Any:
         standing: dict[Any, Any] = {}
@@ -87,16 +111,14 @@ class Keeping:
                 eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"])})
             eqns.append(eqn)
             for var in eqn.outvars:
-                if extent := self.extents.get(var):
-                    rank = len(var.aval.shape)
-                    dims = tuple(range(rank if extent is Extent.WHOLE else min(rank, 1)))
+                if (dims := self._dims(var)) is not None:
                     copy = jex.Var(var.aval)
                     self.sources[copy] = var
                     eqns.append(
                         jex.new_jaxpr_eqn([var], [copy], keep_p, {"dims": dims}, set(), source_info=eqn.source_info)
                     )
                     standing[var] = copy
-                    if extent > Extent.STEPS:
+                    if self.extents.get(var) != Extent.STEPS:
                         for_all[var] = copy
         return jaxpr.replace(eqns=eqns, outvars=[_now(atom, for_all) for atom in jaxpr.outvars])
 

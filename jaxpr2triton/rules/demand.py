@@ -418,7 +418,7 @@ class Walk:
         if eqn.primitive.name in SUMS:
             return self._terms_of_sum(reads)
         asked, over, _ = reads
-        return eqn, tuple(self._term(*pair, np.dtype(atom.aval.dtype)) for pair in asked), over
+        return eqn, tuple(self._term(left, right, np.dtype(atom.aval.dtype)) for left, right in asked), over
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])

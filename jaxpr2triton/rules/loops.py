@@ -84,7 +84,9 @@ def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
     def place_of(var: Any) -> Place:
         return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
 
-    inner = trial(ByClass(classes, {kind: axis for (kind, copy), axis in axes.items() if not copy}, [], {}))
+    by_class = {kind: axis for (kind, copy), axis in axes.items() if not copy}
+    state = {axis for _, before, _, _ in scan.carries for index in place_of(before) for axis in index.axes}
+    inner = trial(ByClass(classes, by_class, [], {}, state=state))
     atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
     roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
     inner.backwards(roots)
@@ -429,9 +431,13 @@ def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
 
 
 def _turned(walk: Any, node: Node, moves: Mapping[Axis, Index]) -> Node:
-    """A tile of which several axes change places at once."""
-    found = {axis: plain_axis(want) for axis, want in moves.items()}
-    renamed = {axis: want for axis, want in found.items() if want is not None}
-    if set(found) != set(renamed.values()):
+    """A tile of which several axes change places at once, and are then read at other indices of their own."""
+    renamed = {axis: other for axis, want in moves.items() for other in want.axes}
+    alone = all(len(want.axes) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)
+    if not alone or any(axis.size != other.size for axis, other in renamed.items()):
         raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
-    return walk.turn(node, renamed)
+    node = walk.turn(node, renamed)
+    for axis, want in moves.items():
+        if want != of_axis(renamed[axis]):
+            node = walk.take(node, renamed[axis], want)
+    return node

@@ -1,8 +1,8 @@
 """Contractions of which nothing but a sum is read: their terms are added before the lanes are.
 
-    a = dot_general x u
-    b = dot_general h w         →       tl.sum(x * u + h * w, axis=0)
-    c = add a b
+a = dot_general x u
+b = dot_general h w         →       tl.sum(x * u + h * w, axis=0)
+c = add a b
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ def only_summed(jaxpr: Any) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     summed: set[Any] = set()
     for eqn in reversed(jaxpr.eqns):
-        name, out = eqn.primitive.name, eqn.outvars[0] if eqn.outvars else None
-        if name not in (*SUMS, "dot_general") or np.dtype(out.aval.dtype).itemsize < 4:
+        name = eqn.primitive.name
+        if name not in (*SUMS, "dot_general"):
+            continue
+        out: Any = eqn.outvars[0]
+        if np.dtype(out.aval.dtype).itemsize < 4:
             continue
         if out in summed and reads[out] == 1:
             found[out] = eqn

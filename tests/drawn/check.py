@@ -18,6 +18,7 @@ import numpy as np
 
 import jaxpr2triton as j2t
 from jaxpr2triton import fused, pipeline
+from jaxpr2triton.emit import emitter
 from jaxpr2triton.errors import CompilerBug, KernelFallback
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
@@ -27,7 +28,7 @@ from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules import refusal
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.scans import LOOPS
-from jaxpr2triton.schedule import blocks
+from jaxpr2triton.schedule import blocks, pieces, schedule
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
@@ -35,6 +36,9 @@ from tests.drawn.transforms import arguments, transformed
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL = (
     (blocks, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
+    (emitter, {"READ_AGAIN": 16}),
+    (pieces, {"LARGE": 16}),
+    (schedule, {"KEPT_AT_MOST": 64}),
     (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
     (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),

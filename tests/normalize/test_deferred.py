@@ -277,7 +277,7 @@ def test_gradients_of_programs(program: LoopProgram) -> None:
 
 @pytest.mark.parametrize(
     ("name", "shapes"),
-    [("rnn", [(3, 8), (3, 8)]), ("gru", [(3, 8)]), ("lstm", [(3, 8), (3, 8)])],  # rnn: a sum for its bias, by lanes
+    [("rnn", [(3, 8)] * 2), ("gru", [(3, 8)] * 4), ("lstm", [(3, 8)] * 6)],  # one for the bias of each gate, by lanes
 )
 def test_recurrent_networks_carry_no_gradient_of_a_weight(name: str, shapes: list[tuple[int, ...]]) -> None:
     (program,) = (program for program in PROGRAMS if program.name == name)
