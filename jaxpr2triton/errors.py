@@ -63,10 +63,13 @@ class LoopsRefused(Exception):
 class WantsToKeep(Exception):
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
-    def __init__(self, variables: Sequence[Any], otherwise: LoopsRefused | None) -> None:
+    def __init__(
+        self, variables: Sequence[Any], otherwise: LoopsRefused | None, dims: tuple[int, ...] | None = None
+    ) -> None:
         super().__init__(f"{len(variables)} results of loops have to be kept")
         self.variables = tuple(variables)
         self.otherwise = otherwise  # None: kernels can end there instead
+        self.dims = dims  # along these, if that is known
 
 
 class WantsPieces(Exception):
@@ -75,6 +78,10 @@ class WantsPieces(Exception):
     def __init__(self, dims: Mapping[Any, tuple[int, ...]]) -> None:
         super().__init__(f"{len(dims)} values of a step do not fit")
         self.dims = dims
+
+
+class RunsTwice(Exception):
+    """With what is kept by choice, some loop would be part of several kernels."""
 
 
 class KeepsTooMuch(Exception):

@@ -12,7 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, UserError, WantsPieces, WantsToKeep, WhyNot
+from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, RunsTwice, UserError, WantsPieces, WantsToKeep, WhyNot
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
@@ -214,6 +214,8 @@ def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
                 keeping.pieces |= wish.dims
             except KeepsTooMuch as problem:
                 keeping.decline(problem)
+            except RunsTwice:
+                keeping.give_up_choices()
         except LoopsRefused as problem:
             if keeping.pieces:
                 keeping.make_whole(keeping.pieces)

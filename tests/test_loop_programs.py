@@ -23,11 +23,7 @@ from tests.loop_programs import PROGRAMS, LoopProgram
 ALL = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 TWINS = ("noisy_chain_f64", "lorenz_rk4_f64", "rnn_bf16", "lstm_bf16")  # in 64 bits they are other programs once more
 NARROW = ("noisy_chain", "rnn_bf16", "hmm_forward", "biquad")
-MORE_LAUNCHES = {
-    "rnn_projected": 1,  # the product outside of the loop has gradients of its own
-    "gru": 1,  # two products and the sum of what the programs have added up for the bias
-    "lstm": 1,
-}
+MORE_LAUNCHES = {"rnn_projected": 1}  # the product outside of the loop has gradients of its own
 LOOPS = ("scan", "while")
 FAST = {"xla_backend_optimization_level": 0}  # to compile, not to run
 

@@ -111,6 +111,10 @@ def _settle(cuts: Cuts) -> None:
             with refusing_loops(needed(cuts.inside, [root], without(cuts.loaded, [root])), passing=(Crowded,)):
                 space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
         except Crowded as crowded:
+            if crowded.dims is not None:
+                refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
+                otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
+                raise WantsToKeep([crowded.variable], otherwise, crowded.dims) from crowded
             known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
             if not known or crowded.variable in cuts.loaded:
                 loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
@@ -247,10 +251,9 @@ def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
     if cuts.keeping.chooses:
         together = _made_step_by_step(cuts, values)
-        made = [value for value in values if value in together]
-        elsewhere = _not_for_loops(cuts)
-        if made and elsewhere.isdisjoint(made) and cuts.keeping.declined.isdisjoint(made):
-            raise WantsToKeep([var for var in together if var not in elsewhere | cuts.keeping.declined], None)
+        apart = _not_for_loops(cuts) | cuts.keeping.declined
+        if any(value in together and value not in apart and value not in cuts.roots for value in values):
+            raise WantsToKeep([var for var in together if var not in apart], None)  # roots too, if it comes to that
     return _cut(cuts, *values)
 
 
@@ -267,14 +270,14 @@ def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
 
 
 def _not_for_loops(cuts: Cuts) -> set[Any]:
-    """What is wanted in memory, by XLA or by the user, and whatever that is made of outside of loops."""
+    """Whatever that is made of outside of loops which is wanted in memory, by XLA or by the user."""
     found = set(cuts.roots)
     inside = set(cuts.inside)
     for eqn in reversed(cuts.jaxpr.eqns):
         through = eqn.primitive.name not in LOOPS and not found.isdisjoint(eqn.outvars)
         if eqn not in inside or through:
             found.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal))
-    return found
+    return found - set(cuts.roots)
 
 
 def _cut(cuts: Cuts, *values: Any) -> list[Any]:

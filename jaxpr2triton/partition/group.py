@@ -74,7 +74,7 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     return groups
 
 
-def _loops_of(space: Space) -> set[int]:
+def loops_of(space: Space) -> set[int]:
     return {id(node.eqn) for node in space.graph.of_kind(Recurrence)}
 
 
@@ -87,7 +87,7 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
     if not mine & theirs and sum(map(elements, mine | theirs)) > CHEAP_TO_JOIN:
         return False
     roots = [*group.roots, root]
-    common_loop = bool(_loops_of(group.space) & _loops_of(cuts.spaces[root]))
+    common_loop = bool(loops_of(group.space) & loops_of(cuts.spaces[root]))
     try:
         joined = space_of(
             cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots), patient=False, union=common_loop

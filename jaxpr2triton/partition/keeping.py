@@ -16,6 +16,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.errors import KeepsTooMuch, WantsToKeep
 from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.scans import LOOPS
 
 
@@ -32,6 +33,7 @@ class Keeping:
     """What is kept of the loops of one program."""
 
     extents: dict[Any, Extent] = field(default_factory=dict)  # by variable
+    along: dict[Any, tuple[int, ...]] = field(default_factory=dict)  # along which dimensions, if not as usual
     by_choice: set[Any] = field(default_factory=set)  # those that a kernel's end could bring into memory as well
     chooses: bool = True  # whether anything is to be kept by choice
     declined: set[Any] = field(default_factory=set)  # what is not
@@ -50,7 +52,10 @@ class Keeping:
                 grown = True
                 continue
             extent = self.extents.get(source, 0)
-            if extent < Extent.WHOLE:
+            if wish.dims is not None and extent and set(wish.dims) - set(self._dims(source) or ()):
+                self.along[source] = wish.dims
+                grown = True
+            elif extent < Extent.WHOLE:
                 self.extents[source] = Extent(extent + 1)
                 grown = True
             if wish.otherwise is None:
@@ -59,6 +64,10 @@ class Keeping:
             if wish.otherwise is not None:
                 raise wish.otherwise
             self.give_up_choices()
+
+    def is_choice(self, var: Any) -> bool:
+        """Whether a kept variable could come into memory at the end of a kernel as well."""
+        return self.sources.get(var, var) in self.by_choice
 
     def wanted_in_pieces(self, dims: Mapping[Any, tuple[int, ...]]) -> dict[Any, tuple[int, ...]]:
         """Those of which that has not been tried."""
@@ -99,6 +108,8 @@ class Keeping:
         extent, rank = self.extents.get(var), len(getattr(var.aval, "shape", ()))
         if extent is None:
             return self.pieces.get(var)
+        if var in self.along and extent is not Extent.WHOLE:
+            return self.along[var]
         return tuple(range(rank if extent is Extent.WHOLE else min(rank, 1)))
 
     def _rewritten_jaxpr(self, jaxpr: Any) -> Any:
@@ -106,7 +117,8 @@ class Keeping:
         for_all: dict[Any, Any] = {}
         eqns = []
         for eqn in jaxpr.eqns:
-            eqn = eqn.replace(invars=[_now(atom, standing) for atom in eqn.invars])
+            if why_not(eqn) is None or eqn.primitive.name in LOOPS:  # others find it in memory anyway
+                eqn = eqn.replace(invars=[_now(atom, standing) for atom in eqn.invars])
             if eqn.primitive.name in LOOPS:
                 eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"])})
             eqns.append(eqn)

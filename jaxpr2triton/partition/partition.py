@@ -9,16 +9,18 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
 from typing import Any
 
 import jax.extend.core as jex
 
+from jaxpr2triton.errors import RunsTwice
 from jaxpr2triton.ir.evaluate import needed, read, run
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.partition.cut import Cuts, find_cuts, without
-from jaxpr2triton.partition.group import Group, group_roots, levels_of
+from jaxpr2triton.partition.group import Group, group_roots, levels_of, loops_of
 from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.split import companions, split_reductions, to_split
 
@@ -28,7 +30,7 @@ ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so t
 def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keeping | None = None) -> Any:
     """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA.
 
-    Raises `WantsToKeep` where more has to be kept of what loops make.
+    Raises `WantsToKeep` where more has to be kept of what loops make, `RunsTwice` where less had better be kept.
     """
     keeping = keeping or Keeping(chooses=False)
     jaxpr = keeping.written_out(jaxpr)
@@ -41,6 +43,9 @@ def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keep
         jaxpr = split_reductions(jaxpr, splits, chunked)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
+    times = Counter(loop for group in groups for loop in loops_of(group.space))
+    if keeping.by_choice and max(times.values(), default=1) > 1:
+        raise RunsTwice
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])

@@ -99,9 +99,10 @@ class Chooser(Protocol):
 class Crowded(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: Any, dims: tuple[int, ...] | None = None) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
+        self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,7 @@ class Walk:
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
     summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
     finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
+    beside: Mapping[Any, tuple[Any, ...]] = field(init=False)  # what a loop puts out → all that it puts out
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
@@ -143,6 +145,8 @@ class Walk:
         self.summed = only_summed(self.jaxpr)
         loops = [scan_of(eqn) for eqn in self.jaxpr.eqns if eqn.primitive.name in LOOPS]
         self.finals = frozenset(result for scan in loops for _, _, _, result in scan.carries)
+        outputs = [tuple(result for _, result in scan.ys) for scan in loops]
+        self.beside = {result: results for results in outputs for result in results}
 
     # -- backwards --------------------------------------------------------------------------------------------
 
@@ -178,8 +182,8 @@ class Walk:
             self.known_facts[key] = (eqn, found)  # the equation is kept, so that no other one gets its id
         return self.known_facts[key][1]
 
-    def crowded(self, var: Any) -> Crowded:
-        return Crowded(var)
+    def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> Crowded:
+        return Crowded(var, dims)
 
     def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
         atom, demand = self.reading(atom, place, guard)
@@ -227,6 +231,11 @@ class Walk:
         """Along what an operand is wanted anyway, in a loop."""
         places = [place for place, _ in self.demands_on(operand)] if self.steps else []
         return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
+
+    def steps_of(self, var: Any) -> Axis | None:
+        """Along what the steps of the loop are wanted that puts out a variable, so far."""
+        places = [place for result in self.beside.get(var, ()) for place, _ in self.demands_on(result)]
+        return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
 
     def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""

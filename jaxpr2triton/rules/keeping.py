@@ -30,11 +30,15 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
     (operand,), (out,), dims = eqn.invars, eqn.outvars, eqn.params["dims"]
     reading = walk.choose.steps - walk.steps
     for place, _ in demands:
-        beside = [(index, size) for d, (index, size) in enumerate(zip(place, out.aval.shape)) if d not in dims]
-        if not all(_can_be_written(index, size) and not index.axes & reading for index, size in beside):
-            raise walk.crowded(out)
+        beside = [(d, *pair) for d, pair in enumerate(zip(place, out.aval.shape)) if d not in dims]
+        torn = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
+        if torn:
+            raise walk.crowded(out, tuple(sorted((*dims, *torn))))
     in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
-    written = walk.choose.reduction(number, operand, dims, in_use, walk.hints(operand, dims))
+    hints = walk.hints(operand, dims)
+    if 0 in dims and (steps := walk.steps_of(operand)) is not None:
+        hints[dims.index(0)] = steps  # a loop runs once for all that it puts out
+    written = walk.choose.reduction(number, operand, dims, in_use, hints)
     walk.reduced_axes |= {axis for index in written for axis in index.axes}
     for place, guard in demands:
         usual = tuple(written[dims.index(d)] if d in dims else index for d, index in enumerate(place))

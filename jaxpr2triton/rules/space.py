@@ -100,6 +100,8 @@ def space_of(
     root_axes = {kind: axis for kind, axis in zip(classes.of(lead), dims) if axis.size != 1}
     scans = [scan_of(eqn) for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
     times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
+    backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
+    counted = {dims[0]: backwards[lead]} if lead in backwards else {}  # whether a loop writes along it from its end
     places = []
     for atom in outputs:
         if atom is lead:
@@ -107,12 +109,16 @@ def space_of(
         else:
             matched = match_dims(lead, atom, classes, times)
         own = {d: dims[e] for d, e in matched.items()}
+        other_way = atom in backwards and 0 in own and counted.setdefault(own[0], backwards[atom]) != backwards[atom]
+        if other_way:
+            del own[0]  # loops in opposite directions have no steps in common
         for d, size in enumerate(atom.aval.shape):
             if size == 1 or d in own:
                 continue
             if not union:
                 return None
-            kind = classes.find((atom, d))
+            kind: Any = classes.find((atom, d))
+            kind = (kind, "the other way") if other_way and d == 0 else kind
             extra = root_axes.get(kind)
             if extra is None or extra in own.values() or extra.size != size:
                 extra = Axis(f"d{len(dims)}", size)

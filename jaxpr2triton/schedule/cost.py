@@ -39,6 +39,7 @@ KEPT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 
 SPILL = 100  # for each that does not fit: it is fetched again, and others wait for it
 WAITING = 0.05  # more steps for each doubling of the lanes that end together
 COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
+COPIES_OF_OPERANDS = 2  # a matrix may be held by rows for one product and by columns for another one
 
 Axes = frozenset[Axis]
 

@@ -19,7 +19,7 @@ from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.nodes import Recurrence
+from jaxpr2triton.rules.nodes import Keep, Recurrence
 from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.schedule.cost import WARP, Shape, Work, estimate, work_of
@@ -30,8 +30,9 @@ from jaxpr2triton.schedule.wishes import wishes_of
 
 LOOP_LANES = 128  # of a program, and no more than those, where each could be a program of its own
 WARPS_AT_MOST = 16
+WARPS_THAT_RELOAD = 8  # what is under way at once does not depend on it, and each thread has room for its part of it
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane and hold its state in variables
-KEPT_AT_MOST = 40_000  # 4-byte elements that all threads of a program can keep
+KEPT_AT_MOST = 35_500  # 4-byte elements that all threads of a program can keep
 
 
 @dataclass(frozen=True)
@@ -147,19 +148,22 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
 def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
     draft = seen.draft
-    resident = [*operands_kept(space, arrays.read, draft), *state_kept(space, draft)]
-    work = work_of(space, draft, resident)
+    operands, state = operands_kept(space, arrays.read, draft), state_kept(space, draft)
+    work = work_of(space, draft, [*operands[0], *state])
     blocks, looped = inner_blocks(seen, 1, shrink)
-    reload = sum(each.elements(blocks) for each in resident) * seen.width > KEPT_AT_MOST
+    held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
+    reload = held * seen.width > KEPT_AT_MOST
     if reload:
-        computed = frozenset(axis for axis in draft.inner if not draft.made_of[axis.name] <= set(space.axes))
+        kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
+        made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
+        computed = frozenset(draft.inner) - made
         blocks, looped = inner_blocks(seen, 1, shrink, STREAMED, computed)  # results can be made piece by piece
     whole = _whole(seen, blocks)
     for lanes in _lanes(draft, whole):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
         planned = _planned(draft, blocks, looped)
         busy = [warps for warps in (1, 2, 4, 8, WARPS_AT_MOST) if warps == 1 or warps * WARP <= whole * lanes]
-        for warps in (WARPS_AT_MOST,) if reload else busy:
+        for warps in (WARPS_THAT_RELOAD,) if reload else busy:
             yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.rules.nodes import Collected, Load, Node, Recurrence, operands_of
 from jaxpr2triton.rules.space import Space
-from jaxpr2triton.schedule.cost import COPIES_OF_STATE, Resident
+from jaxpr2triton.schedule.cost import COPIES_OF_OPERANDS, COPIES_OF_STATE, Resident
 from jaxpr2triton.schedule.draft import Draft
 
 
@@ -41,17 +41,30 @@ def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
     return most
 
 
-def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft) -> list[Resident]:
-    if not space.steps:
-        return []
+def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft) -> list[list[Resident]]:
+    """For each loop what is loaded before it because no step changes it; the most first."""
+    users: dict[Node, set[Axis]] = {node: set() for node in space.graph.of_kind(Load)}
+    for node in space.graph.nodes:
+        for operand in operands_of(node):
+            if operand in users:
+                users[operand] |= node.axes & space.steps
+    found = [_kept_in(step, users, space, shapes, draft) for step in sorted(space.steps, key=lambda axis: axis.name)]
+    size = {axis: power_of_two(axis.size) for axis in draft.inner}
+    return sorted(found, key=lambda residents: -sum(each.elements(size) for each in residents))
+
+
+def _kept_in(
+    step: Axis, users: dict[Node, set[Axis]], space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft
+) -> list[Resident]:
     tiles: dict[int, list[frozenset[Axis]]] = {}
-    for node in space.graph.of_kind(Load):
+    for node, steps in users.items():
+        assert isinstance(node, Load)
         axes = frozenset(a for axis in node.axes for a in draft.axes_of(axis))
         tile = axes & frozenset(draft.inner)
-        if tile and not node.axes & space.steps:
+        if tile and not node.axes & space.steps and (step in steps or not steps):
             copies = math.prod(axis.size for axis in draft.unrolled if axis in axes)
             tiles.setdefault(node.buffer, []).extend([tile] * copies)
-    most = {buffer: math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
+    most = {buffer: COPIES_OF_OPERANDS * math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
     return [Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
 
 
