@@ -20,6 +20,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
@@ -276,7 +277,7 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
             loop.starts.append(walk.want(start, place, ()))
     for atom, result in scan.ys:
         for place, _ in walk.demands_on(result):
-            if place[0] != step:
+            if place[0] != step or _waits_for(walk, scan, place):
                 raise walk.crowded(result)
             roots.append((atom, place[1:]))
     _connect(walk, loop)
@@ -288,6 +289,13 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
         for place, guard in loop.inner.wanted.get(inside, ()):
             walk.want(outside, (step, *place), guard)
     return loop
+
+
+def _waits_for(walk: Any, scan: Scan, place: Place) -> bool:
+    """Whether a place is computed from what the loop has made in the end."""
+    numbers = [walk.numbers[number.key] for index in place for number in computed_in(index)]
+    atoms = [atom for other, atom, _ in numbers if other is walk]
+    return bool(atoms) and scan.eqn in needed(walk.jaxpr.eqns, atoms, walk.buffers)
 
 
 def _connect(walk: Any, loop: LoopWalk) -> None:

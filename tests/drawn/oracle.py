@@ -52,7 +52,7 @@ RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type 
 RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
-AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter-add", "scatter", "scatter_add"})
+AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
 
@@ -218,6 +218,13 @@ class _Wide:
             for key in ("new_dtype", "dtype", "preferred_element_type"):
                 if params.get(key) is not None:
                     params[key] = wide_dtype(params[key])
+        if name == "scatter-add":  # its parameters hold a sum of the narrow dtype
+            how = {key: params[key] for key in ("indices_are_sorted", "unique_indices", "mode")}
+            return [
+                self.moved(
+                    lax.scatter_add(*values, params["dimension_numbers"], **how), eqn.outvars[0].aval, name, False
+                )
+            ]
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):
