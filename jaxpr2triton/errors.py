@@ -64,12 +64,15 @@ class WantsToKeep(Exception):
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
     def __init__(
-        self, variables: Sequence[Any], otherwise: LoopsRefused | None, dims: tuple[int, ...] | None = None
+        self,
+        variables: Sequence[Any],
+        otherwise: LoopsRefused | None,
+        dims: Mapping[Any, tuple[int, ...]] | None = None,
     ) -> None:
         super().__init__(f"{len(variables)} results of loops have to be kept")
         self.variables = tuple(variables)
         self.otherwise = otherwise  # None: kernels can end there instead
-        self.dims = dims  # along these, if that is known
+        self.dims = dims or {}  # along which, where that is known
 
 
 class WantsPieces(Exception):

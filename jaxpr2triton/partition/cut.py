@@ -13,7 +13,7 @@ from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import boundary_p, keep_p
-from jaxpr2triton.partition.keeping import Keeping
+from jaxpr2triton.partition.keeping import Keeping, held_along
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import Crowded
@@ -114,7 +114,7 @@ def _settle(cuts: Cuts) -> None:
             if crowded.dims is not None:
                 refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
                 otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
-                raise WantsToKeep([crowded.variable], otherwise, crowded.dims) from crowded
+                raise WantsToKeep([crowded.variable], otherwise, {crowded.variable: crowded.dims}) from crowded
             known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
             if not known or crowded.variable in cuts.loaded:
                 loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
@@ -161,7 +161,8 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any]:
             refusal = _refused(_read_by(cuts, space), why)
             if recurrence.eqn in cuts.inside:
                 raise refusal
-            raise WantsToKeep([result for _, result in scan_of(recurrence.eqn).ys], refusal)
+            dims = held_along(recurrence.eqn)
+            raise WantsToKeep(list(dims), refusal, dims)
         return _together(cuts, unwritten[0])
     return []
 
@@ -253,7 +254,14 @@ def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
         together = _made_step_by_step(cuts, values)
         apart = _not_for_loops(cuts) | cuts.keeping.declined
         if any(value in together and value not in apart and value not in cuts.roots for value in values):
-            raise WantsToKeep([var for var in together if var not in apart], None)  # roots too, if it comes to that
+            wanted = [var for var in together if var not in apart]  # roots too, if it comes to that
+            dims = {
+                var: along
+                for eqn in cuts.jaxpr.eqns
+                if eqn.primitive.name in LOOPS
+                for var, along in held_along(eqn).items()
+            }
+            raise WantsToKeep(wanted, None, dims)
     return _cut(cuts, *values)
 
 

@@ -17,7 +17,8 @@ import jax.extend.core as jex
 from jaxpr2triton.errors import KeepsTooMuch, WantsToKeep
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.rules.demand import facts_of
+from jaxpr2triton.rules.scans import LOOPS, scan_of
 
 
 class Extent(IntEnum):
@@ -51,13 +52,14 @@ class Keeping:
                 self.make_whole([source])
                 grown = True
                 continue
-            extent = self.extents.get(source, 0)
-            if wish.dims is not None and extent and set(wish.dims) - set(self._dims(source) or ()):
-                self.along[source] = wish.dims
-                grown = True
-            elif extent < Extent.WHOLE:
+            extent, dims = self.extents.get(source, 0), wish.dims.get(var, ())
+            more = not set(dims) <= set(self._dims(source) or ())
+            if more:
+                self.along[source] = tuple(sorted({*dims, *self.along.get(source, ())}))
+            if not (more and extent) and extent < Extent.WHOLE:
                 self.extents[source] = Extent(extent + 1)
-                grown = True
+                more = True
+            grown |= more
             if wish.otherwise is None:
                 self.by_choice.add(source)
         if not grown:
@@ -133,6 +135,20 @@ class Keeping:
                     if self.extents.get(var) != Extent.STEPS:
                         for_all[var] = copy
         return jaxpr.replace(eqns=eqns, outvars=[_now(atom, for_all) for atom in jaxpr.outvars])
+
+
+def held_along(eqn: Any) -> dict[Any, tuple[int, ...]]:
+    """For all that a loop puts out: its steps, and the dimensions of which a program has all anyway.
+
+    Wherever along those a value is wanted, it is written once.
+    """
+    scan = scan_of(eqn)
+    facts = facts_of(scan)
+    return {
+        result: (0, *(d for d, kind in enumerate(facts.of(atom), 1) if kind in facts.held))
+        for atom, result in scan.ys
+        if not isinstance(atom, jex.Literal)
+    }
 
 
 def _now(atom: Any, standing: Mapping[Any, Any]) -> Any:

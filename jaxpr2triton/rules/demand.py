@@ -7,6 +7,7 @@ operands; forwards, every (variable, index) that was wanted becomes one node. Wh
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -123,7 +124,6 @@ class Walk:
     path: Number = ()
     steps: frozenset[Axis] = frozenset()  # of the loops around
     buffers: Mapping[Any, int] = field(default_factory=dict)
-    known_facts: dict[int, tuple[Any, LoopFacts]] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
     made: dict[Any, Node] = field(default_factory=dict)
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
@@ -171,16 +171,12 @@ class Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
         walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
-        walk.known_facts, walk.order, walk.made = self.known_facts, self.order, self.made
+        walk.order, walk.made = self.order, self.made
         walk.numbers, walk.computed = self.numbers, self.computed
         return walk
 
-    def facts(self, eqn: Any, scan: Scan) -> LoopFacts:
-        key = id(eqn.params["jaxpr"])
-        if key not in self.known_facts:
-            found = loops.loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
-            self.known_facts[key] = (eqn, found)  # the equation is kept, so that no other one gets its id
-        return self.known_facts[key][1]
+    def facts(self, scan: Scan) -> LoopFacts:
+        return facts_of(scan)
 
     def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> Crowded:
         return Crowded(var, dims)
@@ -468,6 +464,17 @@ class Walk:
         self.nodes[var, demand] = self.make(
             ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
         )
+
+
+_FACTS: weakref.WeakKeyDictionary[Any, LoopFacts] = weakref.WeakKeyDictionary()
+
+
+def facts_of(scan: Scan) -> LoopFacts:
+    """What of a loop one program has to have whole; found out once for each body."""
+    body = scan.eqn.params["jaxpr"]
+    if body not in _FACTS:
+        _FACTS[body] = loops.loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
+    return _FACTS[body]
 
 
 def walk(

@@ -12,13 +12,19 @@ from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 from jaxpr2triton.rules.nodes import (
+    Carried,
     Choose,
-    Collected,
     Compute,
+    Final,
     Graph,
+    Keep,
+    Kept,
     Load,
     Node,
     Position,
+    Product,
+    Recurrence,
+    Reduce,
     Store,
     Take,
     operands_of,
@@ -33,12 +39,26 @@ def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
     return _Sharing(groups).run(graph)
 
 
+def _wanted(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
+    """What the targets are made of, and whatever belongs to a loop."""
+    found: set[Node] = set()
+    stack = [*targets, *(node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(operands_of(node))
+    return found
+
+
 class _Sharing:
     def __init__(self, groups: Sequence[frozenset[Axis]]) -> None:
         self.group_of = {axis: group for group in groups for axis in group}
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.plain: dict[Node, tuple[Node, Axis, Axis]] = {}  # a renamed value → the value, its axis, the new axis
         self.first: dict[Any, tuple[Node, Axis]] = {}
+        self.forms: dict[tuple[Node, Axis], int] = {}
+        self.numbers: dict[Any, int] = {}
         self.order: list[Node] = []
 
     def run(self, graph: Graph) -> Graph:
@@ -46,7 +66,8 @@ class _Sharing:
             self.standing[node] = self._shared(with_operands(node, self.standing))
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in graph.stores)
         computed = {key: self.standing[node] for key, node in graph.computed.items()}
-        return Graph(tuple(self.order), stores, computed)
+        wanted = _wanted(self.order, [store.value for store in stores])
+        return Graph(tuple(node for node in self.order if node in wanted), stores, computed)
 
     def _shared(self, node: Node) -> Node:
         """The node, or the same value along another axis under a new name."""
@@ -78,7 +99,7 @@ class _Sharing:
     def _only_lane(self, node: Node) -> Axis | None:
         """The one axis with a group that the value has."""
         lanes = [axis for axis in node.axes if axis in self.group_of]
-        return lanes[0] if len(lanes) == 1 and not isinstance(node, Collected) else None
+        return lanes[0] if len(lanes) == 1 and not isinstance(node, Keep) else None
 
     def _key(self, node: Node, axis: Axis) -> Any:
         """Equal for values that are the same but for the axis; None where that is not known."""
@@ -86,23 +107,43 @@ class _Sharing:
         if isinstance(node, Take):
             renames = node.index == of_axis(axis) and self.group_of.get(node.axis) is group and node.axis is not axis
             return ("take", node.source) if renames and node.axis in node.source.axes else None
-        lanes = {lane for operand in operands_of(node) for lane in operand.axes if lane in self.group_of}
-        if not lanes <= {axis}:
+        if isinstance(node, Reduce) and axis in node.over:
             return None
-        same = group, node.axes - {axis}, tuple(self._without_axis(operand) for operand in operands_of(node))
+        return group, node.axes - {axis}, self._form(node, axis)
+
+    def _form(self, node: Node, axis: Axis) -> int:
+        """A number for what a value is, but for the name of an axis."""
+        if (node, axis) not in self.forms:
+            self.forms[node, axis] = self._number_of(node, axis)
+        return self.forms[node, axis]
+
+    def _number_of(self, node: Node, axis: Axis) -> int:
+        if node in self.plain and self.plain[node][2] is axis:
+            source, usual, _ = self.plain[node]
+            return self._form(source, usual)
+        head = self._head(node, axis) if axis in node.axes else None
+        if head is None:  # nothing else is the same
+            return self.numbers.setdefault(node, len(self.numbers))
+        parts = tuple(self._form(operand, axis) for operand in operands_of(node))
+        return self.numbers.setdefault((*head, node.axes - {axis}, *parts), len(self.numbers))
+
+    def _head(self, node: Node, axis: Axis) -> tuple[Any, ...] | None:
         match node:
             case Load():
-                return (node.buffer, self._blank(node.place, axis), self._guard(node.guard, axis), *same)
+                return "load", node.buffer, self._blank(node.place, axis), self._guard(node.guard, axis)
+            case Kept():
+                return "kept", node.keep, self._blank(node.place, axis), self._guard(node.guard, axis)
             case Position():
-                return (node.dtype, self._blank((node.index,), axis), *same)
+                return "position", node.dtype, *self._blank((node.index,), axis)
             case Compute():
-                return (id(node.eqn), *same)
+                return "compute", id(node.eqn)
             case Choose():
-                return (self._guard(node.conditions, axis), *same)
+                return "choose", self._guard(node.conditions, axis)
+            case Product():
+                return "product", node.dtype
+            case Reduce():
+                return "reduce", id(node.eqn), node.over
         return None
-
-    def _without_axis(self, operand: Node) -> Node:
-        return self.plain[operand][0] if operand in self.plain else operand
 
     def _blank(self, place: Sequence[Index], axis: Axis) -> tuple[Index, ...]:
         stand_in: Mapping[Axis, Index] = {axis: of_axis(min(self.group_of[axis], key=lambda a: a.name))}

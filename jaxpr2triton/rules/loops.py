@@ -255,7 +255,7 @@ def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
 def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     """Walk backwards through a loop whose results are wanted."""
     scan = scan_of(eqn)
-    facts = walk.facts(eqn, scan)
+    facts = walk.facts(scan)
     binding, hints = bind_classes(walk, scan, facts)
     in_use = frozenset(axis for index in binding.values() for axis in index.axes)
     open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]

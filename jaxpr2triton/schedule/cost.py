@@ -21,7 +21,7 @@ from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
 from jaxpr2triton.rules.lanes import share_lanes
-from jaxpr2triton.rules.nodes import Choose, Compute, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
+from jaxpr2triton.rules.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.space import Space
 from jaxpr2triton.schedule.draft import Draft, axes_of_space
@@ -39,6 +39,7 @@ KEPT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 
 SPILL = 100  # for each that does not fit: it is fetched again, and others wait for it
 WAITING = 0.05  # more steps for each doubling of the lanes that end together
 COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
+COPIES_OF_SUMS = 3  # … if a step does nothing but add to it
 COPIES_OF_OPERANDS = 2  # a matrix may be held by rows for one product and by columns for another one
 
 Axes = frozenset[Axis]
@@ -84,9 +85,13 @@ class Shape:
         return math.prod(self.blocks[axis] for axis in axes)
 
 
-def work_of(space: Space, draft: Draft, resident: Sequence[Resident]) -> Work:
-    """What the steps of all loops do, seen from the axes of a draft."""
-    graph = share_lanes(space.graph, _exchangeable(space, draft))
+def as_emitted(space: Space, draft: Draft) -> Graph:
+    """The graph without what lanes make that can stand for each other."""
+    return share_lanes(space.graph, exchangeable(space, draft))
+
+
+def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph) -> Work:
+    """What the steps of all loops do, seen from the axes of a draft; `graph` is as it will be emitted."""
     trips = {node: math.prod(axis.size for axis in _steps_of(node, space)) for node in graph.nodes}
     longest = max((trips[node] for node in graph.nodes if _steps_of(node, space)), default=1)
     work = Work(tuple(resident))
@@ -116,7 +121,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident]) -> Work:
     return work
 
 
-def _exchangeable(space: Space, draft: Draft) -> list[Axes]:
+def exchangeable(space: Space, draft: Draft) -> list[Axes]:
     """Axes that are lanes of the same number: values are not computed along two of them."""
     lanes = {axis: axis.size for axis in draft.inner}
     groups: dict[int, set[Axis]] = {}

@@ -18,8 +18,8 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.rules.demand import Walk
-from jaxpr2triton.rules.loops import kinds_of, loop_facts
+from jaxpr2triton.rules.demand import facts_of
+from jaxpr2triton.rules.loops import kinds_of
 from jaxpr2triton.rules.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.rules.together import SUMS, only_summed
 
@@ -41,7 +41,7 @@ def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
     products = [eqn for eqn in scan.body.eqns if eqn.primitive.name == "dot_general"]
     if not products:
         return
-    facts = loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
+    facts = facts_of(scan)
     summed = only_summed(scan.body)
     sums = {a: eqn.outvars[0] for eqn in scan.body.eqns if eqn.primitive.name in SUMS for a in _variables(eqn.invars)}
     readers = {atom for eqn in scan.body.eqns if eqn.primitive is not keep_p for atom in _variables(eqn.invars)}

@@ -22,7 +22,7 @@ from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Keep, Recurrence
 from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
-from jaxpr2triton.schedule.cost import WARP, Shape, Work, estimate, work_of
+from jaxpr2triton.schedule.cost import WARP, Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
 from jaxpr2triton.schedule.merge import offsets_of
 from jaxpr2triton.schedule.tiles import operands_kept, passes_of, power_of_two, state_kept, tiles_of
@@ -32,7 +32,7 @@ LOOP_LANES = 128  # of a program, and no more than those, where each could be a 
 WARPS_AT_MOST = 16
 WARPS_THAT_RELOAD = 8  # what is under way at once does not depend on it, and each thread has room for its part of it
 LANES_TO_FILL = 256  # independent loops, so that each may be one lane and hold its state in variables
-KEPT_AT_MOST = 35_500  # 4-byte elements that all threads of a program can keep
+KEPT_AT_MOST = 34_400  # 4-byte elements that all threads of a program can keep
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,9 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
 def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
     draft = seen.draft
-    operands, state = operands_kept(space, arrays.read, draft), state_kept(space, draft)
-    work = work_of(space, draft, [*operands[0], *state])
+    graph = as_emitted(space, draft)
+    operands, state = operands_kept(space, arrays.read, draft, graph), state_kept(space, draft)
+    work = work_of(space, draft, [*operands[0], *state], graph)
     blocks, looped = inner_blocks(seen, 1, shrink)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
     reload = held * seen.width > KEPT_AT_MOST

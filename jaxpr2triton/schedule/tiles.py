@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.rules.nodes import Collected, Load, Node, Recurrence, operands_of
+from jaxpr2triton.rules.nodes import Collected, Compute, Graph, Load, Node, Recurrence, operands_of
 from jaxpr2triton.rules.space import Space
-from jaxpr2triton.schedule.cost import COPIES_OF_OPERANDS, COPIES_OF_STATE, Resident
+from jaxpr2triton.rules.together import SUMS
+from jaxpr2triton.schedule.cost import COPIES_OF_OPERANDS, COPIES_OF_STATE, COPIES_OF_SUMS, Resident
 from jaxpr2triton.schedule.draft import Draft
 
 
@@ -41,10 +42,10 @@ def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
     return most
 
 
-def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft) -> list[list[Resident]]:
+def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph) -> list[list[Resident]]:
     """For each loop what is loaded before it because no step changes it; the most first."""
-    users: dict[Node, set[Axis]] = {node: set() for node in space.graph.of_kind(Load)}
-    for node in space.graph.nodes:
+    users: dict[Node, set[Axis]] = {node: set() for node in graph.of_kind(Load)}
+    for node in graph.nodes:
         for operand in operands_of(node):
             if operand in users:
                 users[operand] |= node.axes & space.steps
@@ -68,15 +69,24 @@ def _kept_in(
     return [Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
 
 
+def _only_added_to(users: Sequence[Node]) -> bool:
+    return all(isinstance(user, Compute) and user.eqn.primitive.name in SUMS for user in users) and len(users) == 1
+
+
 def state_kept(space: Space, draft: Draft) -> list[Resident]:
     """What is carried in tiles, and what a step makes of it."""
     found = []
+    users: dict[Node, list[Node]] = {}
+    for node in space.graph.nodes:
+        for operand in operands_of(node):
+            users.setdefault(operand, []).append(node)
     for loop in space.graph.of_kind(Recurrence):
         for leaf in loop.carried:
             axes = frozenset(a for axis in leaf.axes for a in draft.axes_of(axis))
             tile = axes & frozenset(draft.inner)
             if tile:
-                copies = COPIES_OF_STATE - 1 + math.prod(axis.size for axis in draft.unrolled if axis in axes)
+                few = COPIES_OF_SUMS if _only_added_to(users.get(leaf, ())) else COPIES_OF_STATE
+                copies = few - 1 + math.prod(axis.size for axis in draft.unrolled if axis in axes)
                 room = copies * math.prod(power_of_two(axis.size) for axis in tile)
                 found.append(Resident((tile,) * copies, room))
     return found
