@@ -52,7 +52,11 @@ class KernelRefused(Jaxpr2TritonError, RuntimeError):
     """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
 
 
-class LoopsRefused(Exception):
+class PlannedAgain(Exception):
+    """Not an error: the program is cut into kernels once more, in another way."""
+
+
+class LoopsRefused(PlannedAgain):
     """No kernel can hold these loops. They are known by the identity of their bodies; each has its reason."""
 
     def __init__(self, loops: dict[int, str]) -> None:
@@ -60,7 +64,7 @@ class LoopsRefused(Exception):
         self.loops = loops
 
 
-class WantsToKeep(Exception):
+class WantsToKeep(PlannedAgain):
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
     def __init__(
@@ -75,7 +79,7 @@ class WantsToKeep(Exception):
         self.dims = dims or {}  # along which, where that is known
 
 
-class WantsPieces(Exception):
+class WantsPieces(PlannedAgain):
     """These variables of loops' bodies are better made piece by piece, along these dimensions, in memory."""
 
     def __init__(self, dims: Mapping[Any, tuple[int, ...]]) -> None:
@@ -83,11 +87,11 @@ class WantsPieces(Exception):
         self.dims = dims
 
 
-class RunsTwice(Exception):
+class RunsTwice(PlannedAgain):
     """With what is kept by choice, some loop would be part of several kernels."""
 
 
-class KeepsTooMuch(Exception):
+class KeepsTooMuch(PlannedAgain):
     """These results of loops had better come into memory at the end of a kernel: keeping them takes programs away."""
 
     def __init__(self, variables: Sequence[Any]) -> None:

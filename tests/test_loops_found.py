@@ -228,8 +228,7 @@ def gradients_of_two(x: Any, y: Any) -> Any:
         d = jnp.cos(place + 0.5 * d)
         return (0.5 * c + jnp.tanh(place), d), (d, first @ second)
 
-    fn = lambda x, y: lax.scan(step, (x, y), (x, x), reverse=True)  # noqa: E731  # short
-    results, back = jax.vjp(fn, x, y)
+    results, back = jax.vjp(lambda x, y: lax.scan(step, (x, y), (x, x), reverse=True), x, y)
     return results, back(jax.tree.map(jnp.cos, results))
 
 

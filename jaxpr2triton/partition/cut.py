@@ -255,13 +255,8 @@ def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
         apart = _not_for_loops(cuts) | cuts.keeping.declined
         if any(value in together and value not in apart and value not in cuts.roots for value in values):
             wanted = [var for var in together if var not in apart]  # roots too, if it comes to that
-            dims = {
-                var: along
-                for eqn in cuts.jaxpr.eqns
-                if eqn.primitive.name in LOOPS
-                for var, along in held_along(eqn).items()
-            }
-            raise WantsToKeep(wanted, None, dims)
+            loops = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive.name in LOOPS]
+            raise WantsToKeep(wanted, None, dict(pair for eqn in loops for pair in held_along(eqn).items()))
     return _cut(cuts, *values)
 
 
@@ -278,7 +273,7 @@ def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
 
 
 def _not_for_loops(cuts: Cuts) -> set[Any]:
-    """Whatever that is made of outside of loops which is wanted in memory, by XLA or by the user."""
+    """What is wanted in memory, by XLA or by the user, is made of these outside of loops."""
     found = set(cuts.roots)
     inside = set(cuts.inside)
     for eqn in reversed(cuts.jaxpr.eqns):

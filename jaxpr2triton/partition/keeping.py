@@ -16,7 +16,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.errors import KeepsTooMuch, WantsToKeep
 from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import facts_of
 from jaxpr2triton.rules.scans import LOOPS, scan_of
 
@@ -94,7 +94,7 @@ class Keeping:
         self.by_choice.clear()
         self.chooses = False
 
-    def written_out(self, closed: Any) -> Any:
+    def written_out(self, closed: Any, outermost: bool = True) -> Any:
         """The program with its `keep` equations; the same object each time, for loops are known by their bodies."""
         made = [(id(var), self._dims(var)) for var in _defined_in(closed.jaxpr)]
         relevant = tuple(pair for pair in made if pair[1] is not None)
@@ -102,7 +102,7 @@ class Keeping:
             return closed
         key = (id(closed), relevant)
         if key not in self.made:
-            self.made[key] = closed, closed.replace(jaxpr=self._rewritten_jaxpr(closed.jaxpr))
+            self.made[key] = closed, closed.replace(jaxpr=self._rewritten_jaxpr(closed.jaxpr, outermost))
         return self.made[key][1]
 
     def _dims(self, var: Any) -> tuple[int, ...] | None:
@@ -114,15 +114,15 @@ class Keeping:
             return self.along[var]
         return tuple(range(rank if extent is Extent.WHOLE else min(rank, 1)))
 
-    def _rewritten_jaxpr(self, jaxpr: Any) -> Any:
+    def _rewritten_jaxpr(self, jaxpr: Any, outermost: bool) -> Any:
         standing: dict[Any, Any] = {}
         for_all: dict[Any, Any] = {}
         eqns = []
         for eqn in jaxpr.eqns:
-            if why_not(eqn) is None or eqn.primitive.name in LOOPS:  # others find it in memory anyway
+            if not outermost or why_not(eqn) is None or is_short_contraction(eqn):  # XLA finds it in memory anyway
                 eqn = eqn.replace(invars=[_now(atom, standing) for atom in eqn.invars])
             if eqn.primitive.name in LOOPS:
-                eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"])})
+                eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"], False)})
             eqns.append(eqn)
             for var in eqn.outvars:
                 if (dims := self._dims(var)) is not None:

@@ -31,7 +31,7 @@ from jaxpr2triton.ir.index import (
     substitute,
 )
 from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.rules import keeping, loops, moving
+from jaxpr2triton.rules import keeping, loops, moving, together
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
@@ -57,7 +57,6 @@ from jaxpr2triton.rules.nodes import (
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS, Scan, scan_of
-from jaxpr2triton.rules.together import SUMS, only_summed
 
 Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
 
@@ -129,7 +128,6 @@ class Walk:
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
     summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
     finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
-    beside: Mapping[Any, tuple[Any, ...]] = field(init=False)  # what a loop puts out → all that it puts out
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
@@ -142,11 +140,9 @@ class Walk:
     computed: dict[Any, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.summed = only_summed(self.jaxpr)
+        self.summed = together.only_summed(self.jaxpr)
         loops = [scan_of(eqn) for eqn in self.jaxpr.eqns if eqn.primitive.name in LOOPS]
         self.finals = frozenset(result for scan in loops for _, _, _, result in scan.carries)
-        outputs = [tuple(result for _, result in scan.ys) for scan in loops]
-        self.beside = {result: results for results in outputs for result in results}
 
     # -- backwards --------------------------------------------------------------------------------------------
 
@@ -227,11 +223,6 @@ class Walk:
         """Along what an operand is wanted anyway, in a loop."""
         places = [place for place, _ in self.demands_on(operand)] if self.steps else []
         return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
-
-    def steps_of(self, var: Any) -> Axis | None:
-        """Along what the steps of the loop are wanted that puts out a variable, so far."""
-        places = [place for result in self.beside.get(var, ()) for place, _ in self.demands_on(result)]
-        return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
 
     def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""
@@ -360,12 +351,12 @@ class Walk:
         key, reads, dtype = (out, demand), self.reads[out, demand], np.dtype(out.aval.dtype)
         if eqn.primitive.name == "dot_general":
             asked, over, positions = reads
-            terms = tuple(self._term(left, right, dtype) for left, right in asked)
+            terms = tuple(self.term(left, right, dtype) for left, right in asked)
             axes = axes_of(terms) - frozenset(over)
             self.nodes[key] = self.make(
                 ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
             )
-        elif isinstance(row, Pointwise) and (joined := self._joined(eqn, reads)):
+        elif isinstance(row, Pointwise) and (joined := together.build(self, eqn, reads)):
             self.nodes[key] = joined
         elif isinstance(row, Pointwise):
             operands = tuple(self.node(*read) for read in reads)
@@ -389,41 +380,9 @@ class Walk:
             axes = index.axes | axes_of(needs)
             self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
 
-    def _term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
+    def term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
-
-    def _joined(self, eqn: Any, reads: Sequence[Any]) -> Node | None:
-        """Contractions along the same axes, if this is their sum: then their terms are summed, and collapsed once."""
-        if eqn.primitive.name not in SUMS or (found := self._terms_of_sum(reads)) is None:
-            return None
-        first, terms, over = found
-        axes, positions = axes_of(terms) - frozenset(over), (ZERO,) * len(terms)
-        node: Node = self.make(
-            ("reduce", id(eqn), terms, over),
-            lambda n: Reduce(n, axes, np.dtype(eqn.outvars[0].aval.dtype), first, terms, over, positions),
-        )
-        return node
-
-    def _terms_of_sum(self, reads: Sequence[Any]) -> tuple[Any, tuple[Node, ...], tuple[Axis, ...]] | None:
-        """The equation of the first contraction, the terms of all, and the axes they are summed along."""
-        parts = [self._terms(*read) for read in reads]
-        if None in parts:
-            return None
-        (eqn, first, over), (_, second, others) = parts
-        if not over or set(over) != set(others) or axes_of(first) != axes_of(second):
-            return None
-        return eqn, (*first, *second), over
-
-    def _terms(self, atom: Any, demand: Demand) -> Any:
-        eqn = None if isinstance(atom, jex.Literal) else self.summed.get(atom)
-        if eqn is None or (atom, demand) in self.nodes or (atom, demand) not in self.reads:
-            return None
-        reads = self.reads[atom, demand]
-        if eqn.primitive.name in SUMS:
-            return self._terms_of_sum(reads)
-        asked, over, _ = reads
-        return eqn, tuple(self._term(left, right, np.dtype(atom.aval.dtype)) for left, right in asked), over
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import Index, computed_in
+from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
 from jaxpr2triton.rules.loops import every_place
 from jaxpr2triton.rules.nodes import Demand, Keep, Kept, axes_in, axes_of
+from jaxpr2triton.rules.scans import LOOPS, scan_of
 
 
 def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
@@ -36,7 +37,7 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
             raise walk.crowded(out, tuple(sorted((*dims, *torn))))
     in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
     hints = walk.hints(operand, dims)
-    if 0 in dims and (steps := walk.steps_of(operand)) is not None:
+    if 0 in dims and (steps := _steps_of(walk, operand)) is not None:
         hints[dims.index(0)] = steps  # a loop runs once for all that it puts out
     written = walk.choose.reduction(number, operand, dims, in_use, hints)
     walk.reduced_axes |= {axis for index in written for axis in index.axes}
@@ -46,6 +47,14 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
         reads = [walk.want(operand, each, ()) for each in places]
         over = {axis: None for index in written for axis in index.axes if axis not in walk.unrolled}
         walk.reads[out, (place, guard)] = number, tuple(places), reads, tuple(over)
+
+
+def _steps_of(walk: Any, var: Any) -> Axis | None:
+    """Along what the steps of the loop are wanted that puts out a variable, so far."""
+    for scan in (scan_of(eqn) for eqn in walk.jaxpr.eqns if eqn.primitive.name in LOOPS and var in eqn.outvars):
+        places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
+        return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
+    return None
 
 
 def _can_be_written(index: Index, size: int) -> bool:

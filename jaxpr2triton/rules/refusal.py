@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, RunsTwice, WantsPieces, WantsToKeep
+from jaxpr2triton.errors import LoopsRefused, PlannedAgain
 from jaxpr2triton.rules.scans import LOOPS
 
 
@@ -34,7 +34,7 @@ def refusing_loops(eqns: Sequence[Any], passing: tuple[type[Exception], ...] = (
     try:
         yield
     except Exception as problem:  # a mistake of ours, of any sort: XLA runs the loop, and the report says what it was
-        if isinstance(problem, (LoopsRefused, WantsToKeep, WantsPieces, KeepsTooMuch, RunsTwice, *passing)):
+        if isinstance(problem, (PlannedAgain, *passing)):
             raise
         loops = {body_of(eqn): no_kernel_because(problem) for eqn in eqns if eqn.primitive.name in LOOPS}
         if not loops:

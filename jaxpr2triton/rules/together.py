@@ -8,10 +8,14 @@ c = add a b
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
+
+from jaxpr2triton.ir.index import ZERO, Axis
+from jaxpr2triton.rules.nodes import Demand, Node, Reduce, axes_of
 
 SUMS = ("add", "add_any")
 
@@ -37,3 +41,37 @@ def only_summed(jaxpr: Any) -> dict[Any, Any]:
         if name in SUMS:
             summed.update(a for a in eqn.invars if not isinstance(a, jex.Literal) and a.aval.shape == out.aval.shape)
     return found
+
+
+def build(walk: Any, eqn: Any, reads: Sequence[Any]) -> Node | None:
+    """One sum of the terms of all, if an equation sums contractions along the same axes."""
+    if eqn.primitive.name not in SUMS or (found := _terms_of_sum(walk, reads)) is None:
+        return None
+    first, terms, over = found
+    axes, dtype, positions = axes_of(terms) - frozenset(over), np.dtype(eqn.outvars[0].aval.dtype), (ZERO,) * len(terms)
+    node: Node = walk.make(
+        ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, first, terms, over, positions)
+    )
+    return node
+
+
+def _terms_of_sum(walk: Any, reads: Sequence[Any]) -> tuple[Any, tuple[Node, ...], tuple[Axis, ...]] | None:
+    """The equation of the first contraction, the terms of all, and the axes they are summed along."""
+    parts = [_terms(walk, *read) for read in reads]
+    if None in parts:
+        return None
+    (eqn, first, over), (_, second, others) = parts
+    if not over or set(over) != set(others) or axes_of(first) != axes_of(second):
+        return None
+    return eqn, (*first, *second), over
+
+
+def _terms(walk: Any, atom: Any, demand: Demand) -> Any:
+    eqn = None if isinstance(atom, jex.Literal) else walk.summed.get(atom)
+    if eqn is None or (atom, demand) in walk.nodes or (atom, demand) not in walk.reads:
+        return None
+    reads = walk.reads[atom, demand]
+    if eqn.primitive.name in SUMS:
+        return _terms_of_sum(walk, reads)
+    asked, over, _ = reads
+    return eqn, tuple(walk.term(left, right, np.dtype(atom.aval.dtype)) for left, right in asked), over

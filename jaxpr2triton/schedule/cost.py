@@ -87,7 +87,7 @@ class Shape:
 
 def as_emitted(space: Space, draft: Draft) -> Graph:
     """The graph without what lanes make that can stand for each other."""
-    return share_lanes(space.graph, exchangeable(space, draft))
+    return share_lanes(space.graph, _exchangeable(space, draft))
 
 
 def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph) -> Work:
@@ -121,7 +121,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Gra
     return work
 
 
-def exchangeable(space: Space, draft: Draft) -> list[Axes]:
+def _exchangeable(space: Space, draft: Draft) -> list[Axes]:
     """Axes that are lanes of the same number: values are not computed along two of them."""
     lanes = {axis: axis.size for axis in draft.inner}
     groups: dict[int, set[Axis]] = {}

@@ -54,6 +54,11 @@ def sum_of_a_matrix(w: Any, u: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(h @ u + x @ w) + (u * u).sum(), None), h, xs)
 
 
+def two_layers(w: Any, u: Any, xs: Any, h: Any) -> Any:
+    """A product of a product."""
+    return lax.scan(lambda h, x: (jnp.tanh((h @ u) @ u.T + x @ w), None), h, xs)
+
+
 def two_states(w: Any, u: Any, xs: Any, h: Any) -> Any:
     """A product that is read twice, beside one that is only put out."""
 
@@ -73,7 +78,7 @@ def gradient(fn: Any) -> Any:
     return all_of
 
 
-FUNCTIONS = (elman, inner_elman, sum_of_a_matrix, two_states)
+FUNCTIONS = (elman, inner_elman, sum_of_a_matrix, two_layers, two_states)
 
 
 @pytest.mark.usefixtures("little_room")
