@@ -14,9 +14,8 @@ from jax.extend.core import primitives
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.known import MOVES
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
-
-MOVED = frozenset({"broadcast_in_dim", "transpose", "squeeze", "reshape", "slice", "rev"})
 
 
 def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -175,7 +174,7 @@ def _integer_pow(node: Node, rewriter: Rewriter) -> Value | None:
 
 def _convert(node: Node, rewriter: Rewriter) -> Value | None:
     inner = rewriter.maker(node.args[0])
-    if inner is not None and inner.name in MOVED:
+    if inner is not None and inner.name in MOVES:
         return _moved_as_it_was(node, rewriter)
     if inner is None or inner.name != "convert_element_type" or node.params["sharding"] or inner.params["sharding"]:
         return None
@@ -194,7 +193,7 @@ def _moved_as_it_was(node: Node, rewriter: Rewriter) -> Value | None:
     """A value that was widened, moved and made narrow again: moved only, with the digits that it is held with."""
     moves: list[Node] = []
     maker = rewriter.maker(node.args[0])
-    while maker is not None and maker.name in MOVED and len(maker.args) == 1:
+    while maker is not None and maker.name in MOVES and len(maker.args) == 1:
         moves.append(maker)
         maker = rewriter.maker(maker.args[0])
     if maker is None or maker.name != "convert_element_type" or node.params["sharding"] or maker.params["sharding"]:
