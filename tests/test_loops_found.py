@@ -232,6 +232,20 @@ def gradients_of_two(x: Any, y: Any) -> Any:
     return results, back(jax.tree.map(jnp.cos, results))
 
 
+def steps_before_the_loop(x: Any, start: Any) -> Any:
+    """The steps of one loop are read in a loop within another one."""
+    _, noise = lax.scan(lambda c, _: (c * 0.5 + 1, jnp.cos(c)), start, None, length=4)
+
+    def step(c: Any, row: Any) -> Any:
+        return c + jnp.sum(lax.scan(lambda c, e: (jnp.sin(c + e), ()), row, noise)[0]), ()
+
+    return lax.scan(step, jnp.float32(0), x)[0]
+
+
+def turned_and_looked_up(x: Any, places: Any) -> Any:
+    return jnp.take_along_axis(x[:, ::-1], places, 1, mode="promise_in_bounds")
+
+
 def gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: jax.vjp(fn, *args)[1](jnp.ones(5))
 
@@ -271,6 +285,8 @@ FOUND = (
     Found("turned_over", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1, ::-1] + c, x), (matrix(),)),
     Found("read_backwards_and_along", backwards_and_along, (normal(3), normal(3))),
     Found("two_ends", two_ends, tuple(map(np.float32, (1, 2, 3))), kernels=2),
+    Found("steps_before_the_loop", steps_before_the_loop, (normal(3, 8), np.float32(0.3))),
+    Found("places_without_a_sign", turned_and_looked_up, (normal(3, 4), np.uint32([[0, 3], [1, 1], [2, 0]]))),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )
 

@@ -87,9 +87,9 @@ class Statements:
     def _computed(self, number: Dynamic, tile: Tile) -> str:
         """A number that the kernel computes, inside an index."""
         text = self._operand(self.graph.computed[number.key], self.scope_now, tile)
-        if not number.clamped:
-            return text
-        return f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
+        if number.clamped:
+            text = f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
+        return f"{text}.to({triton_name(number.signed)})" if number.signed else text
 
     # -- statements -------------------------------------------------------------------------------------------
 

@@ -55,6 +55,11 @@ def is_unsigned(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.unsignedinteger))
 
 
+def with_sign(dtype: Any) -> str:
+    """The dtype in which to go on computing places from a number without a sign; nothing if it has one."""
+    return f"int{max(8 * np.dtype(dtype).itemsize, 32)}" if is_unsigned(dtype) else ""
+
+
 def kind(dtype: Any) -> str:
     """float, int, uint or bool."""
     if is_float(dtype):

@@ -51,6 +51,7 @@ class Dynamic:
     low: int
     high: int
     clamped: bool  # the computed number may lie outside of low … high, and is brought back
+    signed: str = ""  # the dtype to go on in, if it is computed in one without a sign
 
     def __str__(self) -> str:
         return "computed"

@@ -16,6 +16,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
@@ -232,7 +233,7 @@ class Walk:
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
         axes = frozenset(axes_in(*demand)) | self.steps
-        return Index(0, ((Dynamic(key, axes, *limits, clamped), 1),))
+        return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype)), 1),))
 
     def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
         return self._pieces(eqn, row.read(eqn, place), guard)

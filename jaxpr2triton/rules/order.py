@@ -133,7 +133,7 @@ class Order:
         """The values that are needed where this loop is over, but belong to a step of it.
 
         Either another loop has ended before, or they belong to a step of another one too, and neither is within the
-        other one.
+        other one; or the other one runs along the same axis, but once for each step of a third.
         """
         for node in self.graph.nodes:
             for loop in self.used[node]:
@@ -141,7 +141,9 @@ class Order:
                 if self.passes[node].get(around, 0) != self.passes[loop][around] - 1:
                     yield node, loop
             for one, other in itertools.combinations(sorted(self.used[node], key=lambda loop: loop.number), 2):
-                if one.step not in (other.step, *other.axes) and other.step not in one.axes:
+                if one.step is other.step and self.loops(one) != self.loops(other):
+                    yield node, min(one, other, key=lambda loop: len(self.loops(loop)))
+                elif one.step not in (other.step, *other.axes) and other.step not in one.axes:
                     yield node, one
 
 
