@@ -1,10 +1,12 @@
-"""Contractions over joined values → sums of contractions over the parts."""
+"""Contractions over joined values → sums over the parts; contractions that are turned round → their other order."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.extend.core as jex
 from jax import lax
 
@@ -23,6 +25,40 @@ def split_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     if not {"concatenate", "dot_general"} <= primitive_names(closed):
         return closed
     return rewrite(closed, _split)
+
+
+def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Let a contraction have its operands in the order in which its result is read.
+
+        c = dot_general a b;  d = transpose[permutation=(1, 0)] c   →   d = dot_general b a
+
+    Left alone: contractions whose results are read in their own order as well.
+    """
+    if not {"transpose", "dot_general"} <= primitive_names(closed):
+        return closed
+    reads = Counter(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jex.Literal))
+    reads.update(atom for atom in closed.jaxpr.outvars if not isinstance(atom, jex.Literal))
+    once = iter([reads[eqn.invars[0]] == 1 if eqn.primitive.name == "transpose" else None for eqn in closed.jaxpr.eqns])
+
+    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+        made = rewriter.maker(node.args[0]) if next(once) else None
+        if made is None or made.name != "dot_general":
+            return None
+        shapes = [jax.typeof(arg).shape for arg in made.args]
+        if not turns_contraction(node.params["permutation"], made.params, shapes):
+            return None
+        sums, batch = made.params["dimension_numbers"]
+        return [rewriter.write(made, *made.args[::-1], dimension_numbers=(sums[::-1], batch[::-1]))]
+
+    return rewrite(closed, rule)
+
+
+def turns_contraction(permutation: Sequence[int], params: Any, shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Whether a transpose of a contraction is what contracting the operands in the other order would make."""
+    (summed, _), (batch, _) = params["dimension_numbers"]
+    left, right = (len(shape) - len(summed) - len(batch) for shape in shapes)
+    first, middle = len(batch), len(batch) + left
+    return tuple(permutation) == (*range(first), *range(middle, middle + right), *range(first, middle))
 
 
 def _split(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -13,6 +13,7 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body, Link, Term, apply, others, spread
+from jaxpr2triton.normalize.contractions import turns_contraction
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.pieces import sum_pieces
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
@@ -200,11 +201,7 @@ def _swaps_factors(eqn: Any, links: Sequence[Link]) -> bool:
     """True if what follows a contraction is a transpose that contracting the factors in the other order would spare."""
     if not links or links[0][0].primitive.name != "transpose":
         return False
-    (summed, _), (batch, _) = eqn.params["dimension_numbers"]
-    left, right = (atom.aval.ndim - len(summed) - len(batch) for atom in eqn.invars)
-    first, middle = len(batch), len(batch) + left
-    swapped = (*range(first), *range(middle, middle + right), *range(first, middle))
-    return tuple(links[0][0].params["permutation"]) == swapped
+    return turns_contraction(links[0][0].params["permutation"], eqn.params, [atom.aval.shape for atom in eqn.invars])
 
 
 def _every_step(factor: Factor, array: Value, outside: dict[Any, Value]) -> Value:

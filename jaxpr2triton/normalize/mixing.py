@@ -9,12 +9,14 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton.rules.classes import Classes
+from jaxpr2triton.rules.decompose import DECOMPOSITIONS
 from jaxpr2triton.rules.scans import LOOPS, Scan, outer_dims, scan_of, ties, time_dims
 from jaxpr2triton.rules.table import POINTWISE
 
 Dim = tuple[Any, int]
+ELEMENTWISE = frozenset({*POINTWISE, *DECOMPOSITIONS})
 HARMLESS = frozenset(
-    {*POINTWISE, "broadcast_in_dim", "transpose", "squeeze", "iota", "copy", "stop_gradient", "optimization_barrier"}
+    {*ELEMENTWISE, "broadcast_in_dim", "transpose", "squeeze", "iota", "copy", "stop_gradient", "optimization_barrier"}
 )
 
 
@@ -51,6 +53,8 @@ def mixed_dims(eqn: Any) -> list[Dim]:
         (left, right), _ = eqn.params["dimension_numbers"]
         pairs = [(eqn.invars[0], d) for d in left] + [(eqn.invars[1], d) for d in right]
         return [(atom, d) for atom, d in pairs if not isinstance(atom, jex.Literal)]
+    if name == "rev":
+        return [(operands[0], d) for d in eqn.params["dimensions"]]
     if len(operands) == 1 and "axes" in eqn.params:
         return [(operands[0], d) for d in eqn.params["axes"]]
     if name in ("slice", "pad", "concatenate", "reshape", "split"):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import jax.extend.core as jex
 
 from jaxpr2triton.normalize.algebra import simplify_algebra
-from jaxpr2triton.normalize.contractions import split_contractions
+from jaxpr2triton.normalize.carried import carry_reductions
+from jaxpr2triton.normalize.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.dead import remove_dead
 from jaxpr2triton.normalize.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.deferred import defer_accumulation
@@ -42,6 +43,7 @@ LOOPS: tuple[Pass, ...] = (
     inline_calls,
     unkey,  # bodies too, whose carried keys become words
     settle_fixed,
+    carry_reductions,
     prune_scans,
     _bodies,
     sink_stored,
@@ -64,6 +66,7 @@ PASSES: tuple[Pass, ...] = (
     settle_sizes,
     fold_constants,
     simplify_algebra,
+    turn_contractions,
     compose_indices,
     drop_identities,
     share_equal,

@@ -98,7 +98,7 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
             kept = (d for d in range(len(operands[0].aval.shape)) if d not in dropped)
             yield from (((operands[0], d), (out, place)) for place, d in enumerate(kept))
         case "reshape" if eqn.params["dimensions"] is None:
-            yield from (((operands[0], d), (out, place)) for d, place in _kept_by_reshape(operands[0], out))
+            yield from (((operands[0], d), (out, place)) for d, place in kept_by_reshape(operands[0], out))
         case "reshape":
             pass
         case name if "axes" in eqn.params and (name.startswith("reduce_") or name in ("argmax", "argmin")):
@@ -112,7 +112,7 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
                         yield (var, d), (out, d)
 
 
-def _kept_by_reshape(source: Any, out: Any) -> Iterator[tuple[int, int]]:
+def kept_by_reshape(source: Any, out: Any) -> Iterator[tuple[int, int]]:
     """Dimensions that a reshape leaves as they are: the same size, with as many elements before them."""
     before, starts = 1, {}
     for d, size in enumerate(source.aval.shape):
@@ -135,7 +135,7 @@ def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
                 if any(config):
                     yield (eqn.outvars[0], d), ("pad", (operands[0], d), config)
         case "reshape" if operands and eqn.params["dimensions"] is None:
-            kept = {place for _, place in _kept_by_reshape(operands[0], eqn.outvars[0])}
+            kept = {place for _, place in kept_by_reshape(operands[0], eqn.outvars[0])}
             before = 1
             for place, size in enumerate(eqn.outvars[0].aval.shape):
                 first = next((d for d, s in enumerate(operands[0].aval.shape) if s > 1), None)

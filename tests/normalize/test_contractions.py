@@ -10,7 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpr2triton.normalize.contractions import split_contractions
+from jaxpr2triton.normalize.contractions import split_contractions, turn_contractions
+from jaxpr2triton.normalize.dead import remove_dead
+from jaxpr2triton.normalize.inline import inline_calls
+from jaxpr2triton.normalize.sharing import share_equal
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (3, 2), (3, 5)))
@@ -46,3 +49,26 @@ def test_parts_meet_their_rows(fn: Callable[..., Any], products: int) -> None:
 def test_nothing_to_do() -> None:
     closed = jax.make_jaxpr(lambda a, w: a @ w)(A, W[:4])
     assert split_contractions(closed) is closed
+
+
+@pytest.mark.parametrize(
+    ("fn", "transposes"),
+    [
+        (lambda a, b: (a.T @ b).T, 1),  # the one of `a`
+        (lambda a, b: jnp.einsum("bij,bik->bkj", a.reshape(3, 2, 2), b.reshape(3, 2, 1)), 0),
+        (lambda a, b: jnp.transpose(jnp.einsum("bij,bik->bjk", a.reshape(3, 2, 2), b.reshape(3, 2, 1)), (1, 0, 2)), 1),
+        (lambda a, b: [(a.T @ b).T, a.T @ b + 1], 2),  # read both ways: computing it twice would cost more
+        (lambda a, b: jnp.outer(a[0], b[0]).T, 1),
+        (lambda a, b: jnp.tensordot(a[0], b[0], 0).T, 0),
+    ],
+)
+def test_contractions_are_turned_round(fn: Callable[..., Any], transposes: int) -> None:
+    plain = jax.make_jaxpr(fn)(A, B)
+    closed = remove_dead(turn_contractions(share_equal(inline_calls(plain))))
+    assert closed.out_avals == plain.out_avals
+    assert names(closed).count("dot_general") <= 1
+    assert names(closed).count("transpose") == transposes
+    for got, want in zip(
+        jax.core.eval_jaxpr(closed.jaxpr, closed.consts, A, B), jax.tree.leaves(fn(A, B)), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
