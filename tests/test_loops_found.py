@@ -246,6 +246,21 @@ def turned_and_looked_up(x: Any, places: Any) -> Any:
     return jnp.take_along_axis(x[:, ::-1], places, 1, mode="promise_in_bounds")
 
 
+def edit_distance(a: Any, b: Any) -> Any:
+    """What the outer loop carries begins as the positions of its lanes."""
+
+    def row_after(row: Any, letter: Any) -> Any:
+        def entry(left: Any, parts: Any) -> Any:
+            diagonal, above, other = parts
+            best = jnp.minimum(jnp.minimum(left + 1, above + 1), diagonal + (letter != other))
+            return best, best
+
+        _, rest = lax.scan(entry, row[0] + 1, (row[:-1], row[1:], b))
+        return jnp.concatenate([row[:1] + 1, rest]), None
+
+    return lax.scan(row_after, jnp.arange(len(b) + 1), a)[0][-1]
+
+
 def gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: jax.vjp(fn, *args)[1](jnp.ones(5))
 
@@ -285,6 +300,8 @@ FOUND = (
     Found("turned_over", lambda x: lax.fori_loop(0, 3, lambda _, c: 0.5 * c.T[::-1, ::-1] + c, x), (matrix(),)),
     Found("read_backwards_and_along", backwards_and_along, (normal(3), normal(3))),
     Found("two_ends", two_ends, tuple(map(np.float32, (1, 2, 3))), kernels=2),
+    Found("edit_distance", edit_distance, (RNG.integers(0, 4, 5), RNG.integers(0, 4, 7))),
+    Found("positions", lambda n: lax.fori_loop(0, n, lambda i, c: c * 2 % 13 + i, jnp.arange(6)), (np.int32(3),)),
     Found("steps_before_the_loop", steps_before_the_loop, (normal(3, 8), np.float32(0.3))),
     Found("places_without_a_sign", turned_and_looked_up, (normal(3, 4), np.uint32([[0, 3], [1, 1], [2, 0]]))),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),

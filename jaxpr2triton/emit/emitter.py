@@ -254,7 +254,7 @@ class Emitter(Statements):
                 body.known[leaf] = Written(name, tile)
                 continue
             own = start in scope.known and self._has_own_name(start, scope) and self._free_after(start, loop, scope)
-            named = written.text.isidentifier() and not written.bare
+            named = written.text.isidentifier() and not written.bare and not isinstance(start, Position)
             if own and written.tile == tile and named:
                 body.known[leaf] = Written(written.text, tile)
                 continue
@@ -264,8 +264,10 @@ class Emitter(Statements):
             body.known[leaf] = Written(name, tile)
 
     def _has_own_name(self, start: Node, scope: Scope) -> bool:
-        """Whether a variable is this value's alone: neither carried around nor the same as another value's."""
+        """Whether a variable is this value's alone: no axis, not carried around, not the same as another value's."""
         text = scope.known[start].text
+        if any(text == planned.axis.name for planned in self.plan.axes):
+            return False
         named = [node for outer in scope.chain() for node, written in outer.known.items() if written.text == text]
         return named == [start] and not isinstance(start, Carried)
 

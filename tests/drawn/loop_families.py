@@ -213,11 +213,21 @@ def started(draft: Draft) -> Value:
         case 2:
             return draft.new_input(small_shape(draft), "float64" if draft.x64 else "float32")
         case 3:
-            return draft.add(f"jnp.zeros({small_shape(draft)}, jnp.float32)")
+            return _constant(draft, small_shape(draft))
         case _:
             found = draft.any_value(lambda value: value.size <= CARRIED_AT_MOST and value.dtype.kind != "u")
             found = found or draft.new_input(small_shape(draft), "float32")
             return fitted(draft, found, found.shape, found.dtype)
+
+
+def _constant(draft: Draft, shape: tuple[int, ...]) -> Value:
+    forms = ["jnp.zeros({shape}, jnp.float32)", "jnp.zeros({shape}, jnp.float32)", "jnp.ones({shape}, bool)"]
+    if shape:
+        forms += [
+            "lax.broadcasted_iota(jnp.int32, {shape}, {axis})",
+            "lax.broadcasted_iota(jnp.float32, {shape}, {axis})",
+        ]
+    return draft.add(draft.pick(forms).format(shape=shape, axis=draft.number(0, max(len(shape) - 1, 0))))
 
 
 def small_shape(draft: Draft) -> tuple[int, ...]:
