@@ -152,7 +152,7 @@ def _dimension(eqn: Any, steps: Mapping[Any, int], after: frozenset[Any]) -> int
     (place,) = places
     name, params, source = eqn.primitive.name, eqn.params, moving[0].aval
     if name in ELEMENTWISE or (name == "concatenate" and params["dimension"] != place):
-        return place
+        return place if place < eqn.outvars[0].aval.ndim else None  # a bitcast joins the last dimension
     if moving != [eqn.invars[0]]:
         return None
     match name:

@@ -123,7 +123,8 @@ class Order:
         loops = sorted(frozenset().union(*(self.used[o] for o in operands)), key=lambda loop: len(self.loops(loop)))
         ready = _most(around | over, [self.passes[operand] for operand in operands])
         keys = []
-        for segment in _segments([a for a in axes if a in over and a in self.looped], loops):
+        ends_within = sorted((scope for scope in ready if ready[scope]), key=len)
+        for segment in _segments([a for a in axes if a in over and a in self.looped], loops, ends_within):
             backwards = any(loop.reverse for loop in loops if loop.step in segment)
             keys.append(LoopKey(segment, around, ready.get(around, 0), backwards))
             around |= frozenset(segment)
@@ -147,10 +148,21 @@ class Order:
                     yield node, one
 
 
-def _segments(opened: Sequence[Axis], loops: Sequence[Recurrence]) -> list[tuple[Axis, ...]]:
-    """Axes that are opened together; the step of a loop has a segment of its own, within the loops around that one."""
+def _segments(
+    opened: Sequence[Axis], loops: Sequence[Recurrence], scopes: Iterable[frozenset[Axis]]
+) -> list[tuple[Axis, ...]]:
+    """Axes that are opened together, outermost first.
+
+    The step of a loop has a segment of its own, within the loops around that one; and where another loop has to end
+    within some of the axes, those are opened before the rest.
+    """
     segments: list[tuple[Axis, ...]] = []
     rest = list(opened)
+    for scope in scopes:
+        before = tuple(axis for axis in rest if axis in scope)
+        if before and not any(loop.step in before for loop in loops):
+            segments.append(before)
+            rest = [axis for axis in rest if axis not in before]
     for loop in loops:
         if loop.step not in rest:
             continue

@@ -64,6 +64,20 @@ FOUND = {
         lines=(Line("y", "jnp.where(lax.broadcasted_iota(jnp.float16, (9, 33, 1), 2) < 3, x, -x)", ("x",)),),
         outputs=("y",),
     ),
+    # A sum over rows within a sum over rows and columns ran along the rows twice.
+    "gradient_of_a_clip_to_sums": Program(
+        inputs=(Input("x", (11, 17, 11), "float16", "normal"), Input("y", (1, 11), "float16", "normal")),
+        lines=(
+            Line("u", "x / (jnp.abs(y) + 0.5)", ("x", "y")),
+            Line("v", "helpers.total(x, (0, 2), keepdims=True)", ("x",)),
+            Line("z", "jnp.clip(u, -0.5, v)", ("u", "v")),
+        ),
+        outputs=("z",),
+        transform="vmap_grad",
+        batched=(3, None),
+        outside=True,
+        small=True,
+    ),
 }
 
 

@@ -193,6 +193,16 @@ def test_long_sums_of_floats_are_left() -> None:
         assert scans(after) == [most]
 
 
+def test_steps_that_a_bitcast_joins_are_left() -> None:
+    def function(h: Any, xs: Any) -> Any:
+        bytes_of = lax.scan(lambda h, x: (h + x, h.astype(np.uint8)), h, xs)[1]
+        words = lax.bitcast_convert_type(jnp.moveaxis(bytes_of, 0, -1), jnp.uint32)
+        return jnp.sum(words, 0), jnp.sum(words[None], 0)
+
+    before = inline_calls(traced(function, H, XS[:4]))
+    assert carry_reductions(before) is before
+
+
 def test_effects_and_single_steps_are_left() -> None:
     def printed(h: Any, xs: Any) -> Any:
         def step(h: Any, x: Any) -> Any:

@@ -38,10 +38,10 @@ def nested(c: Any, xs: Any) -> Any:
     return lax.scan(step, c, xs)
 
 
-def summed_up(c: Any, xs: Any) -> Any:
+def looked_through(c: Any, xs: Any) -> Any:
     def step(c: Any, x: Any) -> Any:
         d, states = lax.scan(halved, c, x)
-        return jnp.tanh(d + states.max(0)), d
+        return jnp.tanh(d + states.argmax(0)), d
 
     return lax.scan(step, c, xs)[0]
 
@@ -72,8 +72,8 @@ def test_a_loop_in_a_loop_is_counted_in_its_own_scope() -> None:
     assert not list(found.conflicts())
 
 
-def test_a_maximum_over_the_steps_joins_their_loop() -> None:
-    found = order(summed_up, (3,), (4, 5, 3))
+def test_a_search_through_the_steps_joins_their_loop() -> None:
+    found = order(looked_through, (3,), (4, 5, 3))
     (largest,) = found.graph.of_kind(Reduce)
     (key,) = found.keys(largest, sorted(found.looped, key=lambda axis: axis.name))
     inner = max(found.graph.of_kind(Recurrence), key=lambda loop: len(found.loops(loop)))
