@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, rounded, work_of
+from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, work_of
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, triton_name
@@ -300,7 +300,7 @@ class Emitter(Statements):
         text = self._operand(node, scope, tile)
         if written.tile != tile:
             text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
-        return rounded(node, text)
+        return self.narrow.rounded(node, text)
 
     def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
         """What is carried to the next step, all at once if one variable takes the value of another."""

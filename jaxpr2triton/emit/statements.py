@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.names import Names, comment, wishes
+from jaxpr2triton.emit.narrow import Narrow
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
@@ -20,11 +21,10 @@ from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
-from jaxpr2triton.rules.literals import as_tensor, constant, is_bare
+from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.nodes import (
     Choose,
     Compute,
-    Constant,
     Graph,
     Kept,
     Load,
@@ -42,12 +42,6 @@ from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
-# Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
-# so that a value that one program stores and another computes again is equal to itself.
-SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
-    "convert_element_type",
-    "bitcast_convert_type",
-}
 LAST_PLACE = 2**31 - 1
 
 
@@ -79,6 +73,7 @@ class Statements:
         self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
         self.users = _users(graph)
         self.order = Order(graph, self.looped)
+        self.narrow = Narrow(graph)
         self.helpers: dict[str, None] = {}
         self.flops = 0
         self.bytes_read = 0
@@ -184,9 +179,7 @@ class Statements:
 
     def _compute(self, node: Compute, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
-        texts = [self._operand(operand, scope, tile) for operand in node.operands]
-        if node.eqn.primitive.name in SUDDEN:
-            texts = [rounded(operand, text) for operand, text in zip(node.operands, texts)]
+        texts = self.narrow.operands(node, [self._operand(operand, scope, tile) for operand in node.operands])
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
@@ -320,7 +313,7 @@ class Statements:
                 text = as_tensor(text, operand.dtype)
             if dtype != operand.dtype:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
-            text = rounded(operand, text) if row.indexed else text
+            text = self.narrow.rounded(operand, text) if row.indexed else text
             text = self._neutralised(node, operand, text, tile, scope)
             text = f"{text} + 0.0" if len(operands) == 1 and _looks_like_a_dot(node, operand, tile) else text
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
@@ -409,16 +402,6 @@ def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
     """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
     product = isinstance(operand, Product) or (isinstance(operand, Compute) and operand.eqn.primitive.name == "mul")
     return node.eqn.primitive.name in ("reduce_sum", "dot_general") and product and len(tile) > 1
-
-
-def rounded(node: Node, text: str) -> str:
-    """A 16-bit value that is held as f32, with the digits that JAX would keep."""
-    exact = isinstance(node, (Load, Kept, Constant)) or (
-        isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type"
-    )
-    if exact or is_bare(text) or held(node.dtype) == node.dtype:
-        return text
-    return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
 
 
 def work_of(node: Node) -> int:

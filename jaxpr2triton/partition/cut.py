@@ -24,6 +24,7 @@ from jaxpr2triton.rules.scans import LOOPS, scan_of
 from jaxpr2triton.rules.space import Space, feeds_a_reduction, parallel_axes, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
+LITTLE = 256  # elements that are lanes of a tile in the smallest schedule
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
 MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
@@ -234,7 +235,7 @@ def _fits(cuts: Cuts, space: Space) -> bool:
 def _culprits(space: Space, root: Any) -> list[Reduce]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
-    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node)]
+    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node)] or _crossing(space)
     nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
@@ -303,6 +304,8 @@ def acceptable(space: Space) -> bool:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
     if not any(True for _ in space.graph.of_kind(Reduce)):
         return True
+    if _crossing(space):
+        return False
     if not space.inner and not feeds_a_reduction(space.graph):
         return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
@@ -330,6 +333,21 @@ def _repeats(space: Space, node: Reduce) -> bool:
     results = elements(node.eqn.outvars[0])
     times = _size(node.axes - space.inner)
     return times > 2 * results and times * _size(node.over) > MUCH
+
+
+def _crossing(space: Space) -> list[Reduce]:
+    """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
+    of the first: no two loops can be within each other. What is little has lanes for both.
+    """
+    found: dict[Reduce, None] = {}
+    above: dict[Node, frozenset[Reduce]] = {}
+    for node in space.graph.nodes:
+        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
+        if isinstance(node, Reduce):
+            crossed = [r for r in above[node] if r.axes & set(node.over) and set(r.over) & node.axes]
+            found.update((r, None) for r in crossed if _size({*r.axes, *r.over, *node.axes, *node.over}) > LITTLE)
+            above[node] |= {node}
+    return sorted(found, key=lambda node: node.number)
 
 
 def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:

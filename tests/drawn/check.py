@@ -39,7 +39,7 @@ SMALL = (
     (emitter, {"READ_AGAIN": 16}),
     (pieces, {"LARGE": 16}),
     (schedule, {"KEPT_AT_MOST": 64}),
-    (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2}),
+    (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
     (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),
     (partition_split, {"COMPANION_CHUNKS": 4, "ROWS_AT_LEAST": 4, "WORTH_SHARING": 64, "CHUNK_AT_LEAST": 8}),

@@ -78,6 +78,32 @@ FOUND = {
         outside=True,
         small=True,
     ),
+    # A sum over rows for each column, within a sum over columns for each row: no loops can be within each other.
+    "gradient_of_maxima_of_columns": Program(
+        inputs=(Input("x", (32, 7, 1), "float16", "normal"),),
+        lines=(
+            Line("y", "lax.broadcast_in_dim(x, (32, 7, 7, 1), (0, 1, 3))", ("x",)),
+            Line("m", "jnp.max(y, (0, 1), keepdims=True)", ("y",)),
+            Line("v", "helpers.total(y, (0, 3), keepdims=False)", ("y",)),
+            Line("w", "jnp.arccosh(jnp.abs(m) + 1.5)", ("m",)),
+        ),
+        outputs=("v", "w"),
+        transform="vmap_grad",
+        batched=(0,),
+        outside=True,
+        small=True,
+    ),
+    # One program stored the maximum, rounded; another one computed again what it was the maximum of, and did not round.
+    "gradient_of_logsumexp_of_large_numbers_in_float16": Program(
+        inputs=(Input("x", (15, 15), "float16", "special"),),
+        lines=(
+            Line("y", "x / 3", ("x",)),
+            Line("z", "helpers.logsumexp(y, 1)", ("y",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=462,
+    ),
 }
 
 
