@@ -55,6 +55,7 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "c
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
+ROUGH = {"atanh": 16.0}  # XLA's CPU is off by so many times more than others
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,9 @@ class _Wide:
                     lax.scatter_add(*values, params["dimension_numbers"], **how), eqn.outvars[0].aval, name, False
                 )
             ]
+        if name == "dynamic_slice":  # XLA's CPU adds up the places of a slice of a slice, and forgets their limits
+            last = [whole - size for whole, size in zip(values[0].shape, params["slice_sizes"])]
+            values[1:] = [jnp.clip(start, 0, most) for start, most in zip(values[1:], last)]
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):
@@ -247,6 +251,7 @@ class _Wide:
         start = (self.count * 1237) % (TABLE // 2)
         noise = lax.reshape(self.noise(start, size), aval.shape)
         eps, tiny = float(info.eps), float(info.tiny)
+        eps *= 1 if operand else ROUGH.get(name, 1)
         if operand and name in SUMS:
             eps *= math.sqrt(size)  # how far a sum of as many terms may wander
         if aval.dtype == np.float16:

@@ -104,6 +104,23 @@ FOUND = {
         transform="grad",
         seed=462,
     ),
+    # XLA's CPU reads x[7 + 0] here, beyond the slice: the checker has to know better.
+    "slice_of_the_last_slice": Program(
+        inputs=(Input("x", (8,), "float32", "normal"), Input("p", (), "int32", "normal")),
+        lines=(
+            Line("y", "lax.dynamic_slice_in_dim(x, p * 0 + 7, 2, 0)", ("x", "p")),
+            Line("z", "y[p % 1]", ("y", "p")),
+        ),
+        outputs=("z",),
+    ),
+    # XLA's CPU is wrong in the last six bits of atanh.
+    "atanh_in_float64": Program(
+        inputs=(Input("x", (1023, 1, 1, 1), "float64", "normal"),),
+        lines=(Line("y", "jnp.arctanh(jnp.sin(x) * 0.75)", ("x",)),),
+        outputs=("y",),
+        x64=True,
+        seed=244,
+    ),
 }
 
 
