@@ -127,6 +127,13 @@ FOUND = {
         x64=True,
         seed=244,
     ),
+    # XLA leaves out that zero is added to -0.0, which makes 0.0 of it.
+    "inverse_of_zeros": Program(
+        inputs=(Input("x", (33, 17, 1), "float32", "special"),),
+        lines=(Line("y", "1 / (x + lax.broadcasted_iota(jnp.float32, (33, 17, 1), 2))", ("x",)),),
+        outputs=("y",),
+        seed=230,
+    ),
 }
 
 
