@@ -16,6 +16,11 @@ def read(env: dict[Any, Any], atom: Any) -> Any:
     return atom.val if isinstance(atom, jex.Literal) else env[atom]
 
 
+def variables(atoms: Iterable[Any]) -> list[Any]:
+    """Those that are no literals."""
+    return [atom for atom in atoms if not isinstance(atom, jex.Literal)]
+
+
 def run(eqns: Iterable[Any], env: dict[Any, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
     """Evaluate the equations in order, adding their results to `env`."""
     for eqn in eqns:
@@ -27,10 +32,10 @@ def run(eqns: Iterable[Any], env: dict[Any, Any], rewrite: Rewrite = lambda eqn,
 def needed(eqns: Sequence[Any], targets: Iterable[Any], given: Iterable[Any]) -> list[Any]:
     """The equations that the targets need when `given` is already there, in order."""
     there = set(given)
-    wanted = {v for v in targets if not isinstance(v, jex.Literal)} - there
+    wanted = set(variables(targets)) - there
     kept = []
     for eqn in reversed(eqns):
         if any(v in wanted for v in eqn.outvars):
             kept.append(eqn)
-            wanted.update(v for v in eqn.invars if not isinstance(v, jex.Literal) and v not in there)
+            wanted.update(v for v in variables(eqn.invars) if v not in there)
     return kept[::-1]

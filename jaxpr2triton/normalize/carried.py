@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from jaxpr2triton.normalize.mixing import ELEMENTWISE, Mixing
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.classes import kept_by_reshape
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
-from jaxpr2triton.rules.scans import scan_of, ties
+from jaxpr2triton.rules.scans import outer_dims, scan_of, ties
 
 STEPS_ADDED_AT_MOST = 4096  # one after the other; of more, the sum of all would lose too many digits
 COMBINED: dict[str, Callable[[Value, Value], Value]] = {
@@ -82,14 +82,14 @@ class Plan:
 
     def place_in(self, eqn: Any) -> int:
         """The dimension of the steps in the operands of an equation."""
-        return next(self.steps[atom] for atom in _variables(eqn.invars) if atom in self.steps)
+        return next(self.steps[atom] for atom in evaluate.variables(eqn.invars) if atom in self.steps)
 
     def read_beside(self) -> list[tuple[Any, int]]:
         """The arrays that `inside` reads besides, of which a step needs its part, with the dimension of the steps."""
         found: dict[tuple[Any, int], None] = {}
         for eqn in self.inside:
             place = self.place_in(eqn)
-            arrays = (atom for atom in _variables(eqn.invars) if atom not in self.steps and atom.aval.shape)
+            arrays = (atom for atom in evaluate.variables(eqn.invars) if atom not in self.steps and atom.aval.shape)
             found.update(((atom, place), None) for atom in arrays if atom.aval.shape[place] != 1)
         return list(found)
 
@@ -125,7 +125,7 @@ def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
 def _after(eqns: Sequence[Any], scan: Any) -> frozenset[Any]:
     found = set(scan.outvars)
     for eqn in eqns:
-        if not found.isdisjoint(_variables(eqn.invars)):
+        if not found.isdisjoint(evaluate.variables(eqn.invars)):
             found.update(eqn.outvars)
     return frozenset(found)
 
@@ -143,7 +143,7 @@ def _reduces_steps(eqn: Any, steps: Mapping[Any, int]) -> bool:
 
 def _dimension(eqn: Any, steps: Mapping[Any, int], after: frozenset[Any]) -> int | None:
     """The dimension of the result along which an equation treats each step by itself; None if it does not."""
-    moving = [atom for atom in _variables(eqn.invars) if atom in after]
+    moving = [atom for atom in evaluate.variables(eqn.invars) if atom in after]
     if eqn.effects or len(eqn.outvars) != 1 or any(atom not in steps for atom in moving):
         return None
     places = {steps[atom] for atom in moving}
@@ -180,10 +180,9 @@ def _leaves_apart(plan: Plan) -> bool:
     """Whether programs can share out as much of the loop as without the reductions."""
     scan = scan_of(plan.scan)
     alone = Mixing(scan.body.eqns, ties(scan))
-    written = [(pair, d) for pair in scan.ys for d in range(len(pair[1].aval.shape) - 1) if _variables(pair[:1])]
-    joined = [((inside, d), (result, d + 1)) for (inside, result), d in written]
-    together = Mixing([*scan.body.eqns, *plan.inside], [*ties(scan), *joined])
-    inside = _variables([*scan.body.invars, *scan.body.outvars])
+    written = [pair for pair in outer_dims(scan) if pair[0][0] in plan.results]
+    together = Mixing([*scan.body.eqns, *plan.inside], [*ties(scan), *written])
+    inside = evaluate.variables([*scan.body.invars, *scan.body.outvars])
     return all(
         together.is_apart(var, d) or not alone.is_apart(var, d) for var in inside for d in range(len(var.aval.shape))
     )
@@ -267,7 +266,3 @@ def _start(eqn: Any, place: int) -> Value:
 def _more(eqn: Any, total: Value, part: Value) -> Value:
     with source_of(eqn):
         return COMBINED[eqn.primitive.name](total, lax.convert_element_type(part, total.dtype))
-
-
-def _variables(atoms: Iterable[Any]) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, jex.Literal)]

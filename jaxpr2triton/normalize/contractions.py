@@ -44,21 +44,23 @@ def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         made = rewriter.maker(node.args[0]) if next(once) else None
         if made is None or made.name != "dot_general":
             return None
-        shapes = [jax.typeof(arg).shape for arg in made.args]
-        if not turns_contraction(node.params["permutation"], made.params, shapes):
-            return None
         sums, batch = made.params["dimension_numbers"]
-        return [rewriter.write(made, *made.args[::-1], dimension_numbers=(sums[::-1], batch[::-1]))]
+        left, right = (jax.typeof(arg).ndim - len(sums[k]) - len(batch[k]) for k, arg in enumerate(made.args))
+        first, middle = len(batch[0]), len(batch[0]) + left
+        turned = (*range(first), *range(middle, middle + right), *range(first, middle))
+        if tuple(node.params["permutation"]) != turned:
+            return None
+        precision = made.params["precision"]  # of each operand, or of both
+        return [
+            rewriter.write(
+                made,
+                *made.args[::-1],
+                dimension_numbers=(sums[::-1], batch[::-1]),
+                precision=precision[::-1] if isinstance(precision, tuple) else precision,
+            )
+        ]
 
     return rewrite(closed, rule)
-
-
-def turns_contraction(permutation: Sequence[int], params: Any, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether a transpose of a contraction is what contracting the operands in the other order would make."""
-    (summed, _), (batch, _) = params["dimension_numbers"]
-    left, right = (len(shape) - len(summed) - len(batch) for shape in shapes)
-    first, middle = len(batch), len(batch) + left
-    return tuple(permutation) == (*range(first), *range(middle, middle + right), *range(first, middle))
 
 
 def _split(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

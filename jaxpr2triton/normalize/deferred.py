@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,8 +12,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.accumulators import Body, Link, Term, apply, others, spread
-from jaxpr2triton.normalize.contractions import turns_contraction
+from jaxpr2triton.normalize.accumulators import Body, Term, apply, others, spread
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.pieces import sum_pieces
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
@@ -70,7 +69,7 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
     targets = _targets(body, plan)
     needed = evaluate.needed(body.jaxpr.eqns, targets, ())
-    read = _variables((*targets, *(atom for eqn in needed for atom in eqn.invars)))
+    read = evaluate.variables((*targets, *(atom for eqn in needed for atom in eqn.invars)))
     live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
 
     def step(carry: Any, x: Sequence[Value]) -> Any:
@@ -111,10 +110,6 @@ def _targets(body: Body, plan: Plan) -> list[Any]:
     atoms = [atom for term in kept for atom in (term.leaf, *others(term.links))]
     atoms += [atom for lane in plan.lanes for term in lane.terms for atom in term.maker.invars]
     return [*afters, *body.ys, *plan.stacks, *atoms]
-
-
-def _variables(atoms: Iterable[Any]) -> set[Any]:
-    return {atom for atom in atoms if not isinstance(atom, jex.Literal)}
 
 
 def _factors_of_links(plan: Plan) -> list[Any]:
@@ -182,26 +177,16 @@ def _dot(eqn: Any, operands: Sequence[Value], dimension_numbers: Any) -> Value:
 
 def _after_steps(outside: dict[Any, Value], stacked: Stacked, arrays: dict[Any, Value]) -> Value:
     """The sum over all steps at once."""
-    eqn, links = stacked.term.maker, stacked.term.links
+    eqn = stacked.term.maker
     operands = [_every_step(factor, arrays[factor.root], outside) for factor in stacked.factors]
     with source_of(eqn):
         if eqn.primitive.name == "dot_general":
             sums, batch = ([tuple(d + 1 for d in dims) for dims in pair] for pair in eqn.params["dimension_numbers"])
-            order = (1, 0) if _swaps_factors(eqn, links) else (0, 1)
-            over = tuple((0, *sums[k]) for k in order), tuple(batch[k] for k in order)
-            value = _dot(eqn, [operands[k] for k in order], over)
-            links = links[1:] if order == (1, 0) else links
+            value = _dot(eqn, operands, (tuple((0, *dims) for dims in sums), tuple(batch)))
         else:
             value = lax.reduce_sum(operands[0], (0, *(d + 1 for d in eqn.params["axes"])))
-        value = lax.neg(value) if stacked.term.negative else value
-    return apply(links, value, outside)
-
-
-def _swaps_factors(eqn: Any, links: Sequence[Link]) -> bool:
-    """True if what follows a contraction is a transpose that contracting the factors in the other order would spare."""
-    if not links or links[0][0].primitive.name != "transpose":
-        return False
-    return turns_contraction(links[0][0].params["permutation"], eqn.params, [atom.aval.shape for atom in eqn.invars])
+    value = apply(stacked.term.links, value, outside)
+    return lax.neg(value) if stacked.term.negative else value
 
 
 def _every_step(factor: Factor, array: Value, outside: dict[Any, Value]) -> Value:

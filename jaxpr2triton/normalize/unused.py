@@ -70,18 +70,18 @@ class Live:
 
 def _live_parts(eqns: Sequence[Any], targets: Iterable[Any]) -> list[Live | None]:
     """For each equation what the targets need of it."""
-    wanted = _variables(targets)
+    wanted = set(evaluate.variables(targets))
     found: list[Live | None] = []
     for eqn in reversed(eqns):
         live = None
         if eqn.effects or any(var in wanted for var in eqn.outvars):
-            if not eqn.effects and _variables(eqn.invars) and all(map(_is_empty, eqn.outvars)):
+            if not eqn.effects and evaluate.variables(eqn.invars) and all(map(_is_empty, eqn.outvars)):
                 live = Live((), empty=True)
             elif not eqn.effects and eqn.primitive.name == "scan":
                 live = _live_scan(eqn, [var in wanted for var in eqn.outvars])
             else:
                 live = Live(tuple(eqn.invars))
-            wanted |= _variables(live.operands)
+            wanted.update(evaluate.variables(live.operands))
         found.append(live)
     return found[::-1]
 
@@ -96,7 +96,7 @@ def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
     while True:
         targets = [body.ys[position] for position in ys] + [body.afters[position] for position in sorted(carries)]
         inner = _live_parts(body.jaxpr.eqns, targets)
-        read = _variables([*targets, *(atom for live in inner if live is not None for atom in live.operands)])
+        read = evaluate.variables([*targets, *(atom for live in inner if live is not None for atom in live.operands)])
         more = {position for position, before in enumerate(body.befores) if before in read}
         if more <= carries:
             break
@@ -126,10 +126,6 @@ def _has_none(aval: Any) -> bool:
 
 def _nothing(aval: Any) -> Value:
     return lax.full(aval.shape, 0, aval.dtype)
-
-
-def _variables(atoms: Iterable[Any]) -> set[Any]:
-    return {atom for atom in atoms if not isinstance(atom, jex.Literal)}
 
 
 def _pruned(live: Live, params: Any, args: Sequence[Value], out_avals: Sequence[Any]) -> list[Value | None]:

@@ -15,8 +15,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import jax.extend.core as jex
-
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.rules.demand import facts_of
 from jaxpr2triton.rules.loops import kinds_of
@@ -43,9 +42,9 @@ def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
         return
     facts = facts_of(scan)
     summed = only_summed(scan.body)
-    sums = {a: eqn.outvars[0] for eqn in scan.body.eqns if eqn.primitive.name in SUMS for a in _variables(eqn.invars)}
-    readers = {atom for eqn in scan.body.eqns if eqn.primitive is not keep_p for atom in _variables(eqn.invars)}
-    readers.update(_variables([after for _, _, after, _ in scan.carries]))
+    sums = {a: eqn.outvars[0] for eqn in scan.body.eqns if eqn.primitive.name in SUMS for a in variables(eqn.invars)}
+    readers = {atom for eqn in scan.body.eqns if eqn.primitive is not keep_p for atom in variables(eqn.invars)}
+    readers.update(variables([after for _, _, after, _ in scan.carries]))
     for eqn in products:
         result = eqn.outvars[0]
         apart = [kind in facts.carried - facts.held for kind in kinds_of(facts.classes, result)]
@@ -62,7 +61,3 @@ def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
 def _terms(product: Any) -> int:
     (left, _), _ = product.params["dimension_numbers"]
     return math.prod(product.invars[0].aval.shape[d] for d in left)
-
-
-def _variables(atoms: Any) -> list[Any]:
-    return [atom for atom in atoms if not isinstance(atom, jex.Literal)]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from jaxpr2triton.normalize.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.dead import remove_dead
@@ -72,3 +73,11 @@ def test_contractions_are_turned_round(fn: Callable[..., Any], transposes: int) 
         jax.core.eval_jaxpr(closed.jaxpr, closed.consts, A, B), jax.tree.leaves(fn(A, B)), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_each_operand_keeps_its_precision() -> None:
+    def fn(a: Any, b: Any) -> Any:
+        return lax.dot_general(a, b, (((0,), (0,)), ((), ())), precision=("highest", "default")).T
+
+    (eqn,) = remove_dead(turn_contractions(jax.make_jaxpr(fn)(A, B))).jaxpr.eqns
+    assert eqn.params["precision"] == (lax.Precision.DEFAULT, lax.Precision.HIGHEST)
