@@ -41,6 +41,7 @@ _WORDS = {
     "not": "negated",
     "clamp": "clamped",
     "iota": "position",
+    "threefry": "word",
     "div": "quotient",
     "rem": "remainder",
     "mul": "scaled",

@@ -37,7 +37,7 @@ from jaxpr2triton.rules.nodes import (
     operands_of,
 )
 from jaxpr2triton.rules.order import Order
-from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.reductions import HELPERS_OF, Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
 
@@ -182,14 +182,31 @@ class Statements:
         texts = self.narrow.operands(node, [self._operand(operand, scope, tile) for operand in node.operands])
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
-        text = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), texts)
-        if text in texts:  # a conversion between dtypes that are held alike
+        row = TABLE[node.eqn.primitive.name]
+        text = row.write(call_of(node.eqn), texts)
+        if row.helper is not None:
+            self._call(node, scope, row.helper, text)
+        elif text in texts:  # a conversion between dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)
         elif self._inline(node, text):
             scope.known[node] = Written(text, tile)
         else:
             self._assign(node, scope, text, self.wish[id(node.eqn)], node.eqn)
+
+    def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
+        """One of the words that a function gives; whoever wants the other one gets it at the same time."""
+        self.helpers |= dict.fromkeys((*HELPERS_OF.get(helper, ()), helper))
+        users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
+        twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
+        words = {twin.eqn.params["word"]: twin for twin in twins}
+        if len(words) == 1:
+            self._assign(node, scope, f"{text}[{node.eqn.params['word']}]", self.wish[id(node.eqn)], node.eqn)
+            return
+        names = [self.names.new(self.wish[id(words[word].eqn)], scope.depth) for word in sorted(words)]
+        self._say(scope, f"{', '.join(names)} = {text}", node.eqn)
+        for word, name in zip(sorted(words), names):
+            scope.known[words[word]] = Written(name, self.spell.tile(node.axes))
 
     def _inline(self, node: Node, text: str) -> bool:
         """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""

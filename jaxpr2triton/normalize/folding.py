@@ -169,6 +169,6 @@ ROUNDED = frozenset(
             "is_finite",
             "bitcast_convert_type",
         ),
-        *("shift_left", "shift_right_logical", "shift_right_arithmetic", "rem"),
+        *("shift_left", "shift_right_logical", "shift_right_arithmetic", "rem", "threefry"),
     }
 )

@@ -17,43 +17,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton.ir.hashing import threefry_p
+
 Value = Any
 Words = tuple[Value, Value]  # two uint32 arrays of one shape
 
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY = np.uint32(0x1BD11BDA)
 MOST = 1 << 32  # a place fits into one word
 
 
 def threefry2x32(key: Words, counts: Words) -> Words:
-    """20 rounds of add, rotate and xor. The axes of smaller operands are the leading ones of the larger."""
+    """The two words of the hash. The axes of smaller operands are the leading ones of the larger."""
     shape = _together(*key, *counts)
-    schedule = (*key, lax.bitwise_xor(lax.bitwise_xor(*key), PARITY))
-    x, y = (_plus(count, word, shape) for count, word in zip(counts, key))
-    for group in range(5):
-        for distance in ROTATIONS[group % 2]:
-            x = lax.add(x, y)
-            y = lax.bitwise_xor(x, _rotate(y, distance))
-        x = _plus(x, schedule[(group + 1) % 3], shape)
-        y = _plus(y, lax.add(schedule[(group + 2) % 3], np.uint32(group + 1)), shape)
-    return x, y
+    words = [each if isinstance(each, np.uint32) else _spread(each, shape) for each in (*key, *counts)]
+    if shape and all(jnp.shape(each) != shape for each in words):
+        words[0] = lax.broadcast(words[0], shape)
+    return threefry_p.bind(*words, word=0), threefry_p.bind(*words, word=1)
 
 
 def _together(*arrays: Value) -> tuple[int, ...]:
     sizes = zip_longest(*(jnp.shape(array) for array in arrays), fillvalue=1)
     return tuple(next((size for size in axis if size != 1), 1) for axis in sizes)
-
-
-def _rotate(x: Value, distance: int) -> Value:
-    return lax.bitwise_or(lax.shift_left(x, np.uint32(distance)), lax.shift_right_logical(x, np.uint32(32 - distance)))
-
-
-def _plus(count: Value, word: Value, shape: tuple[int, ...]) -> Value:
-    """The sum; a known zero adds nothing."""
-    word = _spread(word, shape)
-    if not isinstance(count, np.uint32):
-        return lax.add(_spread(count, shape), word)
-    return lax.add(word, count) if count else word
 
 
 def _spread(x: Value, shape: tuple[int, ...]) -> Value:

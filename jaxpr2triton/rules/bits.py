@@ -1,4 +1,4 @@
-"""Shifts."""
+"""Shifts, and the hash behind random bits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,14 @@ def _right_arithmetic(call: Call, args: Sequence[str]) -> str:
     return f"({x}.to({signed}) >> {shift}).to({triton_name(dtype)})"
 
 
+def _hash(call: Call, args: Sequence[str]) -> str:
+    *key, high, low = args
+    words = [as_tensor(word, call.in_dtypes[0]) for word in key]
+    return f"_threefry({', '.join((*words, high, low))})"
+
+
 TABLE = {
+    "threefry": Pointwise(_hash, flops=80, helper="_threefry"),
     "shift_left": _shift(_left),
     "shift_right_logical": _shift(_right_logical),
     "shift_right_arithmetic": Pointwise(_right_arithmetic, flops=2),
