@@ -33,7 +33,7 @@ POINTWISE = {
     "trigonometric": trigonometric.TABLE,
     "rounding": rounding.TABLE,
     "conversion": convert.TABLE,
-    "shifts": bits.TABLE,
+    "shifts, and the hash of random keys": bits.TABLE,
 }
 
 DTYPES = (

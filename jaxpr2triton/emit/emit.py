@@ -19,9 +19,9 @@ from jaxpr2triton.ir.kernel import Buffer, Kernel, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.rules.demand import walk
+from jaxpr2triton.rules.helpers import HELPERS
 from jaxpr2triton.rules.lanes import share_lanes
 from jaxpr2triton.rules.nodes import Graph, Keep, Recurrence
-from jaxpr2triton.rules.reductions import HELPERS
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"

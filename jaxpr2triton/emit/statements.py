@@ -21,6 +21,7 @@ from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
+from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.nodes import (
     Choose,
@@ -37,7 +38,7 @@ from jaxpr2triton.rules.nodes import (
     operands_of,
 )
 from jaxpr2triton.rules.order import Order
-from jaxpr2triton.rules.reductions import HELPERS_OF, Reduction
+from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
 
@@ -196,7 +197,7 @@ class Statements:
 
     def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
         """One of the words that a function gives; whoever wants the other one gets it at the same time."""
-        self.helpers |= dict.fromkeys((*HELPERS_OF.get(helper, ()), helper))
+        self.helpers |= dict.fromkeys(with_callees(helper))
         users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
         twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
         words = {twin.eqn.params["word"]: twin for twin in twins}

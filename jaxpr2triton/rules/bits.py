@@ -70,8 +70,8 @@ def _hash(call: Call, args: Sequence[str]) -> str:
 
 
 TABLE = {
-    "threefry": Pointwise(_hash, flops=80, helper="_threefry"),
     "shift_left": _shift(_left),
     "shift_right_logical": _shift(_right_logical),
     "shift_right_arithmetic": Pointwise(_right_arithmetic, flops=2),
+    "threefry": Pointwise(_hash, flops=80, helper="_threefry"),
 }

@@ -17,7 +17,7 @@ from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.partition import split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
-from jaxpr2triton.rules.reductions import HELPERS, TABLE, identity_of
+from jaxpr2triton.rules.reductions import TABLE, identity_of
 from jaxpr2triton.schedule import blocks
 
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
@@ -214,8 +214,3 @@ def test_several_axes_at_once_are_refused_for_places() -> None:
 def test_neutral_elements(name: str, dtype: Any, identity: Any) -> None:
     found = identity_of(TABLE[name], dtype)
     assert found == identity and type(found) is type(identity)
-
-
-def test_helpers_are_those_that_rows_name() -> None:
-    named = {row.helper(np.dtype(np.int32)) for row in TABLE.values()} - {None}
-    assert named == set(HELPERS)

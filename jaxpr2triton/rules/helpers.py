@@ -1,0 +1,52 @@
+"""Functions that kernels call; their texts stand before the kernel."""
+
+from __future__ import annotations
+
+import re
+
+HELPERS = {
+    "_threefry": (
+        "def _threefry(k, l, x, y):\n"
+        "    m = k ^ l ^ 0x1BD11BDA\n"
+        "    x, y = _four_rounds(x + k, y + l, 13, 15, 26, 6)\n"
+        "    x, y = _four_rounds(x + l, y + m + 1, 17, 29, 16, 24)\n"
+        "    x, y = _four_rounds(x + m, y + k + 2, 13, 15, 26, 6)\n"
+        "    x, y = _four_rounds(x + k, y + l + 3, 17, 29, 16, 24)\n"
+        "    x, y = _four_rounds(x + l, y + m + 4, 13, 15, 26, 6)\n"
+        "    return x + m, y + k + 5\n"
+    ),
+    "_four_rounds": (
+        "def _four_rounds(x, y, a: tl.constexpr, b: tl.constexpr, c: tl.constexpr, d: tl.constexpr):\n"
+        "    x += y\n"
+        "    y = x ^ (y << a | y >> (32 - a))\n"
+        "    x += y\n"
+        "    y = x ^ (y << b | y >> (32 - b))\n"
+        "    x += y\n"
+        "    y = x ^ (y << c | y >> (32 - c))\n"
+        "    x += y\n"
+        "    y = x ^ (y << d | y >> (32 - d))\n"
+        "    return x, y\n"
+    ),
+    "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_multiply": "def _multiply(a, b):\n    return a * b\n",
+    "_both": "def _both(a, b):\n    return a & b\n",
+    "_either": "def _either(a, b):\n    return a | b\n",
+    "_differ": "def _differ(a, b):\n    return a ^ b\n",
+    "_first_max": (
+        "def _first_max(a, i, b, j):\n"
+        "    later = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"
+        "    return tl.where(later, b, a), tl.where(later, j, i)\n"
+    ),
+    "_first_min": (
+        "def _first_min(a, i, b, j):\n"
+        "    later = (b < a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"
+        "    return tl.where(later, b, a), tl.where(later, j, i)\n"
+    ),
+}
+
+
+def with_callees(name: str) -> tuple[str, ...]:
+    """The function, after those that it calls."""
+    called = [other for other in HELPERS if other != name and re.search(rf"\b{other}\(", HELPERS[name])]
+    return (*(each for other in called for each in with_callees(other)), name)

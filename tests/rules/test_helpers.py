@@ -1,0 +1,20 @@
+"""The functions that kernels call."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxpr2triton.rules import reductions
+from jaxpr2triton.rules.helpers import HELPERS, with_callees
+from jaxpr2triton.rules.table import POINTWISE
+
+
+def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
+    named = {row.helper(np.dtype(np.int32)) for row in reductions.TABLE.values()} - {None}
+    named |= {row.helper for row in POINTWISE.values()} - {None}
+    assert {each for name in named for each in with_callees(name)} == set(HELPERS)
+
+
+def test_what_a_function_calls_stands_before_it() -> None:
+    assert with_callees("_threefry") == ("_four_rounds", "_threefry")
+    assert with_callees("_maximum") == ("_maximum",)
