@@ -19,7 +19,7 @@ from jaxpr2triton.ir.kernel import Buffer, Kernel, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.rules.demand import walk
-from jaxpr2triton.rules.helpers import HELPERS
+from jaxpr2triton.rules.helpers import texts_of
 from jaxpr2triton.rules.lanes import share_lanes
 from jaxpr2triton.rules.nodes import Graph, Keep, Recurrence
 
@@ -72,7 +72,7 @@ def emit(plan: Plan) -> Kernel:
     lines = emitter.run()
     parameters = ", ".join(f"{buffer.name}_ptr" for buffer in buffers.all)
     body = "\n".join(_indented(lines, 1))
-    helpers = "".join(f"@triton.jit\n{HELPERS[name]}\n\n" for name in emitter.helpers)
+    helpers = texts_of(emitter.helpers)
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\ndef {plan.name}({parameters}):\n{body}\n"

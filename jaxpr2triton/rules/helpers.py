@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 HELPERS = {
     "_threefry": (
@@ -50,3 +51,8 @@ def with_callees(name: str) -> tuple[str, ...]:
     """The function, after those that it calls."""
     called = [other for other in HELPERS if other != name and re.search(rf"\b{other}\(", HELPERS[name])]
     return (*(each for other in called for each in with_callees(other)), name)
+
+
+def texts_of(names: Iterable[str]) -> str:
+    """What stands before a kernel that calls these."""
+    return "".join(f"@triton.jit\n{HELPERS[name]}\n\n" for name in names)

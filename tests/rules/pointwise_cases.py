@@ -21,9 +21,11 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive, primitives
 
+from jaxpr2triton.ir import hashing
 from jaxpr2triton.ir.dtypes import held, is_bool, is_float, is_unsigned, triton_name
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.rules.base import Call, Pointwise
+from jaxpr2triton.rules.helpers import texts_of, with_callees
 from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.table import POINTWISE
 
@@ -81,7 +83,7 @@ def compiled(calls: tuple[tuple[str, Params], ...]) -> Callable[..., list[jax.Ar
 @functools.cache
 def primitive(name: str) -> Primitive:
     """The primitive of that name; `add_any` is hidden, and found where JAX uses it."""
-    for home in (primitives, lax):
+    for home in (primitives, lax, hashing):
         if hasattr(home, f"{name}_p"):
             return getattr(home, f"{name}_p")
     for eqn in jax.make_jaxpr(jax.grad(lambda x: x * x))(1.0).eqns:
@@ -166,6 +168,7 @@ def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
         "from triton.language.extra import libdevice",
         "",
         "",
+        texts_of(dict.fromkeys(name for case in cases if case.row.helper for name in with_callees(case.row.helper))),
         "@triton.jit",
         f"def {name}({', '.join(buffer.name + '_ptr' for buffer in (*inputs, *outputs))}):",
         f"    i = tl.arange(0, {SIZE})",
@@ -184,6 +187,8 @@ def expression(case: Case) -> str:
     operands = zip(_LETTERS, case.dtypes, case.constants)
     texts = [name if value is None else constant(value, dtype) for name, dtype, value in operands]
     text, dtype = case.row.write(case.call, texts), case.call.out_dtype
+    if case.row.helper is not None:  # a function that gives two words
+        return f"{text}[{case.call.params['word']}]"
     return text if held(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
 
 

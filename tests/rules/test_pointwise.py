@@ -68,6 +68,7 @@ SIGNATURES: dict[str, list[Signature]] = {
     "pow": binary(*FLOATS) + list(itertools.product(FLOATS, INTEGERS)),
     "clamp": [(dtype,) * 3 for dtype in DTYPES],
     "select_n": [(BOOL, dtype, dtype) for dtype in DTYPES] + [(np.dtype(np.int32), *(dtype,) * 3) for dtype in DTYPES],
+    "threefry": [(np.dtype(np.uint32),) * 4],
 }
 ACCURACY: dict[str, Any] = {"accuracy": None}
 PARAMS: dict[str, list[dict[str, Any]]] = {
@@ -75,6 +76,7 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "convert_element_type": [{"new_dtype": dtype, "weak_type": False, "sharding": None} for dtype in DTYPES],
     "bitcast_convert_type": [{"new_dtype": dtype} for dtype in DTYPES],
     **{name: [ACCURACY] for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "sqrt", "rsqrt")},
+    "threefry": [{"word": word} for word in (0, 1)],
     **{name: [ACCURACY] for name in ("sin", "cos", "tan", "tanh")},
 }
 
