@@ -265,6 +265,40 @@ def gradients(fn: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: jax.vjp(fn, *args)[1](jnp.ones(5))
 
 
+def one_loop_in_two(x: Any, start: Any, end: Any, steps: Any) -> Any:
+    """No step of the outer loop changes the inner one's results: they are made once more, outside, for the output."""
+
+    def inner(_: Any, __: Any) -> Any:
+        return (), lax.fori_loop(0, steps, lambda _, __: end, start)
+
+    def outer(_: Any, __: Any) -> Any:
+        ends = lax.scan(inner, (), None, length=3)[1]
+        return (), (x & (ends.sum() < 1), ends)
+
+    below, ends = lax.scan(outer, (), None, length=2)[1]
+    return below, lax.dynamic_update_index_in_dim(ends, ends.sum(0), 1, 0)
+
+
+def loop_beside_nested_ones(rows: Any, y: Any, z: Any) -> Any:
+    """On the way back, a body makes steps for each of several places."""
+
+    def inner(_: Any, row: Any) -> Any:
+        return (), (y + jnp.tanh(row.sum())) * 0.5
+
+    def outer(_: Any, __: Any) -> Any:
+        return (), lax.scan(inner, (), rows)[1].sum()
+
+    def beside(c: Any, _: Any) -> Any:
+        return jax.nn.sigmoid(jnp.tanh(c) * 2) * c, ()
+
+    sums = lax.scan(outer, (), None, length=3)[1]
+    return lax.scan(beside, z, None, length=2)[0], jnp.broadcast_to(sums[:, None], (3, 2))
+
+
+def gradients_beside(rows: Any, y: Any, z: Any, *cotangents: Any) -> Any:
+    return jax.vjp(loop_beside_nested_ones, rows, y, z)[1](cotangents)
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -304,6 +338,10 @@ FOUND = (
     Found("positions", lambda n: lax.fori_loop(0, n, lambda i, c: c * 2 % 13 + i, jnp.arange(6)), (np.int32(3),)),
     Found("steps_before_the_loop", steps_before_the_loop, (normal(3, 8), np.float32(0.3))),
     Found("places_without_a_sign", turned_and_looked_up, (normal(3, 4), np.uint32([[0, 3], [1, 1], [2, 0]]))),
+    Found("one_loop_in_two", one_loop_in_two, (np.ones((4, 1), bool), *np.int32([[[2]], [[-3]]]), 2), kernels=2),
+    Found(
+        "loop_beside_nested_ones", gradients_beside, (normal(3, 3, 2), normal(2), *normal(2), normal(3, 2)), kernels=3
+    ),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )
 

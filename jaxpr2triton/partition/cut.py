@@ -112,15 +112,10 @@ def _settle(cuts: Cuts) -> None:
             with refusing_loops(needed(cuts.inside, [root], without(cuts.loaded, [root])), passing=(Crowded,)):
                 space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
         except Crowded as crowded:
-            if crowded.dims is not None:
-                refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
-                otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
-                raise WantsToKeep([crowded.variable], otherwise, {crowded.variable: crowded.dims}) from crowded
             known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
-            if not known or crowded.variable in cuts.loaded:
+            if crowded.dims is not None or not known or crowded.variable in cuts.loaded:
                 loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
-                why = "a result of a loop in its body is read at several places"
-                raise WantsToKeep([crowded.variable], _refused(loops, why)) from crowded
+                raise _kept_instead(cuts, crowded, loops) from crowded
             pending.extend([root, *_into_memory(cuts, _together(cuts, crowded.variable))])
             continue
         assert space is not None  # one output always fits itself
@@ -142,6 +137,16 @@ def _settle(cuts: Cuts) -> None:
             raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
         if not space.steps and len(steps) >= STEPS_AT_MOST:
             pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+
+
+def _kept_instead(cuts: Cuts, crowded: Crowded, loops: list[Any]) -> WantsToKeep:
+    """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
+    if crowded.dims is None:
+        refusal = _refused(loops, "a result of a loop in its body is read at several places")
+        return WantsToKeep([crowded.variable], refusal)
+    refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
+    otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
+    return WantsToKeep([crowded.variable], otherwise, {crowded.variable: crowded.dims})
 
 
 def _refused(eqns: Iterable[Any], why: str) -> LoopsRefused:
@@ -256,9 +261,17 @@ def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
         apart = _not_for_loops(cuts) | cuts.keeping.declined
         if any(value in together and value not in apart and value not in cuts.roots for value in values):
             wanted = [var for var in together if var not in apart]  # roots too, if it comes to that
-            loops = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive.name in LOOPS]
-            raise WantsToKeep(wanted, None, dict(pair for eqn in loops for pair in held_along(eqn).items()))
+            raise WantsToKeep(wanted, None, _dims_of_results(cuts))
     return _cut(cuts, *values)
+
+
+def _dims_of_results(cuts: Cuts) -> dict[Any, tuple[int, ...]]:
+    """The dimensions along which what the loops put out is kept."""
+    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    try:
+        return {result: dims for eqn in loops for result, dims in held_along(eqn).items()}
+    except Crowded as crowded:
+        raise _kept_instead(cuts, crowded, loops) from crowded
 
 
 def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:

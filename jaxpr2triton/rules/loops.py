@@ -309,7 +309,7 @@ def _connect(walk: Any, loop: LoopWalk) -> None:
         tiles = {}
         for place in loop.places[position]:
             axes = frozenset(a for i in place for a in i.axes) | loop.step.axes | walk.steps
-            leaf = walk.make(("carried", id(scan.eqn), position, place), _leaf(axes, before, loop.step))
+            leaf = walk.make(("carried", inner.path, position, place), _leaf(axes, before, loop.step))
             tiles[place] = loop.leaves[position, place] = leaf
         inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
     for outside, inside in scan.consts:
@@ -359,7 +359,7 @@ def leave(walk: Any, loop: LoopWalk) -> None:
     leaves = tuple(loop.leaves.values())
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
     recurrence = walk.make(
-        ("recurrence", id(scan.eqn), leaves),
+        ("recurrence", inner.path, leaves),
         lambda n: Recurrence(
             n,
             axes,
