@@ -63,8 +63,8 @@ class Live:
         """True if nothing can be left out."""
         if self.body is None:
             return not self.empty
-        counts = len(self.carries), len(self.ys), len(self.xs)
-        whole = counts == (self.body.num_carry, len(self.body.ys), len(self.body.xs))
+        counts = len(self.operands), len(self.carries), len(self.ys), len(self.xs)
+        whole = counts == (len(self.body.jaxpr.invars), self.body.num_carry, len(self.body.ys), len(self.body.xs))
         return whole and all(live is not None and live.everything for live in self.inner)
 
 

@@ -134,6 +134,17 @@ FOUND = {
         outputs=("y",),
         seed=230,
     ),
+    # The second kernel asks which element is the minimum of the first one, and computes them from what that has stored.
+    "derivative_of_a_minimum": Program(
+        inputs=(Input("x", (8,), "float16", "normal"),),
+        lines=(
+            Line("y", "helpers.layer_norm(x, 0)", ("x",)),
+            Line("z", "jnp.min(y, (0,), keepdims=False)", ("y",)),
+        ),
+        outputs=("z",),
+        transform="jvp",
+        seed=612,
+    ),
 }
 
 

@@ -120,3 +120,32 @@ def test_the_line_of_the_user_stays() -> None:
 
 def test_it_is_one_of_the_passes() -> None:
     assert prune_scans in passes.LOOPS
+
+
+def test_a_scan_that_reads_what_its_body_does_not() -> None:
+    def function(a: Any, b: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            bias = jnp.cos(b)
+
+            def inner(d: Any, _: Any) -> Any:
+                jnp.sin(bias)
+                return d * x, None
+
+            return lax.scan(inner, c, None, length=2)
+
+        return lax.scan(lambda c, x: (step(c, x)[0], jnp.cos(b)), a, xs)[0]
+
+    def without_sines(closed: Any) -> Any:
+        """What comes of dead equations that are taken out of a body alone."""
+
+        def kept(eqn: Any) -> Any:
+            if eqn.primitive.name != "scan":
+                return eqn
+            return eqn.replace(params={**eqn.params, "jaxpr": without_sines(eqn.params["jaxpr"])})
+
+        eqns = [kept(eqn) for eqn in closed.jaxpr.eqns if eqn.primitive.name != "sin"]
+        return closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns))
+
+    result = after(lambda closed: prune_scans(without_sines(closed)), function, A, B, XS)
+    (scan,) = result.jaxpr.eqns
+    assert "cos" not in primitives_of(scan.params["jaxpr"]) and shape_of_scan(scan.params["jaxpr"]) == (1, 1, 0, 0)
