@@ -18,6 +18,7 @@ from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, trace
+from jaxpr2triton.normalize.settling import settle_compared
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def linearize(
     for aval in jaxpr.out_avals:
         nonzero_outputs.append(is_differentiable(aval) and next(flags))
 
-    flat = _by_results(shrink(flatten(forward), num_outputs))
+    flat = _by_results(settle_compared(shrink(flatten(forward), num_outputs)))
     asked = [atom for atom, keep in zip(flat.jaxpr.outvars[num_outputs:], used) if keep]
     saved = choose(flat, num_outputs, asked, recomputable)
     sources, new = _sources(flat, num_outputs, saved)

@@ -363,7 +363,7 @@ class Emitter(Statements):
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
         whole = self._collapsed(node, names, tile)
-        if whole == names[-1] and not self.narrow.changes(node):
+        if whole == names[-1]:
             scope.known[node] = Written(whole, tile)
         else:
             self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)

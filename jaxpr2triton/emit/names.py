@@ -88,8 +88,12 @@ def wishes(eqns: Iterable[Any]) -> dict[int, str]:
     """
     by_line: dict[tuple[str, int], int] = {}
     found: dict[int, str] = {}
+    makers: dict[Any, str] = {}
     for number, eqn in enumerate(eqns):
         name = eqn.primitive.name
+        if name == "settled":  # it is the same value
+            name = makers.get(eqn.invars[0], name)
+        makers.update(dict.fromkeys(eqn.outvars, name))
         found[number] = _WORDS.get(name, re.sub(r"\W", "_", name))
         frame = user_frame(eqn)
         if frame is not None:

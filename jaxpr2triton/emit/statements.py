@@ -98,7 +98,7 @@ class Statements:
 
     def _assign(self, node: Node, scope: Scope, text: str, wish: str, eqn: Any = None) -> None:
         name = self.names.new(wish, scope.depth)
-        self._say(scope, f"{name} = {self.narrow.named(node, text)}", eqn)
+        self._say(scope, f"{name} = {text}", eqn)
         scope.known[node] = Written(name, self.spell.tile(node.axes))
 
     def _get(self, node: Node, scope: Scope) -> Written:
@@ -187,7 +187,7 @@ class Statements:
         text = row.write(call_of(node.eqn), texts)
         if row.helper is not None:
             self._call(node, scope, row.helper, text)
-        elif text in texts and not self.narrow.changes(node):  # a conversion between dtypes that are held alike
+        elif text in texts:  # a conversion between dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)
         elif self._inline(node, text):

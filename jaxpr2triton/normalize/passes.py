@@ -19,6 +19,7 @@ from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
 from jaxpr2triton.normalize.loops import normalize_bodies
 from jaxpr2triton.normalize.scatters import settle_places
+from jaxpr2triton.normalize.settling import settle_compared
 from jaxpr2triton.normalize.sharing import share_equal
 from jaxpr2triton.normalize.sizes import settle_sizes
 from jaxpr2triton.normalize.structural import expand_structure
@@ -41,6 +42,7 @@ def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 LOOPS: tuple[Pass, ...] = (
     inline_calls,
+    settle_compared,
     unkey,  # bodies too, whose carried keys become words
     settle_fixed,
     carry_reductions,
@@ -52,6 +54,7 @@ LOOPS: tuple[Pass, ...] = (
 
 AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
     inline_calls,
+    settle_compared,
     unkey_outside,
     settle_fixed,
 )

@@ -145,6 +145,19 @@ FOUND = {
         transform="jvp",
         seed=612,
     ),
+    # … and so do three kernels, of which only the first one has stored what another one computes from.
+    "derivative_of_a_minimum_in_parts": Program(
+        inputs=(Input("x", (8,), "float16", "normal"), Input("y", (8, 8), "float16", "normal")),
+        lines=(
+            Line("u", "helpers.layer_norm(x, 0)", ("x",)),
+            Line("v", "jnp.min(u, (0,), keepdims=False)", ("u",)),
+            Line("z", "jnp.minimum(y, v)", ("y", "v")),
+        ),
+        outputs=("z",),
+        transform="jvp",
+        small=True,
+        seed=612,
+    ),
 }
 
 
