@@ -31,6 +31,7 @@ from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
+from jaxpr2triton.normalize.settling import settle_compared
 from jaxpr2triton.normalize.structural import STRUCTURAL
 from jaxpr2triton.normalize.sunk import sink_stored
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
@@ -168,11 +169,12 @@ def recomputable(eqn: Any) -> bool:
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
     """The forward and the linear program of a derivative along the marked inputs."""
-    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable, _shrink))
+    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable, _prepare))
 
 
-def _shrink(forward: Any, num_outputs: int) -> Any:
-    return sink_stored(forward, num_outputs, recomputable, flatten)
+def _prepare(forward: Any, num_outputs: int) -> Any:
+    """Loops do not store what is better computed again, and both programs round what they compare alike."""
+    return settle_compared(sink_stored(forward, num_outputs, recomputable, flatten))
 
 
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Any, tuple[bool, ...]]:

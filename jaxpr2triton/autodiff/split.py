@@ -18,7 +18,6 @@ from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, trace
-from jaxpr2triton.normalize.settling import settle_compared
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,12 @@ def linearize(
     jaxpr: Any,
     nonzero: Sequence[bool],
     recomputable: Callable[[Any], bool],
-    shrink: Callable[[Any, int], Any] = lambda forward, num_outputs: forward,
+    prepare: Callable[[Any, int], Any] = lambda forward, num_outputs: forward,
 ) -> Split:
     """Split the derivative along the marked inputs; custom rules and checkpoints of the user's are honoured.
 
-    `shrink` is given the forward program, with all that could be kept as its last outputs, and may take work out of its
-    loops that is better done again.
+    `prepare` is given the forward program, with all that could be kept as its last outputs, and may take work out of
+    its loops that is better done again.
 
     What a checkpointed part of the program computes is never a residual: JAX's own linearisation leaves it in the
     linear program, and only what that program asks for can be chosen.
@@ -69,7 +68,7 @@ def linearize(
     for aval in jaxpr.out_avals:
         nonzero_outputs.append(is_differentiable(aval) and next(flags))
 
-    flat = _by_results(settle_compared(shrink(flatten(forward), num_outputs)))
+    flat = _by_results(prepare(flatten(forward), num_outputs))
     asked = [atom for atom, keep in zip(flat.jaxpr.outvars[num_outputs:], used) if keep]
     saved = choose(flat, num_outputs, asked, recomputable)
     sources, new = _sources(flat, num_outputs, saved)
