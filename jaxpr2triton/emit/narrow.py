@@ -15,6 +15,7 @@ from jaxpr2triton.rules.nodes import Compute, Constant, Graph, Kept, Load, Node,
 SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
     "convert_element_type",
     "bitcast_convert_type",
+    "settled",
 }
 CHOICES = {"max", "min", "select_n", "clamp", "neg", "abs", "stop_gradient", "copy", "reduce_max", "reduce_min"}
 

@@ -19,6 +19,7 @@ from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
 from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, plain_axis, scale
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.settled import settled_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.coverage import call_of
 from jaxpr2triton.rules.helpers import with_callees
@@ -187,7 +188,7 @@ class Statements:
         text = row.write(call_of(node.eqn), texts)
         if row.helper is not None:
             self._call(node, scope, row.helper, text)
-        elif text in texts:  # a conversion between dtypes that are held alike
+        elif text in texts and (is_atom(text) or node.eqn.primitive is not settled_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)
         elif self._inline(node, text):

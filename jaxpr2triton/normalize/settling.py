@@ -25,13 +25,16 @@ MOVE = {
 }
 ROUNDED = {*CHOOSE, *MOVE, "settled"}  # primitives whose results have no digits that their operands have not
 
+IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
+
 
 def settle_compared(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Round what leads to such a value after each step, as JAX does.
 
         b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = settled b';  c = reduce_max b
 
-    Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, and programs without choices.
+    Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, programs without choices, and
+    what lies before a matrix product.
     """
     if not any(_is_narrow(var.aval) for eqn in closed.jaxpr.eqns for var in eqn.outvars):
         return closed
@@ -52,7 +55,7 @@ def _settled(jaxpr: Any, everything: bool) -> Any:
             params = {key: _inside(value) for key, value in eqn.params.items()}
             if any(params[key] is not value for key, value in eqn.params.items()):
                 eqn, changed = eqn.replace(params=params), True
-        if wanted_here or _is_choice(eqn):
+        if _is_choice(eqn) or (wanted_here and (everything or eqn.primitive.name not in IN_MEMORY)):
             wanted.update(variables(eqn.invars))
         if wanted_here and not bodies and _makes_digits(eqn) and eqn.outvars[0] not in known:
             (out,) = eqn.outvars

@@ -25,6 +25,12 @@ def test_only_what_leads_to_the_choice() -> None:
     assert primitives_of(result) == ["neg", "reduce_max", "sin", "settled", "eq", "cos"]
 
 
+def test_not_what_lies_before_a_product() -> None:
+    result = after(settle_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x, (0,)), X)
+    assert primitives_of(result)[0] == "sin" and primitives_of(result)[-2:] == ["settled", "reduce_max"]
+    assert primitives_of(result).count("settled") == 1
+
+
 def test_once() -> None:
     once = after(settle_compared, lambda x: lax.reduce_min(lax.sin(x), (0,)), X)
     assert settle_compared(once) is once
