@@ -299,6 +299,11 @@ def gradients_beside(rows: Any, y: Any, z: Any, *cotangents: Any) -> Any:
     return jax.vjp(loop_beside_nested_ones, rows, y, z)[1](cotangents)
 
 
+def larger_of_a_constant(p: Any, x: Any, y: Any) -> Any:
+    """In one of the branches, what is compared for equality on the way back is a number."""
+    return jax.vjp(lambda x: lax.cond(p, lambda: x, lambda: jnp.maximum(x * 0.5, jnp.tanh(y))), x)[1](y)
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -338,6 +343,7 @@ FOUND = (
     Found("positions", lambda n: lax.fori_loop(0, n, lambda i, c: c * 2 % 13 + i, jnp.arange(6)), (np.int32(3),)),
     Found("steps_before_the_loop", steps_before_the_loop, (normal(3, 8), np.float32(0.3))),
     Found("places_without_a_sign", turned_and_looked_up, (normal(3, 4), np.uint32([[0, 3], [1, 1], [2, 0]]))),
+    Found("larger_of_a_constant", larger_of_a_constant, (np.bool_(False), *normal(2, 2).astype(np.float16))),
     Found("one_loop_in_two", one_loop_in_two, (np.ones((4, 1), bool), *np.int32([[[2]], [[-3]]]), 2), kernels=2),
     Found(
         "loop_beside_nested_ones", gradients_beside, (normal(3, 3, 2), normal(2), *normal(2), normal(3, 2)), kernels=3

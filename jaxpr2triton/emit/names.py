@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxpr2triton._compat import Frame, user_frame
+from jaxpr2triton.ir.evaluate import variables
 
 _WORDS = {
     "reduce_sum": "total",
@@ -92,7 +93,7 @@ def wishes(eqns: Iterable[Any]) -> dict[int, str]:
     for number, eqn in enumerate(eqns):
         name = eqn.primitive.name
         if name == "settled":  # it is the same value
-            name = makers.get(eqn.invars[0], name)
+            name = next((makers.get(var, name) for var in variables(eqn.invars)), name)
         makers.update(dict.fromkeys(eqn.outvars, name))
         found[number] = _WORDS.get(name, re.sub(r"\W", "_", name))
         frame = user_frame(eqn)
