@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpr2triton.ir.dtypes import held, triton_name
+from jaxpr2triton.ir.settled import CHOICES
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import is_bare
 from jaxpr2triton.rules.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Take, Turn, operands_of
@@ -17,7 +18,6 @@ SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign",
     "bitcast_convert_type",
     "settled",
 }
-CHOICES = {"max", "min", "select_n", "clamp", "neg", "abs", "stop_gradient", "copy", "reduce_max", "reduce_min"}
 
 
 class Narrow:

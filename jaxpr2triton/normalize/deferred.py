@@ -69,7 +69,7 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
     targets = _targets(body, plan)
     needed = evaluate.needed(body.jaxpr.eqns, targets, ())
-    read = evaluate.variables((*targets, *(atom for eqn in needed for atom in eqn.invars)))
+    read = set(evaluate.variables((*targets, *(atom for eqn in needed for atom in eqn.invars))))
     live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
 
     def step(carry: Any, x: Sequence[Value]) -> Any:

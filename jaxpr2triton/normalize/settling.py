@@ -15,16 +15,14 @@ import numpy as np
 from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir.dtypes import held, is_float
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.settled import settled_p
+from jaxpr2triton.ir.settled import CHOICES, settled_p
+from jaxpr2triton.rules.decompose import DECOMPOSITIONS
+from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.table import POINTWISE
 
 CHOOSE = {"reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin", "max", "min", "eq", "ne", "sort"}
-MOVE = {
-    *("broadcast_in_dim", "reshape", "transpose", "squeeze", "expand_dims", "slice", "rev", "pad", "concatenate"),
-    *("dynamic_slice", "dynamic_update_slice", "gather", "split", "iota", "copy", "stop_gradient", "select_n", "clamp"),
-    *("neg", "abs", "optimization_barrier", "name", "reduce_precision", "convert_element_type", "bitcast_convert_type"),
-}
-ROUNDED = {*CHOOSE, *MOVE, "settled"}  # primitives whose results have no digits that their operands have not
-
+EXACT = {*CHOICES, "settled", "convert_element_type", "bitcast_convert_type"}
+MADE = {*POINTWISE, *REDUCTIONS, *DECOMPOSITIONS} - EXACT  # what kernels compute with more digits
 IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
 
 
@@ -57,7 +55,8 @@ def _settled(jaxpr: Any, everything: bool) -> Any:
                 eqn, changed = eqn.replace(params=params), True
         if _is_choice(eqn) or (wanted_here and (everything or eqn.primitive.name not in IN_MEMORY)):
             wanted.update(variables(eqn.invars))
-        if wanted_here and not bodies and _makes_digits(eqn) and eqn.outvars[0] not in known:
+        made_here = eqn.primitive.name in MADE or (everything and eqn.primitive.name in IN_MEMORY)
+        if wanted_here and made_here and _is_narrow(eqn.outvars[0].aval) and eqn.outvars[0] not in known:
             (out,) = eqn.outvars
             exact = jex.Var(out.aval)
             eqns.append(jex.new_jaxpr_eqn([exact], [out], settled_p, {}, set(), source_info=eqn.source_info))
@@ -86,10 +85,6 @@ def _is_choice(eqn: Any) -> bool:
     """Whether a 16-bit value is chosen, or compared with what may have been chosen; nothing is equal to a constant."""
     narrow = [atom for atom in eqn.invars if _is_narrow(atom.aval)]
     return eqn.primitive.name in CHOOSE and bool(narrow) and not any(isinstance(atom, jex.Literal) for atom in narrow)
-
-
-def _makes_digits(eqn: Any) -> bool:
-    return len(eqn.outvars) == 1 and _is_narrow(eqn.outvars[0].aval) and eqn.primitive.name not in ROUNDED
 
 
 def _is_narrow(aval: Any) -> bool:

@@ -96,7 +96,8 @@ def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
     while True:
         targets = [body.ys[position] for position in ys] + [body.afters[position] for position in sorted(carries)]
         inner = _live_parts(body.jaxpr.eqns, targets)
-        read = evaluate.variables([*targets, *(atom for live in inner if live is not None for atom in live.operands)])
+        operands = (atom for live in inner if live is not None for atom in live.operands)
+        read = set(evaluate.variables([*targets, *operands]))
         more = {position for position, before in enumerate(body.befores) if before in read}
         if more <= carries:
             break

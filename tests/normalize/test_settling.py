@@ -27,8 +27,7 @@ def test_only_what_leads_to_the_choice() -> None:
 
 def test_not_what_lies_before_a_product() -> None:
     result = after(settle_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x, (0,)), X)
-    assert primitives_of(result)[0] == "sin" and primitives_of(result)[-2:] == ["settled", "reduce_max"]
-    assert primitives_of(result).count("settled") == 1
+    assert "settled" not in primitives_of(result)  # XLA has rounded it: nothing to copy if it is an output as well
 
 
 def test_once() -> None:
