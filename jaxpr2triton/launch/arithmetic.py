@@ -48,6 +48,16 @@ def _where_defined(defined: Array, values: Array) -> Array:
     return values if defined.all() else np.where(defined, values, poison(values.dtype))
 
 
+def extreme(choose: Callable[[Array, Array], Array], sign: int) -> Callable[[Array, Array], Array]:
+    """NumPy's maximum (sign 1) or minimum (-1) with -0.0 below 0.0, as GPUs have it; NumPy returns either."""
+
+    def of(a: Array, b: Array) -> Array:
+        zeros = (a == 0) & (b == 0)
+        return np.where(zeros, sign * (sign * a + sign * b), choose(a, b)) if zeros.any() else choose(a, b)
+
+    return of
+
+
 def quotient(a: Array, b: Array) -> Array:
     """Integer division, rounded towards zero."""
     divisor = np.where(b == 0, b.dtype.type(1), b)

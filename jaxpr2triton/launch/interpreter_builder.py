@@ -1,7 +1,7 @@
 """Triton's interpreting builder with its arithmetic repaired: tiles are NumPy arrays, memory is a checked `Memory`.
 
-What the stock builder gets wrong or lacks: bf16 and fp8 arithmetic, i1 arithmetic, NaN in minima and maxima, integer
-division, shifts, conversions that saturate, tf32 products, libdevice, and masked lanes that are undefined.
+What the stock builder gets wrong or lacks: bf16 and fp8 arithmetic, i1 arithmetic, NaN and zeros in minima and maxima,
+integer division, shifts, conversions that saturate, tf32 products, libdevice, and masked lanes that are undefined.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from jaxpr2triton.launch.interpreter_libdevice import libdevice_function
 from jaxpr2triton.launch.memory import Memory
 
 _WRAPPING = (np.add, np.subtract, np.multiply)
+_MAXIMUM, _MINIMUM = arithmetic.extreme(np.maximum, 1), arithmetic.extreme(np.minimum, -1)
+_MAXIMUM_NUMBER, _MINIMUM_NUMBER = arithmetic.extreme(np.fmax, 1), arithmetic.extreme(np.fmin, -1)
 _DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
@@ -118,15 +120,21 @@ class Builder(InterpreterBuilder):
     create_ashr = _integers(arithmetic.shift_right_arithmetic)
     create_umulhi = _integers(arithmetic.high_half)
 
+    def create_minimumf(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return self.binary_op(lhs, rhs, _MINIMUM)
+
+    def create_maximumf(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        return self.binary_op(lhs, rhs, _MAXIMUM)
+
     def create_minnumf(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
-        return self.binary_op(lhs, rhs, np.fmin)
+        return self.binary_op(lhs, rhs, _MINIMUM_NUMBER)
 
     def create_maxnumf(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
-        return self.binary_op(lhs, rhs, np.fmax)
+        return self.binary_op(lhs, rhs, _MAXIMUM_NUMBER)
 
     def create_clampf(self, arg: TensorHandle, lo: TensorHandle, hi: TensorHandle, propagate_nans: Any) -> TensorHandle:
         drop_nan = propagate_nans == _ir.PROPAGATE_NAN.NONE
-        larger, smaller = (np.fmax, np.fmin) if drop_nan else (np.maximum, np.minimum)
+        larger, smaller = (_MAXIMUM_NUMBER, _MINIMUM_NUMBER) if drop_nan else (_MAXIMUM, _MINIMUM)
         return self.binary_op(self.binary_op(arg, lo, larger), hi, smaller)
 
     def create_fma(self, x: TensorHandle, y: TensorHandle, z: TensorHandle) -> TensorHandle:

@@ -134,6 +134,13 @@ FOUND = {
         outputs=("y",),
         seed=230,
     ),
+    # The smaller one of 0.0 and -0.0 is -0.0, on GPUs and to XLA, but not to NumPy.
+    "inverse_of_the_smaller_zero": Program(
+        inputs=(Input("x", (32, 32), "float32", "whole"), Input("y", (32,), "float32", "special")),
+        lines=(Line("z", "1 / jnp.minimum(y, x)", ("x", "y")),),
+        outputs=("z",),
+        seed=217,
+    ),
     # The second kernel asks which element is the minimum of the first one, and computes them from what that has stored.
     "derivative_of_a_minimum": Program(
         inputs=(Input("x", (8,), "float16", "normal"),),

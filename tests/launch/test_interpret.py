@@ -170,6 +170,16 @@ def test_minimum_and_maximum_of_nan() -> None:
     equal(run(elementwise("tl.clamp(a, 0.0, 1.5)", ["float32"], "float32", 4), a), np.array([0, 1, 0, 1.5], "f4"))
 
 
+@pytest.mark.parametrize("end", ["", ", propagate_nan=tl.PropagateNan.ALL"])
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+def test_minimum_and_maximum_of_zeros(kind: str, end: str) -> None:
+    a, b = np.array([0, -0.0, 0, -0.0], kind), np.array([0, 0, -0.0, -0.0], kind)
+    low = run(elementwise(f"tl.minimum(a, b{end})", [kind] * 2, kind, 4), a, b)
+    high = run(elementwise(f"tl.maximum(a, b{end})", [kind] * 2, kind, 4), a, b)
+    assert np.signbit(low).tolist() == [False, True, True, True] and not low.any()
+    assert np.signbit(high).tolist() == [False, False, False, True] and not high.any()
+
+
 def test_bits_and_high_products() -> None:
     a, b = (random_array(RNG, (100,), "uint64") for _ in range(2))
     high = np.array([int(x) * int(y) >> 64 for x, y in zip(a, b)], np.uint64)
