@@ -105,8 +105,8 @@ def page() -> str:
         ),
         _filled(
             "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
-            "or few, `cond` where no branch holds a loop, and random bits for keys of JAX's default kind. A loop stays "
-            "with XLA when one program cannot hold what it keeps from step to step."
+            "or few, and random bits for keys of JAX's default kind. A loop stays with XLA when one program cannot "
+            "hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(

@@ -304,6 +304,18 @@ def larger_of_a_constant(p: Any, x: Any, y: Any) -> Any:
     return jax.vjp(lambda x: lax.cond(p, lambda: x, lambda: jnp.maximum(x * 0.5, jnp.tanh(y))), x)[1](y)
 
 
+def same_bits_in_both_branches(x: Any, key: Any) -> Any:
+    """What the loop in one branch starts with and what the other branch gives are made of the same random words."""
+
+    def step(x: Any, i: Any) -> Any:
+        def climb() -> Any:
+            return lax.fori_loop(0, 3, lambda _, v: jnp.sin(v) + x, x * jax.random.normal(key, x.shape))
+
+        return lax.cond(i % 2 == 0, climb, lambda: -x * jax.random.normal(key, x.shape)), x.sum()
+
+    return lax.scan(step, x, jnp.arange(5))
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -327,6 +339,7 @@ FOUND = (
     Found("read_at_own_counter", read_at_own_counter, (normal(6), normal(6))),
     Found("pieces_of_lookups", pieces_of_lookups, (RNG.integers(0, 9, 8), normal(5, 5), normal(5, 5))),
     Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8))),
+    Found("same_bits_in_both_branches", same_bits_in_both_branches, (normal(5), np.array([3, 5], np.uint32))),
     Found("kept_for_the_way_back", gradients(kept_for_the_way_back), (normal(5), normal(5), np.float32(0.3))),
     Found("kept_name", kept_name, (normal(5),)),
     Found("inner_loop_from_a_state", inner_loop_from_a_state, (normal(2, 2), normal(5), normal(5))),

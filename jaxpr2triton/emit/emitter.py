@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, work_of
 from jaxpr2triton.emit.text import Tile, Written
@@ -47,6 +48,7 @@ from jaxpr2triton.rules.nodes import (
 )
 from jaxpr2triton.rules.order import LoopKey
 
+WARP, LATENCY, MEETING = 32, 4, 100  # lanes; cycles until a result is there, and until it is there for all lanes
 READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
 
 
@@ -59,6 +61,7 @@ class Emitter(Statements):
         clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
+        self.branches = {} if plan.reload else find_branches(graph, self.order, self._is_scalar, self._cycles)
 
     def run(self) -> list[Line]:
         root = Scope(None, None)
@@ -74,11 +77,13 @@ class Emitter(Statements):
     # -- where things go --------------------------------------------------------------------------------------
 
     def _home(self, node: Node, scope: Scope) -> Scope:
-        """The outermost scope around `scope` in which the node's loops are open."""
+        """The outermost scope around `scope` in which the node's loops are open; but its side, if it has one."""
         home = scope
         for outer in scope.chain():
             if self.order.loops(node) <= outer.open_loops():
                 home = outer
+            if node in outer.own:
+                break
         return home
 
     def _require(self, target: Node, scope: Scope) -> None:
@@ -92,6 +97,7 @@ class Emitter(Statements):
             missing[node] = None
             if (
                 not self.order.ends_a_loop(node)
+                and node not in self.branches
                 and not self._is_streamed(node)
                 and not self._reads_outside(node, scope)
             ):
@@ -123,6 +129,9 @@ class Emitter(Statements):
             return
         if isinstance(node, Recurrence):
             self._loop(self.order.key(node), scope)
+            return
+        if node in self.branches:
+            self._branch(self.branches[node], scope)
             return
         self.flops += work_of(node)
         self.scope_now = scope
@@ -179,6 +188,42 @@ class Emitter(Statements):
                 self._say(scope, f"{name} = {total}", node.eqn)
                 total = name
         self._assign(node, scope, total, self.wish[id(node.eqn)], node.eqn)
+
+    # -- branches ---------------------------------------------------------------------------------------------
+
+    def _is_scalar(self, node: Node) -> bool:
+        return not self.spell.tile(node.axes)
+
+    def _cycles(self, node: Node) -> float:
+        """About how long a warp is busy with a value."""
+        over = getattr(node, "over", ())
+        lanes = math.prod(self.spell.planned[axis].block for axis in self.spell.tile(node.axes | frozenset(over)))
+        work = work_of(node) / math.prod(axis.size for axis in node.axes.union(over))
+        meetings = sum(MEETING for axis in over if self.spell.planned[axis].is_tile)
+        return work * max(lanes / (WARP * self.plan.num_warps), LATENCY) + meetings
+
+    def _branch(self, branch: Branch, scope: Scope) -> None:
+        """An `if` that gives all choices on one predicate their values."""
+        predicate = branch.chosen[0].operands[0]
+        self._require(predicate, scope)
+        names = [self.names.new(self.wish[id(node.eqn)], scope.depth) for node in branch.chosen]
+        bodies = []
+        for position, own in zip(SIDES, branch.sides):
+            body = Scope(scope, None, own=own)
+            self.names.enter()
+            for node in branch.chosen:
+                self._require(node.operands[position], body)
+            for name, node in zip(names, branch.chosen):
+                value, tile = node.operands[position], self.spell.tile(node.axes)
+                body.lines.append(f"{name} = {self._whole(value, body, tile, node.dtype)}")
+            self.names.leave()
+            bodies.append(body.lines)
+        otherwise, then = bodies
+        self._say(scope, "", branch.chosen[0].eqn)
+        scope.lines[-1:] = [(f"if {self._get(predicate, scope).text}:", then), ("else:", otherwise)]
+        for name, node in zip(names, branch.chosen):
+            self.flops += work_of(node)
+            scope.known[node] = Written(name, self.spell.tile(node.axes))
 
     # -- loops ------------------------------------------------------------------------------------------------
 
@@ -292,6 +337,11 @@ class Emitter(Statements):
         return isinstance(loop.nexts[0], Constant) and not loop.nexts[0].value
 
     def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
+        """A value as a tile of exactly that shape, with the digits of its dtype."""
+        text = self._whole(node, scope, tile, dtype)
+        return text if self._get(node, scope).bare else self.narrow.rounded(node, text)
+
+    def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape."""
         written = self._get(node, scope)
         if written.bare:
@@ -300,7 +350,7 @@ class Emitter(Statements):
         text = self._operand(node, scope, tile)
         if written.tile != tile:
             text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
-        return self.narrow.rounded(node, text)
+        return text
 
     def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
         """What is carried to the next step, all at once if one variable takes the value of another."""

@@ -26,6 +26,7 @@ class Scope:
     said: str | None = None  # the last comment
     key: LoopKey | None = None  # the loop that this scope is the innermost body of
     done: set[LoopKey] = field(default_factory=set)  # the loops written in it
+    own: frozenset[Node] = frozenset()  # of a side of a branch: what is computed nowhere else
 
     @property
     def depth(self) -> int:

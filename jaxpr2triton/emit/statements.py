@@ -201,14 +201,12 @@ class Statements:
         self.helpers |= dict.fromkeys(with_callees(helper))
         users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
         twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
-        words = {twin.eqn.params["word"]: twin for twin in twins}
-        if len(words) == 1:
-            self._assign(node, scope, f"{text}[{node.eqn.params['word']}]", self.wish[id(node.eqn)], node.eqn)
-            return
-        names = [self.names.new(self.wish[id(words[word].eqn)], scope.depth) for word in sorted(words)]
-        self._say(scope, f"{', '.join(names)} = {text}", node.eqn)
-        for word, name in zip(sorted(words), names):
-            scope.known[words[word]] = Written(name, self.spell.tile(node.axes))
+        wishes = {twin.eqn.params["word"]: self.wish[id(twin.eqn)] for twin in twins}
+        names = {word: self.names.new(wishes[word], scope.depth) for word in sorted(wishes)}
+        part = "" if len(names) > 1 else f"[{node.eqn.params['word']}]"
+        self._say(scope, f"{', '.join(names.values())} = {text}{part}", node.eqn)
+        for twin in twins:  # equations in different loops may ask for the same word
+            scope.known[twin] = Written(names[twin.eqn.params["word"]], self.spell.tile(node.axes))
 
     def _inline(self, node: Node, text: str) -> bool:
         """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator as op
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         b = max -inf a                                  →   b = a
         c = select_n True a b                           →   c = b
         d = sub a (neg b)                               →   d = add a b
+        b:i32 = convert a:bool;  c = ge b 1             →   c = a
 
     Left alone, because they change some value: x + 0.0 (-0.0), x - x and 0 * x (NaN, inf), x / x, exp(log x).
     """
@@ -168,6 +170,24 @@ def _select(node: Node, rewriter: Rewriter) -> Value | None:
     return None if negated is None else rewriter.write(node, negated, *reversed(cases))
 
 
+def _of_truth(compare: Callable[[Any, Any], Any]) -> Callable[[Node, Rewriter], Value | None]:
+    """A truth value, or one as a number, compared with a number."""
+
+    def rule(node: Node, rewriter: Rewriter) -> Value | None:
+        value = node.args[0]
+        is_truth = is_bool(jax.typeof(value).dtype)
+        truth = value if is_truth else _operand_of(value, "convert_element_type", rewriter)
+        number = splat(node.args[1], rewriter)
+        if truth is None or number is None or not is_bool(jax.typeof(truth).dtype):
+            return None
+        if_false, if_true = (bool(compare(number.dtype.type(n), number)) for n in (0, 1))
+        if if_false is if_true:
+            return None
+        return truth if if_true else jnp.logical_not(truth)
+
+    return rule
+
+
 def _integer_pow(node: Node, rewriter: Rewriter) -> Value | None:
     return node.args[0] if node.params["y"] == 1 else None
 
@@ -245,5 +265,6 @@ ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     **dict.fromkeys(("shift_left", "shift_right_logical", "shift_right_arithmetic"), _second(0)),
     "select_n": _select,
     "integer_pow": _integer_pow,
+    **{compare.__name__: _of_truth(compare) for compare in (op.eq, op.ne, op.lt, op.le, op.gt, op.ge)},
     "convert_element_type": _convert,
 }

@@ -118,9 +118,9 @@ def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Valu
     apart = [number for number, branch in enumerate(branches) if _runs_apart(branch)]
     always = [number for number in range(len(branches)) if number not in apart]
     results = [rewriter.evaluate(branches[number].jaxpr, branches[number].consts, operands) for number in always]
-    chosen = results.pop() if results else [lax.full(aval.shape, 0, aval.dtype) for aval in node.out_avals]
-    for number, values in reversed(list(zip(always, results))):
-        chosen = [jnp.where(taken[number], new, old) for new, old in zip(values, chosen)]
+    chosen = results[0] if results else [lax.full(aval.shape, 0, aval.dtype) for aval in node.out_avals]
+    for number, values in list(zip(always, results))[1:]:
+        chosen = [lax.select_n(taken[number], old, new) for new, old in zip(values, chosen)]
     for number in apart:
         chosen = _at_most_once(rewriter, taken[number], branches[number], operands, chosen)
     return chosen

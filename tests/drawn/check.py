@@ -18,7 +18,7 @@ import numpy as np
 
 import jaxpr2triton as j2t
 from jaxpr2triton import fused, pipeline
-from jaxpr2triton.emit import emitter
+from jaxpr2triton.emit import branches, emitter
 from jaxpr2triton.errors import CompilerBug, KernelFallback
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
@@ -37,6 +37,7 @@ from tests.drawn.transforms import arguments, transformed
 SMALL = (
     (blocks, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
     (emitter, {"READ_AGAIN": 16}),
+    (branches, {"WORTHWHILE": 0}),
     (pieces, {"LARGE": 16}),
     (schedule, {"KEPT_AT_MOST": 64}),
     (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4}),

@@ -121,6 +121,25 @@ def test_select_of_a_negation_swaps() -> None:
     after(simplify_algebra, lambda p, x: lax.select_n(lax.bitwise_not(p) & 1, x, -x), indices, SPECIAL[:4])
 
 
+@pytest.mark.parametrize("compare", [lax.eq, lax.ne, lax.lt, lax.le, lax.gt, lax.ge], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [*product(["bool", "uint8", "int32", "float32"], [0, 1]), *product(["int32", "float32"], [-1, 2])],
+)
+def test_a_truth_value_compared_with_a_number(compare: Any, kind: str, number: int) -> None:
+    truths = np.array([True, False])
+
+    def function(p: Any) -> Any:
+        return compare(p.astype(kind), np.array(number, kind))
+
+    result = remove_dead(after(simplify_algebra, function, truths))
+    expected = np.asarray(jax.jit(function)(truths))
+    left = primitives_of(result)
+    if (expected == truths).all() or (expected == ~truths).all():
+        assert left == ([] if (expected == truths).all() else ["not"])
+    np.testing.assert_array_equal(jax.core.eval_jaxpr(result.jaxpr, result.consts, truths)[0], expected)
+
+
 NARROW = ["bool", "int8", "uint8", "int16", "uint16", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]
 DTYPES = ["bool", "int8", "uint8", "float16", "bfloat16", "int32", "float32"]
 WIDE = [*NARROW, "int32", "uint32", "float32"]

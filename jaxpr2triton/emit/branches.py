@@ -1,0 +1,160 @@
+"""Which choices are written as an `if`: those on one predicate for the whole program, where a side is much work.
+
+    y = where(p, long(x), x)        if p:
+    z = where(p, longer(x), 0)          y = long(x)
+                               →        z = longer(x)
+                                    else:
+                                        y = x
+                                        z = 0.0
+
+A side holds what nothing but that side needs, and what is computed in the same loops as the choice: a value that does
+not depend on the step stays before the loop. Loops are never in a side, nor are loads, for which the compiler finds
+better places where they have no condition.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.index import Axis, computed_in
+from jaxpr2triton.rules.nodes import (
+    Carried,
+    Compute,
+    Constant,
+    Final,
+    Graph,
+    Keep,
+    Kept,
+    Load,
+    Node,
+    Recurrence,
+    operands_of,
+)
+from jaxpr2triton.rules.order import Order
+
+WORTHWHILE = 256  # cycles of a step, on the longer side
+
+SIDES = (1, 2)  # where the operands of a choice stand: if the predicate does not hold, and if it does
+
+
+@dataclass(frozen=True)
+class Test:
+    """A predicate in some loops; choices on it of which one needs another are tests one after the other."""
+
+    predicate: Node
+    loops: frozenset[Axis]
+    when: Any  # which loops have to be over before, and whose steps it belongs to
+    turn: int = 0
+
+
+Context = tuple[tuple[Test, int], ...]  # the sides in which a value lies, outermost first
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The choices of one `if`, and what only they need on each side."""
+
+    chosen: tuple[Compute, ...]
+    sides: tuple[frozenset[Node], frozenset[Node]]  # as in SIDES
+
+
+def find_branches(
+    graph: Graph, order: Order, is_scalar: Callable[[Node], bool], cycles: Callable[[Node], float]
+) -> dict[Node, Branch]:
+    """The branch of each choice that is written as one."""
+    known = {loop.carried[0] for loop in graph.of_kind(Recurrence) if loop.conditional}  # true, or there were no step
+    choices = [node for node in graph.of_kind(Compute) if _chooses(node, is_scalar) and node.operands[0] not in known]
+    tests = {node: _test(node, order) for node in choices}
+    if not tests:
+        return {}
+    outside = _outside(graph, order)
+    tests = _worthwhile(graph, order, outside, tests, cycles)
+    tests = _in_turns(graph, tests)
+    tests = _worthwhile(graph, order, outside, tests, cycles)
+    contexts = _contexts(graph, order, outside, tests)
+    members: defaultdict[tuple[Context, Test], list[Any]] = defaultdict(list)
+    for node, test in tests.items():
+        members[contexts[node], test].append(node)
+    found = {}
+    for (context, test), chosen in members.items():
+        inner = [(*context, (test, side)) for side in SIDES]
+        first, second = (frozenset(n for n, lies in contexts.items() if lies[: len(c)] == c) for c in inner)
+        found.update(dict.fromkeys(chosen, Branch(tuple(chosen), (first, second))))
+    return found
+
+
+def _chooses(node: Compute, is_scalar: Callable[[Node], bool]) -> bool:
+    if node.eqn.primitive.name != "select_n":
+        return False
+    predicate = node.operands[0]
+    return is_bool(predicate.dtype) and is_scalar(predicate) and not isinstance(predicate, Constant)
+
+
+def _test(node: Compute, order: Order) -> Test:
+    when = frozenset(order.passes[node].items()), order.used[node]
+    return Test(node.operands[0], order.loops(node), when)
+
+
+def _outside(graph: Graph, order: Order) -> set[Node]:
+    """What lies in no side: loads, loops and what they carry, and what places of stores are computed from."""
+    kinds = (Carried, Final, Keep, Kept, Load, Recurrence)
+    found = {node for node in graph.nodes if isinstance(node, kinds) or order.ends_a_loop(node)}
+    places = [store.place for store in graph.stores]
+    places += [place for keep in graph.of_kind(Keep) for place in keep.places]
+    indices = (index for place in places for index in place)
+    return found | {graph.computed[number.key] for index in indices for number in computed_in(index)}
+
+
+def _contexts(graph: Graph, order: Order, outside: set[Node], tests: Mapping[Node, Test]) -> dict[Node, Context]:
+    """The sides in which all who need a value lie."""
+    found: dict[Node, Context] = {store.value: () for store in graph.stores}
+    for node in reversed(graph.nodes):
+        context = () if node in outside else found.get(node, ())
+        loops = order.loops(node)
+        strange = (n for n, (test, _) in enumerate(context) if test.loops != loops)
+        found[node] = context = context[: next(strange, None)]
+        for position, operand in enumerate(operands_of(node)):
+            lies = (*context, (tests[node], position)) if node in tests and position else context
+            found[operand] = _shared(found[operand], lies) if operand in found else lies
+    return found
+
+
+def _shared(one: Context, other: Context) -> Context:
+    differ = (n for n, (mine, theirs) in enumerate(zip(one, other)) if mine != theirs)
+    return one[: next(differ, min(len(one), len(other)))]
+
+
+def _worthwhile(
+    graph: Graph, order: Order, outside: set[Node], tests: Mapping[Node, Test], cycles: Callable[[Node], float]
+) -> dict[Node, Test]:
+    work: defaultdict[tuple[Test, int], float] = defaultdict(float)
+    for node, context in _contexts(graph, order, outside, tests).items():
+        for side in context:
+            work[side] += cycles(node)
+    long = {test for (test, _), found in work.items() if found >= WORTHWHILE}
+    return {node: test for node, test in tests.items() if test in long}
+
+
+def _in_turns(graph: Graph, tests: Mapping[Node, Test]) -> dict[Node, Test]:
+    """Tests of which no choice needs another one of the same test."""
+    turns: dict[Node, dict[Test, int]] = {}
+    found = {}
+    for node in graph.nodes:
+        turns[node] = passed = _most(turns[operand] for operand in operands_of(node))
+        if node in tests:
+            test = tests[node]
+            found[node] = Test(test.predicate, test.loops, test.when, passed.get(test, 0))
+            turns[node] = {**passed, test: passed.get(test, 0) + 1}
+    return found
+
+
+def _most(counts: Iterable[Mapping[Test, int]]) -> dict[Test, int]:
+    found: dict[Test, int] = {}
+    for each in counts:
+        for test, count in each.items():
+            found[test] = max(count, found.get(test, 0))
+    return found
