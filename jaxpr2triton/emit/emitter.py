@@ -61,7 +61,7 @@ class Emitter(Statements):
         clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
-        self.branches = {} if plan.reload else find_branches(graph, self.order, self._is_scalar, self._cycles)
+        self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles)
 
     def run(self) -> list[Line]:
         root = Scope(None, None)

@@ -194,12 +194,18 @@ def _rebuilt(closed: jex.ClosedJaxpr, plan: Plan) -> jex.ClosedJaxpr:
 
     def run(*args: Value) -> list[Value]:
         env = dict([*zip(closed.jaxpr.constvars, closed.consts), *zip(closed.jaxpr.invars, args)])
-        evaluate.run([eqn for eqn in eqns if plan.after.isdisjoint(eqn.outvars)], env)
+        evaluate.run([eqn for eqn in eqns if not _waits(eqn, plan)], env)
         _run_scan(plan, env)
-        evaluate.run([eqn for eqn in eqns if any(var not in env for var in eqn.outvars)], env)
+        there = {*plan.scan.outvars, *(eqn.outvars[0] for eqn in plan.reductions)}
+        evaluate.run([eqn for eqn in eqns if _waits(eqn, plan) and there.isdisjoint(eqn.outvars)], env)
         return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
 
     return retrace(run, *avals(closed), names=argument_names(closed))
+
+
+def _waits(eqn: Any, plan: Plan) -> bool:
+    """Whether an equation, which may have no results, comes after the scan."""
+    return not plan.after.isdisjoint(evaluate.variables([*eqn.invars, *eqn.outvars]))
 
 
 def _run_scan(plan: Plan, env: dict[Any, Value]) -> None:

@@ -229,6 +229,10 @@ class _Wide:
         if name == "dynamic_slice":  # XLA's CPU adds up the places of a slice of a slice, and forgets their limits
             last = [whole - size for whole, size in zip(values[0].shape, params["slice_sizes"])]
             values[1:] = [jnp.clip(start, 0, most) for start, most in zip(values[1:], last)]
+        if name == "gather" and params["mode"] is lax.GatherScatterMode.CLIP:  # … or of what is such a slice to it
+            dims = params["dimension_numbers"].start_index_map
+            last = [values[0].shape[dim] - params["slice_sizes"][dim] for dim in dims]
+            values[1] = jnp.clip(values[1], 0, np.array(last, values[1].dtype))
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):

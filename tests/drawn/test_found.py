@@ -118,6 +118,21 @@ FOUND = {
         outputs=("z",),
         seed=850,
     ),
+    "batched_slice_of_the_last_slice": Program(
+        inputs=(
+            Input("x", (6,), "int32", "normal"),
+            Input("p", (), "int32", "positive"),
+            Input("q", (), "int32", "positive"),
+        ),
+        lines=(
+            Line("y", "lax.dynamic_slice_in_dim(x, jnp.minimum(p, 2), 3, 0)", ("x", "p")),
+            Line("z", "y[q + 4]", ("y", "q")),
+        ),
+        outputs=("z",),
+        transform="vmap",
+        batched=(1, None, None),
+        seed=553,
+    ),
     # XLA's CPU is wrong in the last six bits of atanh.
     "atanh_in_float64": Program(
         inputs=(Input("x", (1023, 1, 1, 1), "float64", "normal"),),

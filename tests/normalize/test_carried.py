@@ -49,6 +49,15 @@ def scans(closed: Any) -> list[tuple[int, int]]:
     return [(carries, results - carries) for carries, results in counts]
 
 
+def test_what_has_no_results_waits_too() -> None:
+    def function(h: Any, xs: Any) -> Any:
+        ys = states(h, xs)
+        lax.scan(lambda _, y: (None, None), None, ys)
+        return jnp.sum(ys, 0)
+
+    assert scans(carried(function, H, XS))[0] == (2, 0)
+
+
 Y = RNG.standard_normal((5, 6, 4)).astype(np.float32)
 ROW = RNG.standard_normal(4).astype(np.float32)
 CARRIED: dict[str, Callable[..., Any]] = {
