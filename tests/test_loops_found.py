@@ -316,6 +316,10 @@ def same_bits_in_both_branches(x: Any, key: Any) -> Any:
     return lax.scan(step, x, jnp.arange(5))
 
 
+def same_element_for_all_lanes(x: Any, i: Any) -> Any:
+    return lax.fori_loop(0, 2, lambda _, c: c[jnp.broadcast_to(i, (3,)) % 3], x)
+
+
 matrix = functools.partial(normal, 4, 4)
 FOUND = (
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
@@ -339,6 +343,7 @@ FOUND = (
     Found("read_at_own_counter", read_at_own_counter, (normal(6), normal(6))),
     Found("pieces_of_lookups", pieces_of_lookups, (RNG.integers(0, 9, 8), normal(5, 5), normal(5, 5))),
     Found("loops_along_states", loops_along_states, (np.int32(3), np.float32(1), normal(8))),
+    Found("same_element_for_all_lanes", same_element_for_all_lanes, (normal(3), np.int32(-2))),
     Found("same_bits_in_both_branches", same_bits_in_both_branches, (normal(5), np.array([3, 5], np.uint32))),
     Found("kept_for_the_way_back", gradients(kept_for_the_way_back), (normal(5), normal(5), np.float32(0.3))),
     Found("kept_name", kept_name, (normal(5),)),

@@ -292,7 +292,7 @@ class Statements:
         index = f"tl.minimum(tl.maximum({index}, 0), {last})"  # lanes beyond the axis read anything
         if self._get(node.source, scope).tile != tile:
             value = f"tl.broadcast_to({value}, {shape})"
-        if len(tile) > 1:
+        if len(tile) > 1 or not self.spell.tile(self._spread_along(node.index)):  # one place for all lanes, say
             index = f"tl.broadcast_to({index}, {shape})"
         text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
         self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
