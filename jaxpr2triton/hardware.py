@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from jaxpr2triton.errors import UserError
 
+WARP = 32  # lanes
+LATENCY = 4  # cycles until the next instruction can use a result
+
 
 @dataclass(frozen=True)
 class Target:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxpr2triton.ir.dtypes import is_bool
@@ -147,7 +147,7 @@ def _in_turns(graph: Graph, tests: Mapping[Node, Test]) -> dict[Node, Test]:
         turns[node] = passed = _most(turns[operand] for operand in operands_of(node))
         if node in tests:
             test = tests[node]
-            found[node] = Test(test.predicate, test.loops, test.when, passed.get(test, 0))
+            found[node] = replace(test, turn=passed.get(test, 0))
             turns[node] = {**passed, test: passed.get(test, 0) + 1}
     return found
 

@@ -15,9 +15,10 @@ import numpy as np
 
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, work_of
+from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, weight_of, work_of
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.hardware import LATENCY, WARP
 from jaxpr2triton.ir.dtypes import held, triton_name
 from jaxpr2triton.ir.index import Axis, flatten
 from jaxpr2triton.ir.kernel import Buffer, Role
@@ -48,7 +49,7 @@ from jaxpr2triton.rules.nodes import (
 )
 from jaxpr2triton.rules.order import LoopKey
 
-WARP, LATENCY, MEETING = 32, 4, 100  # lanes; cycles until a result is there, and until it is there for all lanes
+MEETING = 100  # cycles until a number that all lanes have made is there
 READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
 
 
@@ -196,11 +197,9 @@ class Emitter(Statements):
 
     def _cycles(self, node: Node) -> float:
         """About how long a warp is busy with a value."""
-        over = getattr(node, "over", ())
-        lanes = math.prod(self.spell.planned[axis].block for axis in self.spell.tile(node.axes | frozenset(over)))
-        work = work_of(node) / math.prod(axis.size for axis in node.axes.union(over))
-        meetings = sum(MEETING for axis in over if self.spell.planned[axis].is_tile)
-        return work * max(lanes / (WARP * self.plan.num_warps), LATENCY) + meetings
+        over = self.spell.tile(frozenset(getattr(node, "over", ())))
+        lanes = math.prod(self.spell.planned[axis].block for axis in {*self.spell.tile(node.axes), *over})
+        return weight_of(node) * max(lanes / (WARP * self.plan.num_warps), LATENCY) + MEETING * len(over)
 
     def _branch(self, branch: Branch, scope: Scope) -> None:
         """An `if` that gives all choices on one predicate their values."""
@@ -219,8 +218,8 @@ class Emitter(Statements):
             self.names.leave()
             bodies.append(body.lines)
         otherwise, then = bodies
-        self._say(scope, "", branch.chosen[0].eqn)
-        scope.lines[-1:] = [(f"if {self._get(predicate, scope).text}:", then), ("else:", otherwise)]
+        self._say(scope, (f"if {self._get(predicate, scope).text}:", then), branch.chosen[0].eqn)
+        scope.lines.append(("else:", otherwise))
         for name, node in zip(names, branch.chosen):
             self.flops += work_of(node)
             scope.known[node] = Written(name, self.spell.tile(node.axes))
@@ -338,8 +337,7 @@ class Emitter(Statements):
 
     def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape, with the digits of its dtype."""
-        text = self._whole(node, scope, tile, dtype)
-        return text if self._get(node, scope).bare else self.narrow.rounded(node, text)
+        return self.narrow.rounded(node, self._whole(node, scope, tile, dtype))
 
     def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape."""

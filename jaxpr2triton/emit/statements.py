@@ -90,7 +90,7 @@ class Statements:
 
     # -- statements -------------------------------------------------------------------------------------------
 
-    def _say(self, scope: Scope, line: str, eqn: Any = None) -> None:
+    def _say(self, scope: Scope, line: Line, eqn: Any = None) -> None:
         text = comment(user_frame(eqn)) if eqn is not None else None
         if text is not None and text != scope.said:
             scope.lines.append(text)
@@ -421,17 +421,21 @@ def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
     return node.eqn.primitive.name in ("reduce_sum", "dot_general") and product and len(tile) > 1
 
 
-def work_of(node: Node) -> int:
-    steps = math.prod(axis.size for axis in node.axes)
+def weight_of(node: Node) -> int:
+    """Operations for each element, along the axes that it is reduced along too."""
     match node:
         case Compute():
-            return steps * TABLE[node.eqn.primitive.name].flops
+            return TABLE[node.eqn.primitive.name].flops
         case Product():
-            return steps
+            return 1
         case Reduce():
-            return steps * len(node.operands) * math.prod(axis.size for axis in node.over)
+            return len(node.operands)
         case _:
             return 0
+
+
+def work_of(node: Node) -> int:
+    return weight_of(node) * math.prod(axis.size for axis in node.axes.union(getattr(node, "over", ())))
 
 
 def _footprint(node: Load | Kept, buffer: Buffer) -> int:

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.hardware import DEFAULT_TARGET, LATENCY, WARP
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
 from jaxpr2triton.rules.lanes import share_lanes
@@ -26,10 +26,8 @@ from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.space import Space
 from jaxpr2triton.schedule.draft import Draft, axes_of_space
 
-WARP = 32
 SCHEDULERS = 4  # of one processor
-LATENCY = 4  # until the next instruction can use a result
-SHUFFLE = 25  # … where another lane of the warp made it
+SHUFFLE = 25  # until the next instruction can use a result that another lane of the warp made
 BARRIERS_OF_A_MEETING = 5  # where another warp made it, as Triton writes sums and changes of layout
 BARRIERS_OF_AN_END = 2  # where a loop asks whether any lane goes on
 BARRIER, BARRIER_OF_A_WARP = 20, 5

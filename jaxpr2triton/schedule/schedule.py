@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jaxpr2triton.hardware import WARP
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
@@ -22,7 +23,7 @@ from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Keep, Recurrence
 from jaxpr2triton.rules.space import Space, space_of
 from jaxpr2triton.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
-from jaxpr2triton.schedule.cost import WARP, Shape, Work, as_emitted, estimate, work_of
+from jaxpr2triton.schedule.cost import Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
 from jaxpr2triton.schedule.merge import offsets_of
 from jaxpr2triton.schedule.tiles import operands_kept, passes_of, power_of_two, state_kept, tiles_of
