@@ -15,8 +15,8 @@ from jax.extend.core import primitives
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.normalize.known import MOVES
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
+from jaxpr2triton.rules.indexing import MOVES
 
 
 def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:

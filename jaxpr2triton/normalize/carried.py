@@ -17,9 +17,9 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import held
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.normalize.accumulators import Body, count
-from jaxpr2triton.normalize.mixing import ELEMENTWISE, Mixing
+from jaxpr2triton.normalize.mixing import Mixing
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
-from jaxpr2triton.rules.classes import kept_by_reshape
+from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 from jaxpr2triton.rules.scans import outer_dims, scan_of, ties
 
@@ -146,34 +146,12 @@ def _dimension(eqn: Any, steps: Mapping[Any, int], after: frozenset[Any]) -> int
     moving = [atom for atom in evaluate.variables(eqn.invars) if atom in after]
     if eqn.effects or len(eqn.outvars) != 1 or any(atom not in steps for atom in moving):
         return None
-    places = {steps[atom] for atom in moving}
-    if len(places) != 1:
+    dims = dims_of(eqn)
+    if dims is None or eqn.primitive.name == "dot_general":  # XLA does better with all steps at once
         return None
-    (place,) = places
-    name, params, source = eqn.primitive.name, eqn.params, moving[0].aval
-    if name in ELEMENTWISE or (name == "concatenate" and params["dimension"] != place):
-        return place if place < eqn.outvars[0].aval.ndim else None  # a bitcast joins the last dimension
-    if moving != [eqn.invars[0]]:
-        return None
-    match name:
-        case "broadcast_in_dim" if len(eqn.invars) == 1:
-            return int(params["broadcast_dimensions"][place])
-        case "transpose":
-            return tuple(params["permutation"]).index(place)
-        case "squeeze":
-            return place - sum(d % source.ndim < place for d in params["dimensions"])
-        case "reshape" if params["dimensions"] is None and len(eqn.invars) == 1:
-            return dict(kept_by_reshape(moving[0], eqn.outvars[0])).get(place)
-        case "slice":
-            whole = (params["start_indices"][place], params["limit_indices"][place]) == (0, source.shape[place])
-            return place if whole and (params["strides"] or {place: 1})[place] == 1 else None
-        case "pad":
-            return place if tuple(params["padding_config"][place]) == (0, 0, 0) else None
-        case "rev":
-            return place if place not in params["dimensions"] else None
-        case _ if name in REDUCTIONS and place not in params["axes"]:
-            return place - sum(d < place for d in params["axes"])
-    return None
+    going_on = {(kept.operand, kept.dim): kept.place for kept in dims.kept if kept.exact}
+    places = {going_on.get((n, steps[atom])) for n, atom in enumerate(eqn.invars) if atom in moving}
+    return places.pop() if len(places) == 1 else None
 
 
 def _leaves_apart(plan: Plan) -> bool:

@@ -11,10 +11,10 @@ import numpy as np
 
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
+from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.table import POINTWISE
 
 LARGEST = 1 << 14  # elements of an array that is computed here
-MOVES = frozenset({"broadcast_in_dim", "transpose", "squeeze", "reshape", "slice", "pad", "concatenate", "rev", "iota"})
 TOGETHER = 64  # equations
 
 

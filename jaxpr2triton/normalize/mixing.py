@@ -9,15 +9,10 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton.rules.classes import Classes
-from jaxpr2triton.rules.decompose import DECOMPOSITIONS
+from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.scans import LOOPS, Scan, outer_dims, scan_of, ties, time_dims
-from jaxpr2triton.rules.table import POINTWISE
 
 Dim = tuple[Any, int]
-ELEMENTWISE = frozenset({*POINTWISE, *DECOMPOSITIONS})
-HARMLESS = frozenset(
-    {*ELEMENTWISE, "broadcast_in_dim", "transpose", "squeeze", "iota", "copy", "stop_gradient", "optimization_barrier"}
-)
 
 
 class Mixing:
@@ -43,26 +38,17 @@ class Mixing:
 
 def mixed_dims(eqn: Any) -> list[Dim]:
     """Dimensions that one equation mixes."""
-    name = eqn.primitive.name
-    operands = [atom for atom in eqn.invars if not isinstance(atom, jex.Literal)]
-    if name in HARMLESS:
-        return []
-    if name in LOOPS:
+    if eqn.primitive.name in LOOPS:
         return _mixed_by_loop(scan_of(eqn))
-    if name == "dot_general":
-        (left, right), _ = eqn.params["dimension_numbers"]
-        pairs = [(eqn.invars[0], d) for d in left] + [(eqn.invars[1], d) for d in right]
-        return [(atom, d) for atom, d in pairs if not isinstance(atom, jex.Literal)]
-    if name == "rev":
-        return [(operands[0], d) for d in eqn.params["dimensions"]]
-    if len(operands) == 1 and "axes" in eqn.params:
-        return [(operands[0], d) for d in eqn.params["axes"]]
-    if name in ("slice", "pad", "concatenate", "reshape", "split"):
-        shapes = {_shape(var) for var in (*operands, *eqn.outvars) if _shape(var)}
-        same_rank = len({len(shape) for shape in shapes}) == 1
-        changed = {d for d, sizes in enumerate(zip(*shapes)) if len(set(sizes)) > 1} if same_rank else None
-        return [dim for dim in _all_dims((*operands, *eqn.outvars)) if changed is None or dim[1] in changed]
-    return _all_dims((*operands, *eqn.outvars))
+    dims = dims_of(eqn)
+    if dims is None:
+        return _all_dims((*eqn.invars, *eqn.outvars))
+    exact = [kept for kept in dims.kept if kept.exact]
+    read = {(kept.operand, kept.dim) for kept in exact}
+    made = {kept.place for kept in exact} | dims.fresh
+    mixed = [(atom, d) for n, atom in enumerate(eqn.invars) for atom, d in _all_dims([atom]) if (n, d) not in read]
+    mixed += [dim for dim in _all_dims(eqn.outvars) if dim[1] not in made]
+    return [(atom, d) for atom, d in mixed if _shape(atom)[d] != 1]
 
 
 def _mixed_by_loop(scan: Scan) -> list[Dim]:
@@ -72,7 +58,8 @@ def _mixed_by_loop(scan: Scan) -> list[Dim]:
 
 
 def _all_dims(variables: Iterable[Any]) -> list[Dim]:
-    return [(var, d) for var in variables for d in range(len(_shape(var)))]
+    named = (var for var in variables if not isinstance(var, jex.Literal))
+    return [(var, d) for var in named for d in range(len(_shape(var)))]
 
 
 def _shape(var: Any) -> tuple[int, ...]:

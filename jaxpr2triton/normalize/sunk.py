@@ -16,12 +16,11 @@ from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.table import POINTWISE
 
 READ, WRITTEN_AND_READ = 4, 9  # what a byte costs that is in memory anyway, and one that is stored for this alone
-AGAIN = frozenset(
-    {*POINTWISE, "broadcast_in_dim", "transpose", "squeeze", "reshape", "slice", "pad", "concatenate", "rev", "iota"}
-)
+AGAIN = MOVES | POINTWISE.keys()
 _START, _END = "inputs", "asked for"
 
 

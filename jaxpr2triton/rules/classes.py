@@ -12,7 +12,8 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.rules.scans import Dim, Scan, outer_dims, scan_of, ties, time_dims
+from jaxpr2triton.rules.dims import Kept, dims_of
+from jaxpr2triton.rules.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
 
 
 class Classes:
@@ -60,70 +61,34 @@ def _joined_by_scan(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     yield from ((times[0], other) for other in times[1:])
 
 
-def _joined_by_dot(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
-    (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
-    left, right = eqn.invars
-    out = eqn.outvars[0]
-    pairs = [*zip(left_sums, right_sums), *zip(left_batch, right_batch)]
-    yield from (((left, a), (right, b)) for a, b in pairs)
-    kept = [(left, d) for d in left_batch]
-    kept += [(left, d) for d in range(len(left.aval.shape)) if d not in (*left_sums, *left_batch)]
-    kept += [(right, d) for d in range(len(right.aval.shape)) if d not in (*right_sums, *right_batch)]
-    yield from ((dim, (out, place)) for place, dim in enumerate(kept))
-
-
 def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     """Pairs of dimensions, of an operand and of the result, that the same index runs over."""
+    if eqn.primitive.name in LOOPS:
+        yield from _joined_by_scan(eqn)
+        return
     if not eqn.outvars or not hasattr(eqn.outvars[0].aval, "shape"):
         return
-    out = eqn.outvars[0]
-    operands = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
-    if not operands:
-        return
-    match eqn.primitive.name:
-        case "scan" | "repeat":
-            yield from _joined_by_scan(eqn)
-        case "dot_general":
-            if len(operands) == 2:
-                yield from _joined_by_dot(eqn)
-        case "broadcast_in_dim":
-            for d, place in enumerate(eqn.params["broadcast_dimensions"]):
-                if operands[0].aval.shape[d] == out.aval.shape[place]:
-                    yield (operands[0], d), (out, place)
-        case "transpose":
-            for place, d in enumerate(eqn.params["permutation"]):
-                yield (operands[0], d), (out, place)
-        case "squeeze":
-            dropped = {d % len(operands[0].aval.shape) for d in eqn.params["dimensions"]}
-            kept = (d for d in range(len(operands[0].aval.shape)) if d not in dropped)
-            yield from (((operands[0], d), (out, place)) for place, d in enumerate(kept))
-        case "reshape" if eqn.params["dimensions"] is None:
-            yield from (((operands[0], d), (out, place)) for d, place in kept_by_reshape(operands[0], out))
-        case "reshape":
-            pass
-        case name if "axes" in eqn.params and (name.startswith("reduce_") or name in ("argmax", "argmin")):
-            kept = (d for d in range(len(operands[0].aval.shape)) if d not in eqn.params["axes"])
-            yield from (((operands[0], d), (out, place)) for place, d in enumerate(kept))
-        case _:
-            for var in operands:
-                same_rank = len(getattr(var.aval, "shape", ())) == len(out.aval.shape)
-                for d, size in enumerate(var.aval.shape if same_rank else ()):
-                    if size == out.aval.shape[d]:
-                        yield (var, d), (out, d)
+    dims = dims_of(eqn)
+    for kept in dims.kept if dims else _of_one_size(eqn):
+        if not isinstance(eqn.invars[kept.operand], jex.Literal):
+            yield (eqn.invars[kept.operand], kept.dim), (eqn.outvars[0], kept.place)
+    if eqn.primitive.name == "dot_general" and not any(isinstance(atom, jex.Literal) for atom in eqn.invars):
+        (left, right), summed = eqn.invars, eqn.params["dimension_numbers"][0]
+        yield from (((left, a), (right, b)) for a, b in zip(*summed))
 
 
-def kept_by_reshape(source: Any, out: Any) -> Iterator[tuple[int, int]]:
-    """Dimensions that a reshape leaves as they are: the same size, with as many elements before them."""
-    before, starts = 1, {}
-    for d, size in enumerate(source.aval.shape):
-        if size != 1:
-            starts[before, size] = d
-        before *= size
-    before = 1
-    for place, size in enumerate(out.aval.shape):
-        if (before, size) in starts:
-            yield starts[before, size], place
-        before *= size
+def _of_one_size(eqn: Any) -> Iterator[Kept]:
+    """What a primitive without a row keeps, for all one knows."""
+    out = eqn.outvars[0].aval.shape
+    for operand, atom in enumerate(eqn.invars):
+        shape = getattr(atom.aval, "shape", ())
+        if len(shape) == len(out):
+            yield from (Kept(operand, d, d) for d, size in enumerate(shape) if size == out[d])
+
+
+def _kept(eqn: Any) -> tuple[Kept, ...]:
+    dims = dims_of(eqn)
+    return dims.kept if dims else ()
 
 
 def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
@@ -135,7 +100,7 @@ def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
                 if any(config):
                     yield (eqn.outvars[0], d), ("pad", (operands[0], d), config)
         case "reshape" if operands and eqn.params["dimensions"] is None:
-            kept = {place for _, place in kept_by_reshape(operands[0], eqn.outvars[0])}
+            kept = {kept.place for kept in _kept(eqn)}
             before = 1
             for place, size in enumerate(eqn.outvars[0].aval.shape):
                 first = next((d for d, s in enumerate(operands[0].aval.shape) if s > 1), None)

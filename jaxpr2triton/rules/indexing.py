@@ -116,6 +116,8 @@ TABLE: dict[str, Indexing] = {
     "concatenate": Indexing(_concatenate),
 }
 
+MOVES = frozenset({*TABLE, "iota"})  # what only says where an element is
+
 
 def iota_place(eqn: Any, index: tuple[Index, ...]) -> Index:
     """The one primitive that turns an index into a value."""
