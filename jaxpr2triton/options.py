@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import TARGETS
 
-STAGES = ("trace", "normalize", "partition", "schedule")
+STAGES = ("trace", "normalize", "partition", "schedule", "graph")
 ASSEMBLIES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
 
 COMMANDS = {

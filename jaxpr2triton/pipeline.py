@@ -19,14 +19,18 @@ from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
+from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.primitive import Mode, launch_kernel
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.partition import partition
 from jaxpr2triton.report.launches import launches_of
 from jaxpr2triton.rules.coverage import why_not
+from jaxpr2triton.rules.nodes import Graph
+from jaxpr2triton.rules.planned import graph_of
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.rules.show import show_graph
 from jaxpr2triton.schedule.pieces import large_products
 from jaxpr2triton.schedule.schedule import schedule
 from jaxpr2triton.schedule.wishes import wished_for
@@ -44,6 +48,22 @@ class Plans:
 
     def __str__(self) -> str:
         return "\n\n".join(str(plan) for plan in self.plans) or "no kernels"
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The values of each kernel, one by one: what is written as Triton code next."""
+
+    plans: Plans
+    graphs: tuple[Graph, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(_shown, self.plans.plans, self.graphs)) or "no kernels"
+
+
+def _shown(plan: Plan, graph: Graph) -> str:
+    lines = show_graph(graph, argument_names(plan.jaxpr)).splitlines()
+    return "\n".join([plan.title, *(f"  {line}" for line in lines)])
 
 
 @dataclass(frozen=True)
@@ -94,12 +114,20 @@ def _blaming(kernel: str, roles: Mapping[str, Role]) -> Iterator[None]:
         raise UserError(f"roles: kernel {kernel} cannot be made with {asked} ({what})") from problem
 
 
-def _emit_all(plans: Plans, name: str) -> Kernels:
-    kernels = []
+def _graph_all(plans: Plans, name: str) -> Graphs:
+    graphs = []
     for plan in plans.plans:
         with refusing_loops(plan.jaxpr.jaxpr.eqns, passing=(UserError,)), _blaming(plan.name, plan.roles):
-            kernels.append(emit(plan))
-    return Kernels(plans, tuple(kernels))
+            graphs.append(graph_of(plan))
+    return Graphs(plans, tuple(graphs))
+
+
+def _emit_all(graphs: Graphs, name: str) -> Kernels:
+    kernels = []
+    for plan, graph in zip(graphs.plans.plans, graphs.graphs):
+        with refusing_loops(plan.jaxpr.jaxpr.eqns, passing=(UserError,)), _blaming(plan.name, plan.roles):
+            kernels.append(emit(plan, graph))
+    return Kernels(graphs.plans, tuple(kernels))
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]
@@ -114,6 +142,7 @@ def stages(
         ("normalize", lambda program, name: normalize(program, loops)),
         ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
         ("schedule", lambda program, name: _schedule_all(program, name, roles, keeping)),
+        ("graph", _graph_all),
         ("emit", _emit_all),
     )
 
@@ -162,7 +191,8 @@ class Compiled:
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
         """For each kernel the same one in smaller schedules."""
         plans = self.stages["schedule"].plans
-        return tuple(tuple(emit(schedule(p.jaxpr, p.name, shrink, p.roles)) for shrink in SHRINKS) for p in plans)
+        smaller = [[schedule(p.jaxpr, p.name, shrink, p.roles) for shrink in SHRINKS] for p in plans]
+        return tuple(tuple(emit(plan, graph_of(plan)) for plan in each) for each in smaller)
 
     def run(self, mode: Mode, strict: bool, *args: Any) -> list[Any]:
         """The outputs, from kernels and from what XLA keeps; traceable."""
@@ -238,7 +268,7 @@ def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str
                 case Plans():
                     for plan in current.plans:
                         check_plan(plan)
-                case Kernels():
+                case Graphs() | Kernels():
                     pass
                 case _:
                     check_program(current, jaxpr)

@@ -125,7 +125,7 @@ def test_assembly_needs_no_device(
 
 
 # ---------------------------------------------------------------------------------------- show, explain
-@pytest.mark.parametrize("stage", ["trace", "normalize", "partition", "schedule"])
+@pytest.mark.parametrize("stage", ["trace", "normalize", "partition", "schedule", "graph"])
 def test_show_prints_every_stage(model: Path, capsys: pytest.CaptureFixture[str], stage: str) -> None:
     run = Run(capsys, "show", "model.py:softmax", "f32[8,100]", "--stage", stage)
     assert (run.code, run.err) == (0, "")

@@ -1,11 +1,10 @@
-"""Stage: plan → Triton source, as a person would write it."""
+"""Stage: plan and graph → Triton source, as a person would write it."""
 
 from __future__ import annotations
 
 import ast
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,58 +12,19 @@ import numpy as np
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.scope import Line
 from jaxpr2triton.emit.statements import Buffers
-from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.index import Axis, Index
-from jaxpr2triton.ir.kernel import Buffer, Kernel, Role
+from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.helpers import texts_of
-from jaxpr2triton.rules.lanes import share_lanes
-from jaxpr2triton.rules.nodes import Graph, Keep, Recurrence
+from jaxpr2triton.rules.nodes import Graph, Keep
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 
-@dataclass
-class Planned:
-    """Chooses the axes that the plan says."""
-
-    plan: Plan
-    steps: frozenset[Axis] = frozenset()
-    state: set[Axis] = field(default_factory=set)
-    final: set[Axis] = field(default_factory=set)
-
-    def reduction(
-        self,
-        number: Any,
-        operand: Any,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-    ) -> tuple[Index, ...]:
-        indices = self.plan.reduced[number]
-        if any(index.axes & in_use for index in indices):
-            raise CompilerBug(f"kernel {self.plan.name} reduces along an axis that is in use")
-        return indices
-
-    def loop(
-        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], hints: Any, in_use: frozenset[Axis]
-    ) -> tuple[Index, ...]:
-        return self.plan.reduced[number]
-
-    def inside(self, facts: Any, binding: Any) -> Planned:
-        return self
-
-
-def emit(plan: Plan) -> Kernel:
-    """The finished kernel of a plan."""
+def emit(plan: Plan, graph: Graph) -> Kernel:
+    """The finished kernel of a plan; `graph` is what it computes."""
     jaxpr = plan.jaxpr.jaxpr
-
-    graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled)
-    if any(True for _ in graph.of_kind(Recurrence)):
-        graph = share_lanes(graph, _alike(plan))
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(free_names("out", len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
     buffers = Buffers(inputs, outputs, _kept(graph, [b.name for b in (*inputs, *outputs)]))
@@ -91,15 +51,6 @@ def emit(plan: Plan) -> Kernel:
         flops=emitter.flops,
         choice=plan.choice,
     )
-
-
-def _alike(plan: Plan) -> list[frozenset[Axis]]:
-    """The axes of lanes that are exchangeable."""
-    groups: dict[tuple[int, int], set[Axis]] = {}
-    for planned in plan.axes:
-        if planned.role is Role.LANE and planned.block > 1:
-            groups.setdefault((planned.axis.size, planned.block), set()).add(planned.axis)
-    return [frozenset(group) for group in groups.values() if len(group) > 1]
 
 
 def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ...]:

@@ -66,7 +66,11 @@ class Plan:
     def programs(self) -> int:
         return math.prod(p.steps for p in self.axes if p.role is Role.GRID)
 
-    def __str__(self) -> str:
+    @property
+    def title(self) -> str:
         axes = " | ".join(str(axis) for axis in self.kernel_axes()) or "one element"
+        return f"kernel {self.name}   {axes}   warps {self.num_warps}"
+
+    def __str__(self) -> str:
         outputs = [f"  out{n}[{', '.join(map(str, place))}]" for n, place in enumerate(self.places)]
-        return "\n".join([f"kernel {self.name}   {axes}   warps {self.num_warps}", *outputs])
+        return "\n".join([self.title, *outputs])

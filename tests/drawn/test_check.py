@@ -146,7 +146,8 @@ def test_a_fallback_is_seen() -> None:
         pytest.raises(FellBack, match="CompilerBug: no reason"),
     ):
         check(SOFTMAX)
-    with mock.patch.object(pipeline, "emit", lambda plan: mistaken(plan, "")), pytest.raises(FellBack) as problem:
+    broken = mock.patch.object(pipeline, "emit", lambda plan, graph: mistaken(plan, ""))
+    with broken, pytest.raises(FellBack) as problem:
         check(SUMS)
     assert reduce.failure(problem.value) == "fell back: CompilerBug in test_check.py:mistaken"
 

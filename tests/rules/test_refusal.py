@@ -15,6 +15,7 @@ from jaxpr2triton import pipeline
 from jaxpr2triton.errors import LoopsRefused
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.pipeline import compile_jaxpr, emit
+from jaxpr2triton.rules.nodes import Graph
 from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
 
 
@@ -27,10 +28,10 @@ X, Y = np.linspace(0, 1, 5, dtype=np.float32), np.linspace(0, 1, 70, dtype=np.fl
 
 
 def test_only_the_loop_that_fails_is_refused() -> None:
-    def fails_on_cosines(plan: Plan) -> Any:
+    def fails_on_cosines(plan: Plan, graph: Graph) -> Any:
         if "cos" in str(plan.jaxpr):
             raise KeyError("cosine")
-        return emit(plan)
+        return emit(plan, graph)
 
     with mock.patch.object(pipeline, "emit", fails_on_cosines):
         made = compile_jaxpr(jax.make_jaxpr(two_loops)(X, Y), "two")
