@@ -25,6 +25,7 @@ from jaxpr2triton.rules import (
     trigonometric,
 )
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
+from jaxpr2triton.rules.writes import APPLIED_AT_MOST
 
 POINTWISE = {
     "arithmetic": arithmetic.TABLE,
@@ -105,8 +106,9 @@ def page() -> str:
         ),
         _filled(
             "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
-            "or few, and random bits for keys of JAX's default kind. A loop stays with XLA when one program cannot "
-            "hold what it keeps from step to step."
+            f"or few, and `x.at[i].apply(f)` where no more than {APPLIED_AT_MOST} of them may be alike. Random bits "
+            "are covered for keys of JAX's default kind. A loop stays with XLA when one program cannot hold what it "
+            "keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax.extend.core as jex
 
 from jaxpr2triton.normalize.algebra import simplify_algebra
+from jaxpr2triton.normalize.applied import apply_functions
 from jaxpr2triton.normalize.carried import carry_reductions
 from jaxpr2triton.normalize.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.dead import remove_dead
@@ -42,6 +43,7 @@ def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
 LOOPS: tuple[Pass, ...] = (
     inline_calls,
+    apply_functions,  # which may hold calls and loops
     settle_compared,
     unkey,  # bodies too, whose carried keys become words
     settle_fixed,
@@ -54,6 +56,7 @@ LOOPS: tuple[Pass, ...] = (
 
 AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
     inline_calls,
+    apply_functions,
     settle_compared,
     unkey_outside,
     settle_fixed,

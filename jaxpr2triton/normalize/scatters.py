@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,9 +17,10 @@ from jax.extend.core import primitives
 
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.normalize.even import Places, evenly, gathered, read_evenly, scattered, spread_evenly
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
 from jaxpr2triton.rules.ranks import selected
 from jaxpr2triton.rules.reductions import TABLE, identity_of
+from jaxpr2triton.rules.writes import is_usual
 
 PRODUCTS = 1 << 16  # of places and updates in one batch
 WORK = 1 << 24  # of places and updates altogether
@@ -61,7 +64,7 @@ def _read(node: Node, rewriter: Rewriter) -> Value | None:
 
 def _write(node: Node, rewriter: Rewriter) -> Value | None:
     operand, indices, updates = node.args
-    if not _is_usual(node):
+    if not is_usual(node.name, node.params):
         return None
     places = scattered(node.params, *map(jnp.shape, node.args))
     even = evenly(places, indices, rewriter)
@@ -69,7 +72,7 @@ def _write(node: Node, rewriter: Rewriter) -> Value | None:
     combine = WRITES[node.name]
     if even is not None:
         if combine is not None:
-            return combine(operand, spread_evenly(updates, places, even, windows, _neutral(node)))
+            return combine(operand, spread_evenly(updates, places, even, windows, _neutral(node, rewriter)))
         if not even.step:
             starts = [np.int32(start) for start in even.start]
             return lax.dynamic_update_slice(operand, _window(updates, places, windows), starts)
@@ -79,8 +82,8 @@ def _write(node: Node, rewriter: Rewriter) -> Value | None:
     if node.params["mode"] == lax.GatherScatterMode.CLIP:
         indices = _clipped(indices, places)
     if places.count == 1:
-        return _write_one(node, places, indices)
-    return _write_several(node, places, indices, windows)
+        return _write_one(node, places, indices, rewriter)
+    return _write_several(node, places, indices, windows, rewriter)
 
 
 def _clipped(indices: Value, places: Places) -> Value:
@@ -90,15 +93,6 @@ def _clipped(indices: Value, places: Places) -> Value:
         last = min(places.shape[d] - places.window[d], int(jnp.iinfo(part.dtype).max))
         parts.append(lax.clamp(part.dtype.type(0), part, part.dtype.type(last)))
     return lax.concatenate(parts, len(places.lead))
-
-
-def _is_usual(node: Node) -> bool:
-    """True if what is computed for each update is what the primitive's name says."""
-    inner = node.params.get("update_jaxpr")
-    if inner is None or node.name == "scatter":
-        return True
-    names = [eqn.primitive.name for eqn in getattr(inner, "jaxpr", inner).eqns]
-    return names in ([node.name.removeprefix("scatter-")], ["add_any"])
 
 
 def _window(updates: Value, places: Places, windows: Sequence[int]) -> Value:
@@ -116,7 +110,7 @@ def _window(updates: Value, places: Places, windows: Sequence[int]) -> Value:
     return lax.reshape(lax.transpose(updates, order), places.window)
 
 
-def _write_one(node: Node, places: Places, indices: Value) -> Value | None:
+def _write_one(node: Node, places: Places, indices: Value, rewriter: Rewriter) -> Value | None:
     """One window for each batch: what is added to the rest is nothing."""
     operand, _, updates = node.args
     combine = WRITES[node.name]
@@ -142,43 +136,66 @@ def _write_one(node: Node, places: Places, indices: Value) -> Value | None:
         "update_jaxpr": None,
         "update_consts": (),
     }
-    target = operand if combine is None else lax.full_like(operand, _neutral(node))
+    target = operand if combine is None else lax.full_like(operand, _neutral(node, rewriter))
     index = lax.reshape(indices, (*(places.lead[d] for d in rest), len(places.indexed)))
     update = lax.reshape(updates, [updates.shape[d] for d in kept])
     written = primitives.scatter_p.bind(target, index, update, **params)
     return written if combine is None else combine(operand, written)
 
 
-def _write_several(node: Node, places: Places, indices: Value, windows: Sequence[int]) -> Value | None:
-    """Every place looks through all updates of its batch."""
+def _write_several(
+    node: Node, places: Places, indices: Value, windows: Sequence[int], rewriter: Rewriter
+) -> Value | None:
+    """Every place looks through all updates of its batch; a window is as many updates as it has indexed places."""
     operand, _, updates = node.args
-    candidates = places.count * math.prod(places.shape[d] for d in places.indexed)
-    whole = places.count * math.prod(places.shape)
-    if candidates > PRODUCTS or whole > WORK or any(places.window[d] != 1 for d in places.indexed):
+    opened = [d for d in places.indexed if places.window[d] > 1]
+    candidates = places.count * math.prod(places.shape[d] * places.window[d] for d in places.indexed)
+    whole = places.count * math.prod(places.shape) * math.prod(places.window[d] for d in opened)
+    if candidates > PRODUCTS or whole > WORK:
         return None
     lead = [places.lead[d] for d in places.free]
-    space = (*lead, *places.shape)
+    axes = tuple(range(len(lead) + len(opened)))
+    space = (*lead, *(places.window[d] for d in opened), *places.shape)
     slots = {slot: n for n, slot in enumerate(places.free)}
-    slots |= {slot: len(lead) + d for d, slot in places.batching.items()}
+    slots |= {slot: len(axes) + d for d, slot in places.batching.items()}
+    window = {d: len(lead) + opened.index(d) if d in opened else len(axes) + d for d in places.offsets}
     offsets, leads = iter(places.offsets), iter(range(len(places.lead)))
-    where = [len(lead) + next(offsets) if d in windows else slots[next(leads)] for d in range(jnp.ndim(updates))]
-    update = lax.broadcast_in_dim(lax.transpose(updates, np.argsort(where)), space, sorted(where))
+    where = [window[next(offsets)] if d in windows else slots[next(leads)] for d in range(jnp.ndim(updates))]
+    update = lax.transpose(updates, np.argsort(where))
+    fixed = {*places.indexed, *places.batching}
+    cut = [d for d, size in enumerate(places.shape) if d not in fixed and places.window[d] < size]
+    ends = {len(axes) + d: places.shape[d] - places.window[d] for d in cut}
+    update = lax.pad(update, np.zeros((), updates.dtype)[()], [(0, ends.get(at, 0), 0) for at in sorted(where)])
+    update = lax.broadcast_in_dim(update, space, sorted(where))
+    hits = _hits(places, indices, space, slots, window)
+    hits += [lax.broadcasted_iota(np.int32, space, len(axes) + d) < places.window[d] for d in cut]
+    hit = functools.reduce(operator.and_, hits) if hits else lax.full(space, True)
+    combine = WRITES[node.name]
+    if combine is None:
+        return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
+    neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node, rewriter)
+    _, reduced = REDUCTIONS[node.name]
+    return combine(operand, reduced(lax.select(hit, update, lax.full_like(update, neutral)), axes))
+
+
+def _hits(
+    places: Places, indices: Value, space: Sequence[int], slots: Mapping[int, int], window: Mapping[int, int]
+) -> list[Value]:
+    """Where in the space each component of the index, and the place in the window, are those of the operand."""
+    first = len(space) - len(places.shape)
     dtype = jax.typeof(indices).dtype
     indices = lax.convert_element_type(indices, np.int32) if dtype.itemsize < 4 else indices
-    hit: Any = None
+    hits = []
     for component, d in enumerate(places.indexed):
         number = lax.index_in_dim(indices, component, len(places.lead), keepdims=False)
         order = sorted(range(len(places.lead)), key=lambda slot: slots[slot])
         number = lax.broadcast_in_dim(lax.transpose(number, order), space, sorted(slots.values()))
-        here = number == lax.broadcasted_iota(number.dtype, space, len(lead) + d)
-        hit = here if hit is None else hit & here
-    axes = tuple(range(len(lead)))
-    combine = WRITES[node.name]
-    if combine is None:
-        return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
-    neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node)
-    _, reduced = REDUCTIONS[node.name]
-    return combine(operand, reduced(lax.select(hit, update, lax.full_like(update, neutral)), axes))
+        here = lax.broadcasted_iota(number.dtype, space, first + d)
+        if places.window[d] > 1:  # a window that is not inside of the array is left out as a whole
+            hits += [number >= 0, number <= places.shape[d] - places.window[d]]
+            number = number + lax.broadcasted_iota(number.dtype, space, window[d])
+        hits.append(number == here)
+    return hits
 
 
 def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:
@@ -192,11 +209,12 @@ def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], u
     return lax.select(lax.reduce_or(hit, axes), selected(hit, update, axes), operand)
 
 
-def _neutral(node: Node) -> Any:
+def _neutral(node: Node, rewriter: Rewriter) -> Any:
     """What leaves every number as it is, -0.0 included."""
     dtype = np.dtype(jax.typeof(node.args[0]).dtype)
     if node.name == "scatter-add" and is_float(dtype):
-        return dtype.type(-0.0)
+        filled = splat(node.args[0], rewriter)  # kernels take x + 0.0 for x, so nothing but 0.0 may be added to zeros
+        return dtype.type(0.0 if filled is not None and filled == 0 and not np.signbit(filled) else -0.0)
     return dtype.type(identity_of(TABLE[REDUCTIONS[node.name][0]], dtype))
 
 

@@ -89,6 +89,7 @@ INTEGER_BINARY: tuple[str, ...] = (
 )
 INTEGER_BINARY += ("lax.bitwise_and", "lax.bitwise_or", "lax.bitwise_xor", "lax.shift_left")
 INTEGER_BINARY += ("lax.shift_right_logical", "lax.shift_right_arithmetic")
+WRITES = ("lax.scatter", "lax.scatter_add", "lax.scatter_sub")
 LOGIC = ("{0} & {1}", "{0} | {1}", "{0} ^ {1}", "~{0}", "{0} == {1}", "jnp.where({0}, {1}, ~{0})")
 
 
@@ -360,6 +361,19 @@ def pick_one(draft: Draft) -> None:
         draft.add(f"lax.index_in_dim({x.name}, {place}, {n}, keepdims={draft.chance()})", x)
 
 
+def written_or_read(draft: Draft) -> None:
+    """Scatters and gathers of windows at places that the program computes, which may lie outside."""
+    x = draft.float_value(lambda value: value.rank > 0 and value.size > 0)
+    if not x.rank or not x.size:
+        return
+    i = draft.any_value(lambda value: value.dtype == "int32" and value.rank < 2 and value.size in (1, 2, 3))
+    i = i or draft.new_input(draft.pick(((), (3,), (2,))), "int32")
+    mode = draft.pick(("fill", "clip"))
+    forms = [f"helpers.narrow({{0}}, {{1}}, {write}, {mode!r})" for write in WRITES]
+    forms += ["helpers.applied({0}, {1})", "helpers.window({0}, {1}, 'clip')"]
+    draft.add(draft.pick(forms).format(x.name, i.name), x, i)
+
+
 # ----------------------------------------------------------------------------------------------------------- reductions
 
 
@@ -471,7 +485,7 @@ def leftover(draft: Draft) -> None:
 POINTWISE: tuple[Family, ...] = (unary, binary, same_shape, with_scalar, compare, choose)
 INTEGER: tuple[Family, ...] = (integer, logic, is_finite, convert, bitcast, iota, select_by_number)
 INDEXING: tuple[Family, ...] = (broadcast, transpose, reshape, merge_or_split, expand_or_squeeze, slicing, pad)
-INDEXING += (concatenate, stack, split, reverse, pick_one)
+INDEXING += (concatenate, stack, split, reverse, pick_one, written_or_read)
 REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, place_of_extreme)
 IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call)
 LEFTOVERS: tuple[Family, ...] = (leftover,)

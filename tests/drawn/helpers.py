@@ -92,3 +92,27 @@ def bits(x: Any, dtype: Any) -> Any:
 def nextafter(x: Any, y: Any) -> Any:
     """It has no derivative."""
     return lax.nextafter(lax.stop_gradient(x), lax.stop_gradient(y))
+
+
+def applied(x: Any, i: Any) -> Any:
+    """A function of what is there; it has no derivative."""
+    return lax.stop_gradient(x).at[i % x.shape[0]].apply(lambda each: abs(each) * 2)
+
+
+def narrow(x: Any, i: Any, write: Any, mode: str) -> Any:
+    """Write windows into the rows that are shorter than the rows are, from the left."""
+    lead, width = i.shape[:1], max(x.shape[-1] // 2, 1)
+    along_rows = lax.ScatterDimensionNumbers(tuple(range(len(lead), len(lead) + x.ndim - 1)), (0,), (0,))
+    inside = lax.ScatterDimensionNumbers((len(lead),), (), (0,))
+    window = x[0, ..., :width] if x.ndim > 1 else x[:width]
+    updates = jnp.broadcast_to(window * 2 + 1, (*lead, *window.shape)).astype(x.dtype)
+    return write(x, i[..., None], updates, along_rows if x.ndim > 1 else inside, mode=mode)
+
+
+def window(x: Any, i: Any, mode: str) -> Any:
+    """Read windows that are shorter than the rows are."""
+    sizes = (1,) * (x.ndim > 1) + x.shape[1:-1] + (max(x.shape[-1] // 2, 1),)
+    rank = len(i.shape[:1])
+    offsets = tuple(range(rank, rank + len(sizes) - (x.ndim > 1)))
+    numbers = lax.GatherDimensionNumbers(offsets, (0,) if x.ndim > 1 else (), (0,))
+    return lax.gather(x, i[..., None], numbers, sizes, mode=mode)

@@ -49,8 +49,9 @@ NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type
 EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
-RIGHT |= {"reduce_sum", "reduce_prod", "scatter-add", "one_minus_square"}
-SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "scatter-add", "cumlogsumexp"})
+SCATTERS = {"scatter-add": lax.scatter_add, "scatter-sub": lax.scatter_sub}
+RIGHT |= {"reduce_sum", "reduce_prod", "one_minus_square", *SCATTERS}
+SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "cumlogsumexp", *SCATTERS})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
 # Their error does not vanish with the result.
@@ -219,13 +220,10 @@ class _Wide:
             for key in ("new_dtype", "dtype", "preferred_element_type"):
                 if params.get(key) is not None:
                     params[key] = wide_dtype(params[key])
-        if name == "scatter-add":  # its parameters hold a sum of the narrow dtype
+        if name in SCATTERS:  # its parameters hold a sum of the narrow dtype
             how = {key: params[key] for key in ("indices_are_sorted", "unique_indices", "mode")}
-            return [
-                self.moved(
-                    lax.scatter_add(*values, params["dimension_numbers"], **how), eqn.outvars[0].aval, name, False
-                )
-            ]
+            written = SCATTERS[name](*values, params["dimension_numbers"], **how)
+            return [self.moved(written, eqn.outvars[0].aval, name, False)]
         if name == "dynamic_slice":  # XLA's CPU adds up the places of a slice of a slice, and forgets their limits
             last = [whole - size for whole, size in zip(values[0].shape, params["slice_sizes"])]
             values[1:] = [jnp.clip(start, 0, most) for start, most in zip(values[1:], last)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -74,6 +76,123 @@ COMPUTED: dict[str, Case] = {
     "batch_of_indices": (jax.vmap(lambda x, v, k: x.at[k].set(v), (None, 0, 0), 1), some(8), some(2, 3), BOTH),
     "gradients": (jax.vmap(jax.grad(lambda x, k: (x[k] ** 2).sum())), some(2, 8), BOTH),
 }
+TWICE = whole([0, 1, 1], [4, 4, 4])
+SINES: dict[str, Case] = {  # what a function gives for the old values
+    "known": (lambda x: x.at[jnp.array([1, 3])].apply(jnp.sin), some(5)),
+    "batch": (jax.vmap(lambda x: x.at[jnp.array([1, 3])].apply(jnp.sin)), some(2, 5)),
+    "one": (lambda x, k: x.at[k].apply(jnp.sin), some(5), whole(3)[0]),
+    "window": (lambda x: x.at[1:4].apply(jnp.cos), some(5)),
+    "strided": (lambda x: x.at[::2].apply(jnp.exp), some(5)),
+    "many_strided": (lambda x: x.at[::2].apply(jnp.exp), some(500)),
+    "rows": (lambda x, k: x.at[k].apply(jnp.exp), some(5, 3), MANY),
+    "columns": (lambda x, k: x.at[:, k].apply(jnp.exp), some(3, 5), MANY),
+    "applied_twice": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1), some(5), MANY),
+    "clipped": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1, mode="clip"), some(5), MANY),
+    "dropped": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1, mode="drop"), some(5), MANY),
+    "promised": (lambda x, k: x.at[k].apply(jnp.sin, mode="promise_in_bounds"), some(5), MANY[:3]),
+    "batch_of_indices": (jax.vmap(lambda x, k: x.at[k].apply(jnp.sin), (None, 0)), some(5), TWICE),
+    "batch_of_both": (jax.vmap(lambda x, k: x.at[k].apply(jnp.sin)), some(2, 5), TWICE),
+    "whole_numbers": (lambda x, k: x.at[k].apply(lambda v: v // 2 + 7), whole(*range(8)), MANY),
+    "a_number": (lambda x, k: x.at[k].apply(lambda v: 7.0), some(5), MANY),
+    "scanned": (
+        lambda x, ks: jax.lax.scan(lambda c, k: (c.at[k].apply(lambda v: v * 2 + 1), c.sum()), x, ks),
+        some(5),
+        TWICE,
+    ),
+    "repeated": (
+        lambda x, n: jax.lax.fori_loop(0, n, lambda i, c: c.at[i].apply(jnp.sin), x),
+        some(5),
+        whole(3)[0],
+    ),
+    "gradient_of_others": (jax.grad(lambda w, x, k: (x.at[k].apply(jnp.sin) * w).sum()), some(5), some(5), MANY),
+}
+
+
+def numbers(*dims: Any, **more: Any) -> Any:
+    return jax.lax.ScatterDimensionNumbers(*dims, **more)
+
+
+ROWS, INSIDE = numbers((1,), (0,), (0,)), numbers((1,), (0,), (1, 0))  # windows at the start of rows, or anywhere
+WRITTEN = [jax.lax.scatter, jax.lax.scatter_add, jax.lax.scatter_sub]
+WRITTEN += [jax.lax.scatter_mul, jax.lax.scatter_min, jax.lax.scatter_max]
+
+
+@pytest.mark.parametrize("name", SINES)
+def test_scatter_with_an_update_function(name: str) -> None:
+    """It was taken for a plain set of zeros."""
+    function, *args = SINES[name]
+    program = j2t.transpile(function, *args)
+    assert (len(program.kernels), program.leftovers) == (1, ()), program.explain()
+    for got, other in zip(*map(jax.tree.leaves, (program(*args), jax.jit(function)(*args))), strict=True):
+        np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [jnp.bfloat16, np.float16, np.float64, np.int8, np.uint32, np.int64])
+def test_scatter_with_an_update_function_of_every_dtype(kind: Any) -> None:
+    with jax.enable_x64(True):
+        x = (some(8) * 10).astype(np.int8).astype(kind)
+        for mode in ("clip", "drop"):
+            function = functools.partial(lambda x, k, mode: x.at[k].apply(lambda v: v * 3 - 1, mode=mode), mode=mode)
+            program = j2t.transpile(function, x, MANY)
+            assert not program.leftovers
+            np.testing.assert_array_equal(program(x, MANY), jax.jit(function)(x, MANY))
+
+
+def test_a_function_at_too_many_places_stays() -> None:
+    function = lambda x, k: x.at[k].apply(lambda v: 2 * v + 1)  # noqa: E731
+    args = some(5), np.arange(9) % 4
+    program = j2t.transpile(function, *args)
+    assert [left.why for left in program.leftovers] == [
+        "it applies a function at more than 8 indices that may be alike"
+    ]
+    np.testing.assert_allclose(program(*args), jax.jit(function)(*args), rtol=1e-6)
+
+
+def test_a_function_of_the_old_value_and_its_update() -> None:
+    """In the order of the indices."""
+    function = jax.make_jaxpr(lambda old, new: old * 2 - new)(np.float32(0), np.float32(0)).jaxpr
+    how = {"update_jaxpr": function, "update_consts": (), "dimension_numbers": numbers((), (0,), (0,))}
+    how |= {"indices_are_sorted": False, "unique_indices": False, "mode": jax.lax.GatherScatterMode.FILL_OR_DROP}
+
+    def scatter(x: Any, k: Any, v: Any) -> Any:
+        return jax.extend.core.primitives.scatter_p.bind(x, k, v, **how)
+
+    args = some(8), MANY[:, None], some(5)
+    program = j2t.transpile(scatter, *args)
+    assert (len(program.kernels), program.leftovers) == (1, ()), program.explain()
+    np.testing.assert_allclose(program(*args), jax.jit(scatter)(*args), rtol=1e-5)
+
+
+@pytest.mark.parametrize("write", WRITTEN)
+@pytest.mark.parametrize("mode", ["fill", "clip", "promise_in_bounds"])
+def test_windows_smaller_than_the_operand(write: Callable[..., Any], mode: str) -> None:
+    """They were a TypeError: windows of 3 into rows of 5."""
+    rows = whole([1], [-1], [9], [1]) if mode != "promise_in_bounds" else whole([1], [0], [3], [1])
+    anywhere = whole([1, 1], [2, 1], [9, 2], [0, 3]) if mode != "promise_in_bounds" else whole([1, 1], [2, 1], [0, 3])
+    for dims, indices in ((ROWS, rows), (INSIDE, anywhere)):
+        function = functools.partial(write, dimension_numbers=dims, mode=mode)
+        args = some(4, 5), indices, some(len(indices), 3)
+        program = j2t.transpile(function, *args)
+        assert (len(program.kernels), program.leftovers) == (1, ()), program.explain()
+        np.testing.assert_allclose(program(*args), jax.jit(function)(*args), rtol=1e-5, atol=1e-6)
+
+
+def test_a_single_place_of_a_dimension_that_no_index_names() -> None:
+    function = functools.partial(jax.lax.scatter_add, dimension_numbers=numbers((), (0, 1), (1,)))
+    args = some(4, 5), whole([1], [1], [3]), some(3)
+    np.testing.assert_allclose(j2t.transpile(function, *args)(*args), jax.jit(function)(*args), rtol=1e-6)
+
+
+def test_zeros_stay_zeros() -> None:
+    """They became -0.0 where nothing was added."""
+    for function in (
+        lambda v, k: jnp.zeros(5, np.float32).at[k].add(v),
+        lambda v, k: jnp.zeros(5, np.float32).at[1].add(v),
+        lambda v, k: jnp.zeros(5, np.float32).at[jnp.stack([k, k + 1])].add(v),
+    ):
+        args = np.float32(1), whole(2)[0]
+        got, want = j2t.transpile(function, *args)(*args), jax.jit(function)(*args)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 @pytest.mark.parametrize("name", [*KNOWN, *COMPUTED])
