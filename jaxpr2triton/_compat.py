@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
-from jax._src import source_info_util
+import jax.extend.core as jex
+from jax._src import core, source_info_util
 
 # The lines of this package are never the user's lines.
 source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
@@ -29,11 +31,13 @@ class Frame:
 
 def user_frame(eqn: Any) -> Frame | None:
     """The user's line that an equation came from, if JAX remembers one."""
-    traceback = eqn.source_info.traceback
+    return _user_frame(eqn.source_info.traceback)
+
+
+@lru_cache(maxsize=8192)
+def _user_frame(traceback: Any) -> Frame | None:
     frame = source_info_util.user_frame(traceback) if traceback is not None else None
-    if frame is None:
-        return None
-    return Frame(frame.file_name, frame.start_line, frame.function_name)
+    return None if frame is None else Frame(frame.file_name, frame.start_line, frame.function_name)
 
 
 def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:
@@ -47,10 +51,46 @@ def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:
 def source_of(eqn: Any) -> Iterator[None]:
     """Equations traced inside get the line and the context of `eqn`; without a line of its own, the line around it."""
     info = eqn.source_info
-    known = info.traceback is not None and source_info_util.user_frame(info.traceback) is not None
     names = source_info_util.current_name_stack() + info.name_stack
-    with source_info_util.user_context(info.traceback if known else None, name_stack=names), eqn.ctx.manager:
+    traceback = info.traceback if _user_frame(info.traceback) is not None else None
+    with source_info_util.user_context(traceback, name_stack=names), eqn.ctx.manager:
         yield
+
+
+@dataclass(frozen=True)
+class Here:
+    """What an equation that is traced now would remember: the user's line and the context."""
+
+    source_info: Any
+    ctx: Any
+
+    def inside(self, eqn: Any) -> Here:
+        """The same within `source_of(eqn)`."""
+        own = eqn.source_info
+        names = self.source_info.name_stack + own.name_stack
+        traceback = own.traceback if _user_frame(own.traceback) is not None else self.source_info.traceback
+        return Here(source_info_util.SourceInfo(traceback, names), eqn.ctx)
+
+
+def here() -> Here:
+    return Here(source_info_util.current(), core.current_jaxpr_eqn_context())
+
+
+class _Nowhere(core.Trace):
+    """The trace of values that no equation may be about; whoever traces makes them constants."""
+
+
+class StandIn(core.Tracer):
+    """A variable of a program that is being put together, as a value that JAX functions take."""
+
+    __slots__ = ("variable",)
+
+    def __init__(self, var: Any) -> None:
+        super().__init__(_NOWHERE, var.aval)
+        self.variable = var
+
+
+_NOWHERE = _Nowhere()
 
 
 _CALLED = ("jaxpr", "call_jaxpr", "call")
@@ -103,6 +143,15 @@ def without_empty_sharding(params: Mapping[str, Any]) -> Mapping[str, Any]:
 def close_like(closed: Any, inner: Any) -> Any:
     """`inner`, made from `closed.jaxpr`, as a closed jaxpr; since 0.11 every jaxpr is closed already."""
     return closed.replace(jaxpr=inner) if type(closed) is not type(inner) else inner
+
+
+def inside_of(jaxpr: Any, **changes: Any) -> Any:
+    """The jaxpr with other equations, outputs or constants, which `changes` name, and the names of its arguments."""
+    return jaxpr.replace(debug_info=jaxpr.debug_info, **changes)
+
+
+def closed_with(inner: Any, consts: Sequence[Any]) -> Any:
+    return jex.ClosedJaxpr(inner, consts)
 
 
 def is_high_level(eqn: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     emitter = Emitter(plan, graph, buffers)
     lines = emitter.run()
     parameters = ", ".join(f"{buffer.name}_ptr" for buffer in buffers.all)
-    body = "\n".join(_indented(lines, 1))
-    helpers = texts_of(emitter.helpers)
+    body = "\n".join(_indented(lines, 1, iter(_with_least_parentheses(list(_statements(lines))))))
+    helpers = texts_of(emitter.helpers) + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\ndef {plan.name}({parameters}):\n{body}\n"
@@ -70,16 +70,30 @@ def _kept(graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
     return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
 
 
-def _indented(lines: Sequence[Line], depth: int) -> list[str]:
+def _statements(lines: Sequence[Line]) -> Iterator[str]:
+    """All lines that are neither comments nor headers."""
+    for line in lines:
+        if not isinstance(line, str):
+            yield from _statements(line[1])
+        elif not line.startswith("#"):
+            yield line
+
+
+def _with_least_parentheses(statements: Sequence[str]) -> list[str]:
+    """Each in a line; all of them are parsed at once, which is what takes time."""
+    return ast.unparse(ast.parse("\n".join(statements))).split("\n")
+
+
+def _indented(lines: Sequence[Line], depth: int, statements: Iterator[str]) -> list[str]:
     pad = "    " * depth
     written: list[str] = []
     for line in lines:
         if isinstance(line, str):
-            written.append(pad + (line if line.startswith("#") else ast.unparse(ast.parse(line))))  # least parentheses
+            written.append(pad + (line if line.startswith("#") else next(statements)))
         else:
             header, inner = line
             written.append(pad + header)
-            written.extend(_indented(inner, depth + 1))
+            written.extend(_indented(inner, depth + 1, statements))
     return written
 
 

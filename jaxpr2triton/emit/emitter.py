@@ -79,9 +79,9 @@ class Emitter(Statements):
 
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The outermost scope around `scope` in which the node's loops are open; but its side, if it has one."""
-        home = scope
+        home, loops = scope, self.order.loops(node)
         for outer in scope.chain():
-            if self.order.loops(node) <= outer.open_loops():
+            if loops <= outer.open_loops:
                 home = outer
             if node in outer.own:
                 break
@@ -231,7 +231,7 @@ class Emitter(Statements):
         if key in scope.done:
             return
         scope.done.add(key)
-        if not scope.open_loops().isdisjoint(key.opened):
+        if not scope.open_loops.isdisjoint(key.opened):
             raise CompilerBug(f"kernel {self.plan.name} runs along an axis within a loop along it")
         path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
         recurrences = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
@@ -283,7 +283,7 @@ class Emitter(Statements):
             return False
         depth = keys.index(path[-1]) + 1
         own = {axis for key in keys[: depth - 1] for axis in key.opened}
-        return tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops() - own
+        return tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops - own
 
     def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
         """Give each carried value a variable, and its value before the loop."""

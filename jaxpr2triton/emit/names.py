@@ -62,24 +62,30 @@ class Names:
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = [set(taken) | RESERVED]
         self._below: list[set[str]] = [set()]  # names of the loops that have ended in each open scope
+        self._copies: list[dict[str, int]] = [{}]  # in each open scope: up to which copy a name is taken
 
     def new(self, wish: str, depth: int) -> str:
         """A name for the scope at that depth; it differs from all names of the scopes that are open, and below it."""
-        name, copy = wish, 1
+        copies = self._copies[depth]
+        copy = copies.get(wish, 0) + 1
+        name = wish if copy == 1 else f"{wish}_{copy}"
         unfree = [*self._taken, *self._below[depth:]]
-        while any(name in taken for taken in unfree):
+        while any([name in taken for taken in unfree]):
             copy += 1
             name = f"{wish}_{copy}"
+        copies[wish] = copy
         self._taken[depth].add(name)
         return name
 
     def enter(self) -> None:
         self._taken.append(set())
         self._below.append(set())
+        self._copies.append({})
 
     def leave(self) -> None:
         ended = self._taken.pop() | self._below.pop()
         self._below[-1] |= ended
+        self._copies.pop()
 
 
 def wishes(eqns: Iterable[Any]) -> dict[int, str]:

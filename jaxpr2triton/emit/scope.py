@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from jaxpr2triton.emit.text import Written
@@ -28,9 +29,14 @@ class Scope:
     done: set[LoopKey] = field(default_factory=set)  # the loops written in it
     own: frozenset[Node] = frozenset()  # of a side of a branch: what is computed nowhere else
 
-    @property
+    @cached_property
     def depth(self) -> int:
-        return sum(1 for _ in self.chain()) - 1
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    @cached_property
+    def open_loops(self) -> frozenset[Axis]:
+        around = frozenset() if self.parent is None else self.parent.open_loops
+        return around if self.axis is None else around | {self.axis}
 
     def chain(self) -> Iterator[Scope]:
         scope: Scope | None = self
@@ -38,8 +44,11 @@ class Scope:
             yield scope
             scope = scope.parent
 
-    def open_loops(self) -> frozenset[Axis]:
-        return frozenset(scope.axis for scope in self.chain() if scope.axis is not None)
-
     def find(self, node: Node) -> Written | None:
-        return next((scope.known[node] for scope in self.chain() if node in scope.known), None)
+        scope: Scope | None = self
+        while scope is not None:
+            written = scope.known.get(node)
+            if written is not None:
+                return written
+            scope = scope.parent
+        return None

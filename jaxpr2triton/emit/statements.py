@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton._compat import user_frame
+from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.narrow import Narrow
 from jaxpr2triton.emit.scope import Line, Scope
@@ -77,6 +78,7 @@ class Statements:
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.helpers: dict[str, None] = {}
+        self.calls = Calls(graph, self.spell, plan.num_warps)
         self.flops = 0
         self.bytes_read = 0
         self.wide = _needs_wide_indices(plan, buffers.all)
@@ -185,7 +187,7 @@ class Statements:
         if all(self._get(operand, scope).bare for operand in node.operands):
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
-        text = row.write(call_of(node.eqn), texts)
+        text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
         if row.helper is not None:
             self._call(node, scope, row.helper, text)
         elif text in texts and (is_atom(text) or node.eqn.primitive is not settled_p):  # dtypes that are held alike

@@ -6,6 +6,7 @@ other dtype is held as itself.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ def held(dtype: Any) -> np.dtype:
     return np.dtype(np.float32) if dtype.itemsize == 2 and is_float(dtype) else dtype
 
 
+@cache
 def is_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating))
 
@@ -60,6 +62,7 @@ def with_sign(dtype: Any) -> str:
     return f"int{max(8 * np.dtype(dtype).itemsize, 32)}" if is_unsigned(dtype) else ""
 
 
+@cache
 def kind(dtype: Any) -> str:
     """float, int, uint or bool."""
     if is_float(dtype):

@@ -24,7 +24,7 @@ from triton.runtime.jit import JITCallable, JITFunction
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch.interpreter_builder import stored_dtype
-from jaxpr2triton.launch.interpreter_reduce import associative_scan, reduce
+from jaxpr2triton.launch.interpreter_reduce import associative_scan, reduce, tensor_of
 from jaxpr2triton.launch.interpreter_rewrite import executed
 from jaxpr2triton.launch.interpreter_semantic import SEMANTIC, block_type_init, tensor_init
 from jaxpr2triton.launch.memory import Memory
@@ -81,6 +81,17 @@ def _loop_range(first: Any, second: Any = None, step: Any = 1, **options: Any) -
     dtype = functools.reduce(SEMANTIC.integer_promote_impl, [bound.dtype for bound in bounds])
     for index in range(*(int(bound) for bound in bounds)):
         yield SEMANTIC.scalar_constant(index, dtype)
+
+
+def _map_elementwise(function: Callable[..., Any], *tiles: Any, pack: int = 1) -> Any:
+    """What is done to each element, done to whole tiles; with `pack` a call takes several elements of each tile."""
+    results = function(*(tile for tile in tiles for _ in range(pack)))
+    if pack == 1:
+        return results
+    flat = np.stack([result.handle.data.reshape(-1) for result in results])
+    places = np.arange(flat.shape[1])
+    picked = flat[places % pack, places].reshape(results[0].handle.data.shape)
+    return (tensor_of(picked, results[0].dtype.scalar),)
 
 
 _HELPERS = {"j2t_and": _and, "j2t_or": _or, "j2t_not": _not, "j2t_tensor": _tensor, "range": _loop_range}
@@ -141,6 +152,7 @@ def _plan() -> tuple[Patch, ...]:
         recorder.set_attr(module, "reduce", reduce)
         recorder.set_attr(module, "associative_scan", associative_scan)
         recorder.set_attr(module, "range", _loop_range)
+        recorder.set_attr(module, "map_elementwise", _map_elementwise)
     for name, member in inspect.getmembers(cuda_libdevice, tl.core.is_builtin):
         recorder.set_attr(libdevice, name, _with_semantic(member))
     recorder.set_attr(tl.block_type, "__init__", block_type_init)

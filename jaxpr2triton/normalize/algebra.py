@@ -15,7 +15,16 @@ from jax.extend.core import primitives
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, primitive_names, rewrite, splat, spread
+from jaxpr2triton.normalize.rewrite import (
+    Node,
+    Rewriter,
+    Value,
+    has_type_of,
+    named,
+    rewrite,
+    splat,
+    spread,
+)
 from jaxpr2triton.rules.indexing import MOVES
 
 
@@ -32,14 +41,10 @@ def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone, because they change some value: x + 0.0 (-0.0), x - x and 0 * x (NaN, inf), x / x, exp(log x).
     """
-    if not primitive_names(closed) & ALGEBRA.keys():
-        return closed
-    return rewrite(closed, _simplify)
+    return rewrite(closed, _simplify, named(ALGEBRA))
 
 
 def _simplify(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    if node.name not in ALGEBRA:
-        return None
     result = ALGEBRA[node.name](node, rewriter)
     if result is None or has_type_of(result, node.out_avals[0]):
         return None if result is None else [result]

@@ -10,7 +10,7 @@ import jax
 import jax.extend.core as jex
 from jax import lax
 
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 
 
 def split_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -24,7 +24,7 @@ def split_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not {"concatenate", "dot_general"} <= primitive_names(closed):
         return closed
-    return rewrite(closed, _split)
+    return rewrite(closed, _split, named({"dot_general"}))
 
 
 def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -38,7 +38,7 @@ def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         return closed
     reads = Counter(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jex.Literal))
     reads.update(atom for atom in closed.jaxpr.outvars if not isinstance(atom, jex.Literal))
-    once = iter([reads[eqn.invars[0]] == 1 if eqn.primitive.name == "transpose" else None for eqn in closed.jaxpr.eqns])
+    once = iter([reads[eqn.invars[0]] == 1 for eqn in closed.jaxpr.eqns if eqn.primitive.name == "transpose"])
 
     def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         made = rewriter.maker(node.args[0]) if next(once) else None
@@ -60,12 +60,10 @@ def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
             )
         ]
 
-    return rewrite(closed, rule)
+    return rewrite(closed, rule, named({"transpose"}))
 
 
 def _split(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    if node.name != "dot_general":
-        return None
     sums, _ = node.params["dimension_numbers"]
     for side, dims in enumerate(sums):
         joined = rewriter.maker(node.args[side])

@@ -6,6 +6,7 @@ import jax.extend.core as jex
 from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton._compat import close_like
+from jaxpr2triton.ir import build
 
 
 def remove_dead(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -15,5 +16,15 @@ def remove_dead(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone: the inputs, even those that nobody reads.
     """
-    live, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), instantiate=True)
-    return closed if len(live.eqns) == len(closed.jaxpr.eqns) else close_like(closed, live)
+    wanted = {atom for atom in closed.jaxpr.outvars if not isinstance(atom, jex.Literal)}
+    live = []
+    for eqn in reversed(closed.jaxpr.eqns):
+        if eqn.effects or not wanted.isdisjoint(eqn.outvars):
+            live.append(eqn)
+            wanted.update([atom for atom in eqn.invars if not isinstance(atom, jex.Literal)])
+    if len(live) == len(closed.jaxpr.eqns):
+        return closed
+    if not any(any(True for _ in jex.jaxprs_in_params(eqn.params)) for eqn in live):
+        return build.with_equations(closed, live[::-1])
+    pruned, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), instantiate=True)  # bodies of loops, too
+    return closed if len(pruned.eqns) == len(closed.jaxpr.eqns) else close_like(closed, pruned)

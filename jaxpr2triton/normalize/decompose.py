@@ -8,9 +8,10 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
+from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.inline import inline_call
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules import linalg, ranks
 from jaxpr2triton.rules.decompose import DECOMPOSITIONS
 
@@ -23,9 +24,8 @@ def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    if not primitive_names(closed) & (DECOMPOSITIONS.keys() | linalg.TABLE.keys()):
-        return closed
-    return rewrite(closed, _decompose)
+    names = DECOMPOSITIONS.keys() | linalg.TABLE.keys()
+    return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
 def decompose_inside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -37,7 +37,7 @@ def decompose_inside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not primitive_names(closed) & ranks.TABLE.keys():
         return closed
-    return rewrite(closed, _decompose_inside)
+    return rewrite(closed, _decompose_inside, named(ranks.TABLE.keys() | CALLS))
 
 
 def _decompose_inside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

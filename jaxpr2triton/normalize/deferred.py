@@ -15,7 +15,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body, Term, apply, others, spread
 from jaxpr2triton.normalize.deferrals import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.pieces import sum_pieces
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 
 
 def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -51,7 +51,7 @@ def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         plan = plans.get(id(node.params.get("jaxpr")))
         return None if plan is None else _rebuilt(node, rewriter, plan)
 
-    return rewrite(closed, rule)
+    return rewrite(closed, rule, named({"scan"}))
 
 
 def _plan(eqn: Any) -> Plan | None:

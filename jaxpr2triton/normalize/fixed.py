@@ -13,7 +13,7 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.known import equations_of, known_array, written_again
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 
 RUN_ON = frozenset({"cpu", "gpu", "cuda", "rocm"})
 Given = dict[int, Any]  # position of an operand → the equations that make it
@@ -27,9 +27,7 @@ def settle_fixed(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone: what depends on a platform that kernels run on, and what takes more than index work to make.
     """
-    if not primitive_names(closed) & RULES.keys():
-        return closed
-    return rewrite(closed, lambda node, rewriter: RULES[node.name](node, rewriter) if node.name in RULES else None)
+    return rewrite(closed, lambda node, rewriter: RULES[node.name](node, rewriter), named(RULES))
 
 
 def _platform(node: Node, rewriter: Rewriter) -> list[Value] | None:

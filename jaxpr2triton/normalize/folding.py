@@ -25,19 +25,20 @@ def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Left alone: arrays of different numbers, sums that would be rounded, integer divisions by zero, the larger of 0.0
     and -0.0, and primitives that are in none of the tables.
     """
-    if not _is_foldable(closed):
-        return closed
-    return rewrite(closed, _fold)
+    foldable = _foldable(closed)
+    return rewrite(closed, _fold, lambda eqn: not foldable.isdisjoint(eqn.outvars)) if foldable else closed
 
 
-def _is_foldable(closed: jex.ClosedJaxpr) -> bool:
+def _foldable(closed: jex.ClosedJaxpr) -> set[Any]:
+    """What is made of nothing but numbers, other than by writing an array of one number."""
     known: set[Any] = set()
+    found: set[Any] = set()
     for eqn in closed.jaxpr.eqns:
         if eqn.invars and all(isinstance(atom, jex.Literal) or atom in known for atom in eqn.invars):
-            if not _is_spread(eqn.primitive.name, eqn.invars[0]):
-                return True
             known.update(eqn.outvars)
-    return False
+            if not _is_spread(eqn.primitive.name, eqn.invars[0]):
+                found.update(eqn.outvars)
+    return found
 
 
 def _is_spread(name: str, operand: Any) -> bool:

@@ -23,13 +23,13 @@ def drop_identities(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     everything, a pad by nothing, a reduction over no axis, a concatenation of one. Left alone: conversions that change
     only the weak type of an output, and whatever says something about shardings or devices.
     """
-    if not any(
-        _returns_operand(eqn.primitive.name, without_empty_sharding(eqn.params), eqn.invars[0].aval)
-        for eqn in closed.jaxpr.eqns
-        if eqn.invars
-    ):
-        return closed
-    return rewrite(closed, _drop)
+    return rewrite(closed, _drop, _is_identity)
+
+
+def _is_identity(eqn: Any) -> bool:
+    if eqn.primitive.name not in IDENTITIES or not eqn.invars:
+        return False
+    return _returns_operand(eqn.primitive.name, without_empty_sharding(eqn.params), eqn.invars[0].aval)
 
 
 def _drop(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 
 
 def compose_indices(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -22,14 +22,10 @@ def compose_indices(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone: pairs of different kinds; a kernel composes the indices of those for nothing.
     """
-    if not primitive_names(closed) & COMPOSED.keys():
-        return closed
-    return rewrite(closed, _compose)
+    return rewrite(closed, _compose, named(COMPOSED))
 
 
 def _compose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    if node.name not in COMPOSED:
-        return None
     inner = rewriter.maker(node.args[0])
     if inner is None or inner.name not in _PARTNERS.get(node.name, (node.name,)):
         return None

@@ -21,9 +21,7 @@ def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     and `cond`, a `jit` that asks for shardings or compiler options, and calls that hold arrays (`trace.hoist` makes
     operands of those that it may).
     """
-    if all(called_jaxpr(eqn.primitive.name, eqn.params) is None for eqn in closed.jaxpr.eqns):
-        return closed
-    return rewrite(closed, inline_call)
+    return rewrite(closed, inline_call, lambda eqn: called_jaxpr(eqn.primitive.name, eqn.params) is not None)
 
 
 def inline_call(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, named, primitive_names, rewrite
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
@@ -56,7 +56,7 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
             return [*results[:num_carry], *(jnp.expand_dims(y, 0) for y in results[num_carry:])]
         return _again(rewriter, node, normalize(body))
 
-    return rewrite(closed, rule)
+    return rewrite(closed, rule, named({"scan", "while", "cond"}))
 
 
 def _again(rewriter: Rewriter, node: Node, body: Any) -> list[Value]:

@@ -19,6 +19,7 @@ from jaxpr2triton.normalize.identities import drop_identities
 from jaxpr2triton.normalize.indices import compose_indices
 from jaxpr2triton.normalize.inline import inline_calls
 from jaxpr2triton.normalize.loops import normalize_bodies
+from jaxpr2triton.normalize.rewrite import without_empty_shardings
 from jaxpr2triton.normalize.scatters import settle_places
 from jaxpr2triton.normalize.settling import settle_compared
 from jaxpr2triton.normalize.sharing import share_equal
@@ -88,6 +89,7 @@ def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
     """
+    closed = without_empty_shardings(closed)
     for each in (*(LOOPS if loops else AROUND_LOOPS), *PASSES):
         closed = each(closed)
     return closed

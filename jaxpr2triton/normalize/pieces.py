@@ -10,7 +10,7 @@ import jax.extend.core as jex
 from jax import lax
 from jax.extend.core import primitives
 
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 
 
 def sum_pieces(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -21,11 +21,13 @@ def sum_pieces(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone: sums over the dimension along which the pieces are joined.
     """
-    return rewrite(closed, _apart) if {"concatenate", "reduce_sum"} <= primitive_names(closed) else closed
+    if not {"concatenate", "reduce_sum"} <= primitive_names(closed):
+        return closed
+    return rewrite(closed, _apart, named({"reduce_sum"}))
 
 
 def _apart(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    joined = rewriter.maker(node.args[0]) if node.name == "reduce_sum" else None
+    joined = rewriter.maker(node.args[0])
     if joined is None or joined.name != "concatenate":
         return None
     axes, along = node.params["axes"], joined.params["dimension"]

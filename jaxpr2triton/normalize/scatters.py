@@ -17,7 +17,7 @@ from jax.extend.core import primitives
 
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.normalize.even import Places, evenly, gathered, read_evenly, scattered, spread_evenly
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite, splat
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.ranks import selected
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from jaxpr2triton.rules.writes import is_usual
@@ -40,7 +40,7 @@ def settle_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not primitive_names(closed) & {"gather", *WRITES}:
         return closed
-    return rewrite(closed, _settle)
+    return rewrite(closed, _settle, named({"gather", *WRITES}))
 
 
 def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -13,6 +13,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton._compat import close_like
+from jaxpr2triton.ir import build
 from jaxpr2triton.ir.dtypes import held, is_float
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.settled import CHOICES, settled_p
@@ -58,11 +59,11 @@ def _settled(jaxpr: Any, everything: bool) -> Any:
         made_here = eqn.primitive.name in MADE or (everything and eqn.primitive.name in IN_MEMORY)
         if wanted_here and made_here and _is_narrow(eqn.outvars[0].aval) and eqn.outvars[0] not in known:
             (out,) = eqn.outvars
-            exact = jex.Var(out.aval)
-            eqns.append(jex.new_jaxpr_eqn([exact], [out], settled_p, {}, set(), source_info=eqn.source_info))
+            exact = build.variable(out)
+            eqns.append(build.after(eqn, settled_p, [exact], [out]))
             eqn, changed = eqn.replace(outvars=[exact]), True
         eqns.append(eqn)
-    return jaxpr.replace(eqns=eqns[::-1]) if changed else jaxpr
+    return build.with_equations(jaxpr, eqns[::-1]) if changed else jaxpr
 
 
 def _inside(value: Any) -> Any:

@@ -29,13 +29,15 @@ def settle_sizes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Left alone: equations with effects, keys, and other primitives that make something of an empty array (`dot_general`,
     `scatter`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
     """
-    if not any(_odd_sizes([*eqn.invars, *eqn.outvars]) for eqn in closed.jaxpr.eqns):
-        return closed
-    return rewrite(closed, _settle)
+    return rewrite(closed, _settle, _has_odd_sizes)
 
 
-def _odd_sizes(atoms: Sequence[Any]) -> bool:
-    return any(size <= 1 for atom in atoms for size in getattr(atom.aval, "shape", ()))
+def _has_odd_sizes(eqn: Any) -> bool:
+    for atom in (*eqn.invars, *eqn.outvars):
+        for size in getattr(atom.aval, "shape", ()):
+            if size <= 1:
+                return True
+    return False
 
 
 def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -10,7 +10,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, rewrite
 
 
 def expand_structure(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -25,9 +25,7 @@ def expand_structure(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Left alone: a `dynamic_slice` at indices that the program computes, and everything else.
     """
-    if not primitive_names(closed) & STRUCTURAL.keys():
-        return closed
-    return rewrite(closed, expand_structural)
+    return rewrite(closed, expand_structural, named(STRUCTURAL))
 
 
 def expand_structural(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -15,7 +15,7 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.accumulators import Body
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.table import POINTWISE
 
@@ -51,10 +51,8 @@ def sink_stored(
     if "scan" not in primitive_names(closed):
         return closed
     outputs = {atom for atom in closed.jaxpr.outvars[:num_outputs] if not isinstance(atom, jex.Literal)}
-    plans = [
-        _plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again) if eqn.primitive.name == "scan" else None
-        for eqn in closed.jaxpr.eqns
-    ]
+    scans = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
+    plans = [_plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again) for eqn in scans]
     if not any(plans):
         return closed
     upcoming = iter(plans)
@@ -63,7 +61,7 @@ def sink_stored(
         plan = next(upcoming)
         return None if plan is None else _rebuilt(node, plan)
 
-    return rewrite(closed, rule)
+    return rewrite(closed, rule, named({"scan"}))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton.errors import KeepsTooMuch, WantsToKeep
+from jaxpr2triton.ir import build
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import facts_of
@@ -120,21 +121,19 @@ class Keeping:
         eqns = []
         for eqn in jaxpr.eqns:
             if not outermost or why_not(eqn) is None or is_short_contraction(eqn):  # XLA finds it in memory anyway
-                eqn = eqn.replace(invars=[_now(atom, standing) for atom in eqn.invars])
+                eqn = build.reading(eqn, standing)
             if eqn.primitive.name in LOOPS:
                 eqn = eqn.replace(params={**eqn.params, "jaxpr": self.written_out(eqn.params["jaxpr"], False)})
             eqns.append(eqn)
             for var in eqn.outvars:
                 if (dims := self._dims(var)) is not None:
-                    copy = jex.Var(var.aval)
+                    copy = build.variable(var)
                     self.sources[copy] = var
-                    eqns.append(
-                        jex.new_jaxpr_eqn([var], [copy], keep_p, {"dims": dims}, set(), source_info=eqn.source_info)
-                    )
+                    eqns.append(build.after(eqn, keep_p, [var], [copy], dims=dims))
                     standing[var] = copy
                     if self.extents.get(var) != Extent.STEPS:
                         for_all[var] = copy
-        return jaxpr.replace(eqns=eqns, outvars=[_now(atom, for_all) for atom in jaxpr.outvars])
+        return build.with_equations(jaxpr, eqns, [build.now(atom, for_all) for atom in jaxpr.outvars])
 
 
 def held_along(eqn: Any) -> dict[Any, tuple[int, ...]]:
@@ -149,10 +148,6 @@ def held_along(eqn: Any) -> dict[Any, tuple[int, ...]]:
         for atom, result in scan.ys
         if not isinstance(atom, jex.Literal)
     }
-
-
-def _now(atom: Any, standing: Mapping[Any, Any]) -> Any:
-    return atom if isinstance(atom, jex.Literal) else standing.get(atom, atom)
 
 
 def _defined_in(jaxpr: Any) -> Iterator[Any]:

@@ -1,0 +1,125 @@
+"""Long functions of the device library → functions that are called, in kernels that hold many of them.
+
+    @triton.jit(noinline=True)
+    def _sin(x):
+        return tl.sin(x)
+
+    y = tl.sin(x)            →     y = tl.map_elementwise(_sin, x)
+
+Triton writes such a function out wherever it stands, for each element that a thread holds; a sine, with the path for
+large arguments, is 114 instructions. What LLVM and ptxas make of that takes time that grows with its square: 14 s for
+200 sines, two minutes for 800. Functions that are not written out take numbers only, no tiles, hence the map. A call is
+about as many instructions as what is to be saved around it, so kernels of ordinary size have none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxpr2triton.emit.text import Spelling
+from jaxpr2triton.hardware import WARP
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.rules.coverage import call_of
+from jaxpr2triton.rules.literals import as_tensor
+from jaxpr2triton.rules.nodes import Compute, Graph
+from jaxpr2triton.rules.rows import TABLE
+
+WRITTEN_AT_MOST = 10_000  # instructions: two seconds of compiling, and more than a processor's instruction cache holds
+WORTH_CALLING = 1_000  # instructions of one function
+PACKED = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
+PARAMETERS = "xy"
+LANES = 2 * WARP  # of a warp, where a thread has the fewest elements: those of a call have to be in one thread
+
+# PTX instructions of a function for one element in float32 and in float64, counted on sm_90.
+LINES: dict[str, tuple[int, int]] = {
+    "sin": (114, 70),
+    "cos": (114, 70),
+    "tan": (113, 95),
+    "asin": (26, 100),
+    "acos": (20, 121),
+    "atan": (26, 55),
+    "atan2": (23, 40),
+    "sinh": (45, 92),
+    "cosh": (19, 60),
+    "tanh": (33, 88),
+    "asinh": (70, 243),
+    "acosh": (97, 235),
+    "atanh": (63, 132),
+    "exp": (3, 54),
+    "expm1": (28, 67),
+    "log": (35, 87),
+    "log2": (35, 87),
+    "log1p": (40, 120),
+    "pow": (126, 89),
+    "erf": (40, 61),
+    "erfc": (56, 147),
+    "erf_inv": (48, 203),
+    "lgamma": (341, 164),
+}
+
+
+class Calls:
+    """The functions that one kernel calls."""
+
+    def __init__(self, graph: Graph, spell: Spelling, num_warps: int) -> None:
+        self._spell, self._num_warps = spell, num_warps
+        self._functions: dict[tuple[str, int, tuple[str, ...]], str] = {}  # primitive, elements, results → name
+        lines: Counter[str] = Counter()
+        for node in graph.of_kind(Compute):
+            name = node.eqn.primitive.name
+            if name in LINES:
+                is_double = node.operands[0].dtype == np.float64
+                lines[name] += LINES[name][is_double] * self._elements_of(node, WARP)
+        is_long = lines.total() > WRITTEN_AT_MOST
+        self._called = {name for name, count in lines.items() if is_long and count > WORTH_CALLING}
+
+    def __contains__(self, node: Compute) -> bool:
+        return node.eqn.primitive.name in self._called
+
+    def write(self, node: Compute, texts: Sequence[str]) -> str:
+        """The value of a computation, by a call; a function of many elements has one result for each."""
+        arguments = ", ".join(as_tensor(text, operand.dtype) for text, operand in zip(texts, node.operands))
+        if not self._spell.tile(_axes_of(node)):
+            return f"{self._function(node, 1)}({arguments})"
+        packed = min(self._elements_of(node, LANES), PACKED)
+        call = f"tl.map_elementwise({self._function(node, packed)}, {arguments}"
+        return f"{call})" if packed == 1 else f"{call}, pack={packed})[0]"
+
+    def texts(self) -> str:
+        """What stands before the kernel."""
+        found = ""
+        for (_, packed, results), name in self._functions.items():
+            count = 1 + max(n for n, letter in enumerate(PARAMETERS) if letter in results[0])
+            parameters = [_parameter(n, k, packed) for n in range(count) for k in range(packed)]
+            found += "@triton.jit(noinline=True)\n"
+            found += f"def {name}({', '.join(parameters)}):\n    return {', '.join(results)}\n\n\n"
+        return found
+
+    def _function(self, node: Compute, packed: int) -> str:
+        name = node.eqn.primitive.name
+        operands = range(len(node.operands))
+        write = TABLE[name].write
+        results = [write(call_of(node.eqn), [_parameter(n, k, packed) for n in operands]) for k in range(packed)]
+        key = name, packed, tuple(results)
+        if key not in self._functions:
+            copies = sum(other == name for other, _, _ in self._functions)
+            self._functions[key] = f"_{name}_{copies + 1}" if copies else f"_{name}"
+        return self._functions[key]
+
+    def _elements_of(self, node: Compute, lanes: int) -> int:
+        """How many elements of the operands' tile a thread has at least."""
+        blocks = [self._spell.planned[axis].block for axis in self._spell.tile(_axes_of(node))]
+        return max(1, math.prod(blocks) // (lanes * self._num_warps))
+
+
+def _axes_of(node: Compute) -> frozenset[Axis]:
+    return frozenset().union(*(operand.axes for operand in node.operands))
+
+
+def _parameter(operand: int, element: int, packed: int) -> str:
+    """x; or x0, x1, …"""
+    return PARAMETERS[operand] if packed == 1 else f"{PARAMETERS[operand]}{element}"
