@@ -20,7 +20,7 @@ from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.hardware import LATENCY, WARP
 from jaxpr2triton.ir.dtypes import held, triton_name
-from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.ir.index import Axis, flatten, within
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses
@@ -491,7 +491,7 @@ class Emitter(Statements):
         address = f"{buffer.name}_ptr"
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
-        mask = self._mask(axes, (), tile, scope)
+        mask = self._mask(axes, within(place, buffer.shape), tile, scope)
         value = self._operand(node, scope, tile)
         end = "" if mask is None else f", mask={mask}"
         scope.lines.append(f"tl.store({address}, {value}{end})")

@@ -8,10 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from jaxpr2triton.emit.text import Written
-from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.rules.nodes import (
-    Node,
-)
+from jaxpr2triton.ir.index import Axis, Condition
+from jaxpr2triton.rules.nodes import Node
 from jaxpr2triton.rules.order import LoopKey
 
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
@@ -24,6 +22,7 @@ class Scope:
     lines: list[Line] = field(default_factory=list)
     known: dict[Node, Written] = field(default_factory=dict)
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
+    named: dict[Condition, str] = field(default_factory=dict)  # what holds for several values, as a variable
     said: str | None = None  # the last comment
     key: LoopKey | None = None  # the loop that this scope is the innermost body of
     done: set[LoopKey] = field(default_factory=set)  # the loops written in it

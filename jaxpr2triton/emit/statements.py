@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,19 @@ from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
-from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, add, flatten, of_axis, plain_axis, scale
+from jaxpr2triton.ir.index import (
+    Axis,
+    Condition,
+    Dynamic,
+    Index,
+    add,
+    computed_in,
+    flatten,
+    of_axis,
+    plain_axis,
+    scale,
+    within,
+)
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.settled import settled_p
@@ -75,6 +89,8 @@ class Statements:
         hints = wishes(eqns)
         self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
         self.users = _users(graph)
+        stored = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
+        self.guarded = Counter([*graph.conditions(), *itertools.chain(*stored)])
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.helpers: dict[str, None] = {}
@@ -121,8 +137,22 @@ class Statements:
             self._check_range(axis, scope)
             parts.append(self.spell.in_range(axis, tile))
         for condition in conditions:
-            parts.extend(self.spell.condition(condition, tile))
+            parts.extend(self._condition(condition, tile, scope))
         return conjunction(parts) if parts else None
+
+    def _condition(self, condition: Condition, tile: Tile, scope: Scope) -> list[str]:
+        """The sides of a condition; or a variable, `inside = part * 16 + row < 1000`, if several values have it."""
+        if self.guarded[condition] < 2 or any(computed_in(condition.index)):
+            return self.spell.condition(condition, tile)
+        axes = condition.index.axes
+        own = self.spell.tile(axes)
+        home = next(s for s in scope.chain() if s.axis in axes or s.parent is None)
+        if condition not in home.named:
+            home.named[condition] = name = self.names.new("inside", home.depth)
+            axis_lines = [n for n, line in enumerate(home.lines) if any(_defines(line, axis.name) for axis in axes)]
+            text = conjunction(self.spell.condition(condition, own))
+            home.lines.insert(1 + max(axis_lines, default=-1), f"{name} = {text}")
+        return [home.named[condition] + suffix(own, tile)]
 
     def _check_range(self, axis: Axis, scope: Scope) -> None:
         """Define `row_ok = row < 100`, once, where `row` is defined."""
@@ -224,7 +254,7 @@ class Statements:
 
     def _choose(self, node: Choose, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
-        sides = [side for c in node.conditions for side in self.spell.condition(c, tile)]
+        sides = [side for c in node.conditions for side in self._condition(c, tile, scope)]
         then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
         if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
             then = as_tensor(then, node.dtype)

@@ -357,5 +357,11 @@ def conjoin(guard: Guard, more: Sequence[Condition]) -> Guard | None:
     return tuple(Condition(index, *limits) for index, limits in merged.items())
 
 
+def within(place: Sequence[Index], shape: Sequence[int]) -> Guard:
+    """The conditions under which an array of that shape has an element at a place; none where it always does."""
+    conditions = [Condition(index, 0, size) for index, size in zip(place, shape, strict=True)]
+    return conjoin((), [condition for condition in conditions if decide(condition) is None]) or ()
+
+
 def substitute_guard(guard: Guard, mapping: Mapping[Axis, Index]) -> Guard | None:
     return conjoin((), [Condition(substitute(c.index, mapping), c.low, c.high) for c in guard])

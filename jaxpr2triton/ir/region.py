@@ -48,20 +48,21 @@ def _repeat_avals(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
 
 mlir.register_lowering(repeat_p, mlir.lower_fun(_repeat_impl, multiple_results=True))
 
+# The partial results of a reduction, one for each chunk along `dim`.
 boundary_p = jex.Primitive("boundary")
 
 
 @boundary_p.def_impl
-def _boundary_impl(x: Any) -> Any:
+def _boundary_impl(x: Any, *, dim: int) -> Any:
     return x
 
 
 @boundary_p.def_abstract_eval
-def _boundary_aval(x: Any) -> Any:
+def _boundary_aval(x: Any, *, dim: int) -> Any:
     return x
 
 
-mlir.register_lowering(boundary_p, lambda ctx, x: [x])
+mlir.register_lowering(boundary_p, lambda ctx, x, dim: [x])
 
 # What a kernel writes into a buffer of its own, all along `dims`, before it reads any of it.
 keep_p = jex.Primitive("keep")
@@ -78,3 +79,19 @@ def _keep_aval(x: Any, *, dims: tuple[int, ...]) -> Any:
 
 
 mlir.register_lowering(keep_p, lambda ctx, x, dims: [x])
+
+# What a kernel writes chunk by chunk along `dim`, `size` elements each; the last chunk may reach beyond the end.
+chunked_p = jex.Primitive("chunked")
+
+
+@chunked_p.def_impl
+def _chunked_impl(x: Any, *, dim: int, size: int) -> Any:
+    return x
+
+
+@chunked_p.def_abstract_eval
+def _chunked_aval(x: Any, *, dim: int, size: int) -> Any:
+    return x
+
+
+mlir.register_lowering(chunked_p, lambda ctx, x, dim, size: [x])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import jax.extend.core as jex
@@ -12,7 +13,7 @@ import jax.extend.core as jex
 from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.region import boundary_p, keep_p
+from jaxpr2triton.ir.region import boundary_p, chunked_p, keep_p
 from jaxpr2triton.partition.keeping import Keeping, held_along
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
@@ -21,9 +22,10 @@ from jaxpr2triton.rules.nodes import Compute, Final, Keep, Load, Node, Recurrenc
 from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.refusal import body_of, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS, scan_of
-from jaxpr2triton.rules.space import Space, feeds_a_reduction, parallel_axes, space_of, spread_axes
+from jaxpr2triton.rules.space import Space, crossings, feeds_a_reduction, parallel_axes, space_of, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
+LANES_OF_A_ROW = 4096  # elements that are lanes for the sake of sums across
 LITTLE = 256  # elements that are lanes of a tile in the smallest schedule
 SMALL = 1 << 14  # so little work that one program may do it all
 ENOUGH_PROGRAMS = 64
@@ -50,6 +52,22 @@ class Cuts:
     roots: list[Any]  # variables that some kernel has to write
     keeping: Keeping  # what kernels keep, and may keep, of what one loop makes for another one
     spaces: dict[Any, Space] = field(default_factory=dict)
+
+    @cached_property
+    def in_chunks(self) -> dict[Any, tuple[int, int]]:
+        """What is written in chunks on purpose: along which dimension, and how far apart chunks begin."""
+        found = {eqn.invars[0]: (eqn.params["dim"], 1) for eqn in self.jaxpr.eqns if eqn.primitive is boundary_p}
+        sizes = [eqn for eqn in self.jaxpr.eqns if eqn.primitive is chunked_p]
+        return found | {eqn.outvars[0]: (eqn.params["dim"], eqn.params["size"]) for eqn in sizes}
+
+    def is_shared_out(self, space: Space) -> bool:
+        """Whether chunks are what its programs share: then there are as many programs as there should be."""
+        chunks: set[Axis] = set()
+        for output, place in zip(space.outputs, space.places):
+            if output in self.in_chunks:
+                dim, size = self.in_chunks[output]
+                chunks |= {axis for axis in place[dim].axes if place[dim].coefficient(axis) == size}
+        return bool(chunks) and chunks.isdisjoint(space.inner)
 
 
 def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None = None) -> Cuts:
@@ -128,7 +146,7 @@ def _settle(cuts: Cuts) -> None:
             raise KeepsTooMuch(dear)
         if space.steps and not _fits(cuts, space):
             raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
-        culprits = [] if acceptable(space) else _culprits(space, root)
+        culprits = [] if acceptable(space, cuts.is_shared_out(space)) else _culprits(space, root)
         if culprits:
             pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
             continue
@@ -311,7 +329,7 @@ def reads(space: Space, eqn: Any) -> bool:
     return any(getattr(node, "eqn", None) is eqn for node in space.graph.nodes)
 
 
-def acceptable(space: Space) -> bool:
+def acceptable(space: Space, shared_out: bool = False) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
     if space.steps:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
@@ -329,7 +347,7 @@ def acceptable(space: Space) -> bool:
         return False
     if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
         return False
-    if walked * parallel <= SMALL:
+    if walked * parallel <= SMALL or shared_out:
         return True
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
     programs = parallel if along_rows else parallel // NEIGHBOURS
@@ -350,16 +368,12 @@ def _repeats(space: Space, node: Reduce) -> bool:
 
 def _crossing(space: Space) -> list[Reduce]:
     """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
-    of the first: no two loops can be within each other. What is little has lanes for both.
+    of the first: no two loops can be within each other. A short row has lanes, and so has what is little.
     """
     found: dict[Reduce, None] = {}
-    above: dict[Node, frozenset[Reduce]] = {}
-    for node in space.graph.nodes:
-        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if isinstance(node, Reduce):
-            crossed = [r for r in above[node] if r.axes & set(node.over) and set(r.over) & node.axes]
-            found.update((r, None) for r in crossed if _size({*r.axes, *r.over, *node.axes, *node.over}) > LITTLE)
-            above[node] |= {node}
+    for first, then in crossings(space.graph):
+        if _size({*first.axes, *first.over, *then.axes, *then.over}) > LITTLE and _size(first.over) > LANES_OF_A_ROW:
+            found[first] = None
     return sorted(found, key=lambda node: node.number)
 
 

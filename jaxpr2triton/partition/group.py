@@ -98,7 +98,8 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         return False  # what one of them needs of a loop is over before what the other one needs has begun
     if common_loop:
         return True  # no loop is run twice
-    if not acceptable(joined):
+    shared_out = cuts.is_shared_out(joined)
+    if not acceptable(joined, shared_out):
         return False
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
         return True
@@ -106,7 +107,9 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         return False  # little is shared for what it would cost
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
-    if joined.held <= RESIDENT:
+    if shared_out:
+        enough = joined.held <= WALKED
+    elif joined.held <= RESIDENT:
         enough = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
     else:
         enough = joined.parallel >= 2 * ENOUGH_PROGRAMS and joined.held <= WALKED

@@ -19,10 +19,11 @@ from jaxpr2triton.errors import RunsTwice
 from jaxpr2triton.ir.evaluate import needed, read, run
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.partition.companions import companions
 from jaxpr2triton.partition.cut import Cuts, find_cuts, without
 from jaxpr2triton.partition.group import Group, group_roots, levels_of, loops_of
 from jaxpr2triton.partition.keeping import Keeping
-from jaxpr2triton.partition.split import companions, split_reductions, to_split
+from jaxpr2triton.partition.split import split_reductions, to_split
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
@@ -40,7 +41,7 @@ def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keep
         chunked = companions(cuts, splits)
         if all(split.chunks == 1 for split in splits.values()):
             break
-        jaxpr = split_reductions(jaxpr, splits, chunked)
+        jaxpr = split_reductions(cuts, jaxpr, splits, chunked)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
     times = Counter(loop for group in groups for loop in loops_of(group.space))

@@ -2,29 +2,30 @@
 
     r:f32[64] = reduce_sum[axes=(0,)] a:f32[100000,64]
         →
-    p:f32[512,196,64] = reshape (pad a)                 # chunks; the padding is the neutral element
-    q:f32[512,64]     = boundary (reduce_sum[axes=(1,)] p)
+    p:f32[196,512,64] = reshape (pad a)                 # chunks; the padding is the neutral element
+    q:f32[196,64]     = boundary (reduce_sum[axes=(1,)] p)
     r:f32[64]         = reduce_sum[axes=(0,)] q
 
-Padding and reshaping only change the index that is asked for. The order of additions is fixed, so results repeat.
-It leaves alone reductions whose result another reduction of the same kernel reads, and those that look for a place.
+Padding and reshaping only change the index that is asked for: nothing is copied. Where the last chunk is a short one,
+what is loaded for it is masked. The order of additions is fixed, so results repeat. It leaves alone reductions whose
+result another reduction of the same kernel reads, and those that look for a place.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run
-from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
-from jaxpr2triton.partition.cut import Cuts, elements, loads_of, reads
+from jaxpr2triton.partition.cut import Cuts
 from jaxpr2triton.rules.nodes import Load, Reduce
 from jaxpr2triton.rules.reductions import TABLE
 from jaxpr2triton.rules.space import feeds_a_reduction
@@ -32,18 +33,24 @@ from jaxpr2triton.rules.space import feeds_a_reduction
 FEW_PROGRAMS = 128
 PROGRAMS_WANTED = 512
 LITTLE_WORK = 1 << 15
-COMPANION_CHUNKS = 128  # programs that share the rows of an output and of a sum over its rows
-ROWS_AT_LEAST = 16
-WORTH_SHARING = 1 << 18  # elements of an operand
+ROWS_AT_LEAST = 16  # of a chunk: what is written for each is read again
 CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
+ROWS_APART_AT_MOST = 2048  # each a chunk of its own where what is summed for each is enough
 
 
 @dataclass(frozen=True)
 class Split:
-    """A reduction in two steps: those of its dimensions that are cut into chunks, and how many; 1 is as good as one."""
+    """A reduction in two steps: which of its dimensions, next to each other, are cut into chunks of `size`."""
 
     dims: tuple[int, ...]
-    chunks: int
+    length: int
+    size: int
+    free: tuple[int, ...] = ()  # all that could have been cut
+
+    @property
+    def chunks(self) -> int:
+        """1 is as good as no split."""
+        return -(-self.length // self.size)
 
 
 def to_split(cuts: Cuts) -> dict[Any, Split]:
@@ -70,21 +77,55 @@ def to_split(cuts: Cuts) -> dict[Any, Split]:
                 continue
             below = {axis for other in inner for axis in other.over}
             axes = dict(zip(eqn.params["axes"], space.chosen[numbers[id(eqn)]]))
-            dims = tuple(d for d, axis in axes.items() if axis not in below)  # the others are wanted whole
-            if not dims:
+            free = tuple(sorted(d for d, axis in axes.items() if axis not in below))  # the others are wanted whole
+            if not free:
                 continue
+            below |= {axis for d, axis in axes.items() if d not in free}
             over = frozenset(node.over)
             rows = any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
-            work = math.prod(axis.size for axis in below | {axes[d] for d in axes if d not in dims})
-            found[eqn] = Split(dims, _chunks(eqn, dims, rows, work))
+            found[eqn] = _split(eqn, free, rows, math.prod(axis.size for axis in below))
     return found
 
 
-def _chunks(eqn: Any, dims: tuple[int, ...], rows: bool, work: int) -> int:
-    """How many; `rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
+def runs(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """`(0, 1, 3)` → `(0, 1)`, `(3,)`: dimensions that lie next to each other can be flattened without moving any."""
+    start = 0
+    for end in range(1, len(dims) + 1):
+        if end == len(dims) or dims[end] != dims[end - 1] + 1:
+            yield tuple(dims[start:end])
+            start = end
+
+
+def size_along(shape: Sequence[int], dims: Sequence[int]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
+def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int) -> Split:
+    """`rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
+    outer, *others = runs(free)
+    dims = max([outer, *others], key=lambda run: size_along(shape, run))
+    length = size_along(shape, dims)
+    chunks = _chunks(eqn, length, rows, work * size_along(shape, free) // length)
+    if chunks > 1 and others and chunks <= size_along(shape, outer) and are_apart(eqn, outer):
+        return Split(outer, size_along(shape, outer), 1, free)
+    size = 1 << round(math.log2(length / chunks))  # lanes, or steps of a loop, without a rest
+    return Split(dims, length, size if chunks > 1 else length, free)
+
+
+def are_apart(eqn: Any, dims: tuple[int, ...]) -> bool:
+    """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
+    shape = eqn.invars[0].aval.shape
+    return size_along(shape, dims) <= ROWS_APART_AT_MOST and with_each(eqn, dims) >= ROWS_AT_LEAST
+
+
+def with_each(eqn: Any, dims: tuple[int, ...]) -> int:
+    return size_along(eqn.invars[0].aval.shape, [d for d in eqn.params["axes"] if d not in dims])
+
+
+def _chunks(eqn: Any, length: int, rows: bool, work: int) -> int:
+    """How many there are to be."""
     results = math.prod(eqn.outvars[0].aval.shape)
-    length = math.prod(shape[d] for d in dims)
     if length * results * work <= LITTLE_WORK:
         return 1
     programs = results if rows else max(1, results // 32)
@@ -97,99 +138,56 @@ def _chunks(eqn: Any, dims: tuple[int, ...], rows: bool, work: int) -> int:
 
 @dataclass(frozen=True)
 class Chunked:
-    """An array whose leading dimensions are seen as `chunks` chunks of `size` rows."""
+    """An array of which some dimensions, next to each other, are seen as chunks of `size` rows."""
 
-    leading: int
-    chunks: int
+    dims: tuple[int, ...]
     size: int
 
 
-def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
-    """Outputs that the programs that sum their rows can write as well, by chunks; adjusts `splits` to fit.
-
-    The backward pass of layer norm writes dx row by row and sums two products over all rows. As [chunk, row, column]
-    all of them belong to one kernel, in which a program walks the rows of its chunk and reads them once.
-    """
-    outputs = {atom for atom in cuts.jaxpr.outvars if not isinstance(atom, jex.Literal)}
-    outputs -= {atom for eqn in cuts.outside for atom in eqn.invars if not isinstance(atom, jex.Literal)}
-    found: dict[Any, Chunked] = {}
-    for eqn, split in list(splits.items()):
-        leading = len(split.dims)
-        shape = eqn.invars[0].aval.shape
-        if tuple(sorted(split.dims)) != tuple(range(leading)):
-            continue
-        rows = math.prod(shape[:leading])
-        count = _even_chunks(rows)
-        if count is None:
-            continue
-        kinds = cuts.classes.of(eqn.invars[0])[:leading]
-        operands = _loads_below(cuts, eqn)
-        for root in cuts.roots:
-            same = cuts.classes.of(root)[:leading] == kinds and root.aval.shape[:leading] == shape[:leading]
-            if not same or root not in outputs or reads(cuts.spaces[root], eqn):
-                continue
-            loads = set(loads_of(cuts, cuts.spaces[root]))
-            shared = operands & loads if eqn.outvars[0] not in loads else set()
-            if any(elements(operand) >= WORTH_SHARING for operand in shared):
-                found[root] = Chunked(leading, count, rows // count)
-                splits[eqn] = Split(split.dims, count)
-    return found
-
-
-def _even_chunks(rows: int) -> int | None:
-    """The number of chunks of equal size, nearest above one for each processor; None if there is no such number."""
-    fitting = (count for count in range(COMPANION_CHUNKS, 4 * COMPANION_CHUNKS + 1) if rows % count == 0)
-    count = next(fitting, None)
-    return count if count is not None and rows // count >= ROWS_AT_LEAST else None
-
-
-def _loads_below(cuts: Cuts, eqn: Any) -> set[Any]:
-    root = next(r for r in cuts.roots if any(node.eqn is eqn for node in cuts.spaces[r].graph.of_kind(Reduce)))
-    return set(loads_of(cuts, cuts.spaces[root]))
-
-
-def split_reductions(jaxpr: Any, splits: dict[Any, Split], chunked: dict[Any, Chunked]) -> Any:
+def split_reductions(cuts: Cuts, jaxpr: Any, splits: dict[Any, Split], chunked: dict[Any, Chunked]) -> Any:
     """The same program with those reductions in two steps, and those outputs seen in chunks."""
     inner = jaxpr.jaxpr
 
     def rewritten(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
-
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
-        outputs = [(atom, read(env, atom)) for atom in inner.outvars]
-        shown = [(value, None if isinstance(atom, jex.Literal) else chunked.get(atom)) for atom, value in outputs]
-        return [value if how is None else _seen_in_chunks(value, how) for value, how in shown]
+        shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
+        run([view for view in cuts.views if view.invars[0] in shown], shown)
+        return [read(shown if atom in shown else env, atom) for atom in inner.outvars]
 
     return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
 
 
+def _flattened(value: Any, dims: tuple[int, ...]) -> Any:
+    """With one dimension in the place of several."""
+    if len(dims) == 1:
+        return value
+    first, last = dims[0], dims[-1]
+    return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
+
+
 def _seen_in_chunks(value: Any, how: Chunked) -> Any:
-    rest = value.shape[how.leading :]
-    rows = value if how.leading == 1 else lax.reshape(value, (how.chunks * how.size, *rest))
-    return lax.reshape(boundary_p.bind(lax.reshape(rows, (how.chunks, how.size, *rest))), value.shape)
+    seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
+    return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 
 
 def _in_two(eqn: Any, operand: Any, split: Split) -> Any:
-    chunks = split.chunks
+    first, chunks, size = split.dims[0], split.chunks, split.size
     dtype = eqn.outvars[0].aval.dtype
     wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    axes = split.dims
-    whole = tuple(d for d in eqn.params["axes"] if d not in axes)
-    kept = (*whole, *(d for d in range(operand.ndim) if d not in eqn.params["axes"]))
-    length = math.prod(operand.shape[d] for d in axes)
-    size = -(-length // chunks)
-    chunks = -(-length // size)
-    turned = lax.transpose(operand, (*axes, *kept)) if axes + kept != tuple(range(operand.ndim)) else operand
-    flat = lax.reshape(turned, (length, *turned.shape[len(axes) :])) if len(axes) > 1 else turned
+    flat = _flattened(operand, split.dims)
     if wide != dtype:
         flat = lax.convert_element_type(flat, wide)
-    if chunks * size != length:
+    if beyond := chunks * size - split.length:
         neutral = jnp.asarray(TABLE[eqn.primitive.name].identity(jnp.dtype(wide)), wide)
-        flat = lax.pad(flat, neutral, [(0, chunks * size - length, 0)] + [(0, 0, 0)] * len(kept))
-    parts = lax.reshape(flat, (chunks, size, *flat.shape[1:]))
-    partial = boundary_p.bind(_reduce(eqn, parts, *range(1, 2 + len(whole))))
-    result = _reduce(eqn, partial, 0)
+        flat = lax.pad(flat, neutral, [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)])
+    parts = lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
+    before = [d for d in eqn.params["axes"] if d < first]
+    after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > split.dims[-1]]
+    place = first - len(before)
+    partial = boundary_p.bind(_reduce(eqn, parts, *before, first + 1, *after), dim=place)
+    result = _reduce(eqn, partial, place)
     return lax.convert_element_type(result, dtype) if wide != dtype else result
 
 

@@ -7,6 +7,7 @@ Classes only steer which axis a reduction is given, and which outputs share a ke
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -107,3 +108,28 @@ def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
                 if place not in kept and first is not None:
                     yield (eqn.outvars[0], place), ("split", (operands[0], first), before, size)
                 before *= size
+        case "chunked" if operands:
+            yield from _chunks(eqn)
+
+
+def chunk_and_row(out: Any) -> tuple[Dim, Dim]:
+    """The two dimensions in which a kernel sees the one that an equation `chunked` is about."""
+    return ((out, "chunk"), 0), ((out, "row"), 0)
+
+
+def _chunks(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
+    """The chunks and the rows of one: the same as those of an array that is padded to whole chunks and reshaped."""
+    (operand,), (out,) = eqn.invars, eqn.outvars
+    dim, size = eqn.params["dim"], eqn.params["size"]
+    shape = operand.aval.shape
+    chunks = -(-shape[dim] // size)
+    first = next(d for d, s in enumerate(shape) if s > 1)
+    origin: Dim = (operand, first)
+    if beyond := chunks * size - shape[dim]:
+        padded: Dim = ((out, "padded"), dim)
+        yield padded, ("pad", (operand, dim), (0, beyond, 0))
+        origin = padded if first == dim else origin
+    before = math.prod(shape[:dim])
+    chunk, row = chunk_and_row(out)
+    yield chunk, ("split", origin, before, chunks)
+    yield row, ("split", origin, before * chunks, size)

@@ -30,13 +30,14 @@ from jaxpr2triton.ir.index import (
     decide,
     plain_axis,
     substitute,
+    within,
 )
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.rules import keeping, loops, moving, together
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
-from jaxpr2triton.rules.neutral import left_alone
+from jaxpr2triton.rules.neutral import is_zero, left_alone
 from jaxpr2triton.rules.nodes import (
     Choose,
     Compute,
@@ -149,7 +150,7 @@ class Walk:
 
     def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
         """Let every equation learn where its results are wanted; returns how to read the roots."""
-        targets = [self.want(atom, place, ()) for atom, place in roots]
+        targets = [self.want(atom, place, within(place, atom.aval.shape)) for atom, place in roots]
         for number, eqn in reversed(list(enumerate(self.jaxpr.eqns))):
             demands = [demand for out in eqn.outvars for demand in self.demands_on(out)]
             if not demands:
@@ -409,6 +410,8 @@ class Walk:
         return self.chosen_from(found[::-1])
 
     def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
+        if isinstance(then, Load) and is_zero(other) and conjoin(then.guard, conditions) == then.guard:
+            return then  # elsewhere zeros are loaded
         needs = self.needs([condition.index for condition in conditions])
         axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
         return self.make(

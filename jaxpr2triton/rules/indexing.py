@@ -7,7 +7,7 @@ the last piece has no say in it, so its conditions only tell which elements of i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,28 @@ def _broadcast_in_dim(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
 
 
 def _reshape(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
-    flat = flatten(index, eqn.outvars[0].aval.shape)
-    shape = eqn.invars[0].aval.shape
+    target, shape = eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape
     order = eqn.params["dimensions"] or range(len(shape))  # the operand may be transposed first
     source = [ZERO] * len(shape)
-    for axis, place in zip(order, unflatten(flat, [shape[axis] for axis in order])):
-        source[axis] = place
+    for dims, places in _groups([d for d in order if shape[d] != 1], shape, target):
+        flat = flatten([index[place] for place in places], [target[place] for place in places])
+        for d, part in zip(dims, unflatten(flat, [shape[d] for d in dims])):
+            source[d] = part
     return (Piece(0, tuple(source)),)
+
+
+def _groups(dims: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The least groups of dimensions that a reshape turns into each other: `(2, 3, 20) → (6, 4, 5)` has two."""
+    left, right = list(dims), [place for place, size in enumerate(target) if size != 1]
+    while left:
+        group, places = [left.pop(0)], [right.pop(0)]
+        while (before := _count(shape, group)) != (after := _count(target, places)):
+            group, places = (group + [left.pop(0)], places) if before < after else (group, places + [right.pop(0)])
+        yield group, places
+
+
+def _count(shape: Sequence[int], dims: Sequence[int]) -> int:
+    return math.prod(shape[d] for d in dims)
 
 
 def _transpose(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
@@ -101,6 +116,10 @@ def _concatenate(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
+def _same(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, index),)
+
+
 def _scalar_padding(eqn: Any) -> WhyNot | None:
     return None if math.prod(eqn.invars[0].aval.shape) else WhyNot("it pads an array without elements")
 
@@ -114,6 +133,7 @@ TABLE: dict[str, Indexing] = {
     "rev": Indexing(_rev),
     "pad": Indexing(_pad, refuse=_scalar_padding),
     "concatenate": Indexing(_concatenate),
+    "chunked": Indexing(_same),
 }
 
 MOVES = frozenset({*TABLE, "iota"})  # what only says where an element is

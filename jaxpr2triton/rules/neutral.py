@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from jaxpr2triton.rules.nodes import Constant, Node
 
 _NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1}
@@ -24,3 +26,8 @@ def left_alone(eqn: Any, operands: Sequence[Node]) -> Node | None:
     if isinstance(first, Constant) and first.value == neutral and eqn.primitive.name != "sub":
         return second
     return None
+
+
+def is_zero(node: Node) -> bool:
+    """Whether a value is the zero that a masked load gives."""
+    return isinstance(node, Constant) and not np.asarray(node.value).tobytes().strip(b"\0")

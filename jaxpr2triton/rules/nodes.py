@@ -165,6 +165,13 @@ class Graph:
     def of_kind(self, kind: type | tuple[type, ...]) -> Iterator[Any]:
         return (node for node in self.nodes if isinstance(node, kind))
 
+    def conditions(self) -> Iterator[Condition]:
+        """Of all choices and of all that is read, once for each of them."""
+        for node in self.of_kind(Choose):
+            yield from node.conditions
+        for node in self.of_kind((Load, Kept)):
+            yield from node.guard
+
 
 def operands_of(node: Node) -> tuple[Node, ...]:
     match node:

@@ -12,6 +12,7 @@ from jaxpr2triton.schedule.draft import Draft
 from jaxpr2triton.schedule.tiles import power_of_two
 
 RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
+RESIDENT_CROSSED = 8192  # … where what is loaded waits for the sum of its row, and is then summed across
 STREAMED = 4096  # elements of a tile in a loop
 POINTWISE_BLOCK = 1024
 PROGRAMS_WANTED = 264  # two for each processor of a large device
@@ -26,6 +27,7 @@ class Seen:
     tiles: Sequence[frozenset[Axis]]
     passes: dict[Axis, int]
     carried: frozenset[Axis]
+    crossed: frozenset[Axis]  # along a row whose sum leads to sums across
     width: int  # 2 where values take two registers
 
 
@@ -34,10 +36,11 @@ def inner_blocks(
 ) -> tuple[dict[Axis, int], frozenset[Axis]]:
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
-    Axes that are carried, or are to be `whole` anyway, are never walked.
+    Axes that are carried or crossed, or are to be `whole` anyway, are never walked.
     """
     draft = seen.draft
-    budget = max((resident or RESIDENT) // seen.width >> 2 * shrink, 64)
+    resident = resident or (RESIDENT_CROSSED if seen.crossed else RESIDENT)
+    budget = max(resident // seen.width >> 2 * shrink, 64)
     streamed = max(STREAMED // seen.width >> shrink, 64)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
@@ -51,7 +54,7 @@ def inner_blocks(
         if role is Role.LOOP:
             walk(axis, _largest([tile for tile in seen.tiles if axis in tile], blocks) or frozenset((axis,)))
             blocks[axis] = max(min(blocks[axis], power_of_two(axis.size) // 2), 1)
-    fixed = seen.carried | whole | {axis for axis, role in draft.asked.items() if role is Role.LANE}
+    fixed = seen.carried | seen.crossed | whole | {axis for axis, role in draft.asked.items() if role is Role.LANE}
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
         candidates = sorted(largest - looped - fixed, key=lambda a: (-seen.passes[a], blocks[a], a.name))

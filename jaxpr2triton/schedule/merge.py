@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from jaxpr2triton.ir.index import (
     Axis,
-    Condition,
     Index,
     Remainder,
     add,
@@ -21,7 +20,7 @@ from jaxpr2triton.ir.index import (
     scale,
     unflatten,
 )
-from jaxpr2triton.rules.nodes import Choose, Collected, Keep, Kept, Load, Position
+from jaxpr2triton.rules.nodes import Collected, Keep, Kept, Load, Position
 from jaxpr2triton.rules.space import Space
 
 PIECES_AT_MOST = 8
@@ -50,23 +49,16 @@ def offsets_of(space: Space, shapes: Sequence[tuple[int, ...]], stored: Sequence
     return offsets + [flatten(s.place, stored[s.output]) for s in space.graph.stores]
 
 
-def conditions_of(space: Space) -> Iterator[Condition]:
-    for node in space.graph.of_kind(Choose):
-        yield from node.conditions
-    for node in space.graph.of_kind((Load, Kept)):
-        yield from node.guard
-
-
 def other_indices(space: Space) -> list[Index]:
     """Indices that are used as values or compared."""
-    return [c.index for c in conditions_of(space)] + [node.index for node in space.graph.of_kind(Position)]
+    return [c.index for c in space.graph.conditions()] + [node.index for node in space.graph.of_kind(Position)]
 
 
 def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
     """Axes along which equal pieces are joined, as in `concatenate([-x2, x1])` or `stack([a, b], -1)`."""
     boundaries: dict[Axis, set[int]] = {}
     strides: dict[Axis, set[int]] = {}
-    for condition in conditions_of(space):
+    for condition in space.graph.conditions():
         if len(condition.index.terms) != 1 or condition.index.terms[0][1] != 1:
             continue
         atom = condition.index.terms[0][0]

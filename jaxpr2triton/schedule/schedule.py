@@ -21,7 +21,7 @@ from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Keep, Recurrence
-from jaxpr2triton.rules.space import Space, space_of
+from jaxpr2triton.rules.space import Space, crossings, space_of
 from jaxpr2triton.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.schedule.cost import Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
@@ -115,9 +115,11 @@ def _difference(other: Candidate, best: Candidate) -> str:
 
 def _seen(space: Space, draft: Draft, width: int) -> Seen:
     leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
+    rows = {axis for first, then in crossings(space.graph) for axis in then.axes.intersection(first.over)}
     carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
+    crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
     passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}
-    return Seen(draft, tiles_of(space, draft), passes, carried, width)
+    return Seen(draft, tiles_of(space, draft), passes, carried, crossed, width)
 
 
 def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:

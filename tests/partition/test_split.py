@@ -6,10 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
 from jax import lax
 
 import jaxpr2triton as j2t
@@ -103,7 +105,7 @@ def test_two_steps_compute_the_same(fn: Fn, shape: tuple[int, ...]) -> None:
     cuts = find_cuts(jaxpr.jaxpr)
     chunks = split.to_split(cuts)
     assert chunks
-    two_steps = split.split_reductions(jaxpr, chunks, {})
+    two_steps = split.split_reductions(cuts, jaxpr, chunks, {})
     assert any(eqn.primitive is boundary_p for eqn in two_steps.jaxpr.eqns)
     expected = jax.tree.leaves(fn(x))
     digits = 3e-2 if expected[0].dtype == np.float16 else 1e-4  # XLA adds 16-bit numbers up as such
@@ -169,10 +171,25 @@ def test_layer_norm_backward_reads_each_row_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "chunks"), [(8192, 128), (1000 * 128, 128), (8191, None), (2047, None), (129 * 17, 129)]
+    ("length", "least", "size"),
+    [
+        (8192, 63, 64),
+        (1000, 16, 16),  # the last chunk is shorter
+        (3000, 23, 24),  # none is
+        (10007, 76, 80),  # nobody divides it
+        (100_000, 758, 800),
+        (7, 16, 7),
+        (100, 100, 100),
+    ],
 )
-def test_chunks_of_equal_size(rows: int, chunks: int | None) -> None:
-    assert split._even_chunks(rows) == chunks
+def test_chunks_are_of_a_round_size(length: int, least: int, size: int) -> None:
+    assert split.rows_of_chunk(length, least) == size
+
+
+@given(length=st.integers(1, 200_000), least=st.integers(1, 4000))
+def test_chunks_are_hardly_longer_than_asked_for(length: int, least: int) -> None:
+    size = split.rows_of_chunk(length, least)
+    assert min(least, length) <= size <= min(length, least * 81 / 64 + 1)
 
 
 @pytest.mark.parametrize("columns", [256, 1024, 4096, 8192])

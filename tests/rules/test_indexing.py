@@ -15,6 +15,7 @@ from hypothesis import given
 from jax import lax
 
 from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.rules.indexing import TABLE, iota_place
 from tests.ir.values import holds, value_of
 
@@ -115,6 +116,12 @@ def concatenate(draw: Draw) -> Sample:
     return (lambda *xs: lax.concatenate_p.bind(*xs, dimension=axis)), pieces
 
 
+def chunked(draw: Draw) -> Sample:
+    shape = draw.draw(shapes(1))
+    dim = draw.draw(st.integers(0, len(shape) - 1))
+    return (lambda x: chunked_p.bind(x, dim=dim, size=draw.draw(st.integers(1, 3)))), (shape,)
+
+
 SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "broadcast_in_dim": broadcast_in_dim,
     "reshape": reshape,
@@ -124,6 +131,7 @@ SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "rev": rev,
     "pad": pad,
     "concatenate": concatenate,
+    "chunked": chunked,
 }
 
 

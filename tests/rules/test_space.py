@@ -14,7 +14,7 @@ from jax import lax
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.nodes import Reduce
-from jaxpr2triton.rules.space import Space, feeds_a_reduction, lead_of, match_dims, space_of
+from jaxpr2triton.rules.space import Space, feeds_a_reduction, layout_of, lead_of, match_dims, space_of
 
 Shape = tuple[int, ...]
 
@@ -105,8 +105,8 @@ def test_the_lead_has_the_most_dimensions(shapes: list[Shape], lead: int) -> Non
 )
 def test_dimensions_match_by_class(fn: Callable[..., Any], matched: dict[int, int]) -> None:
     jaxpr = jax.make_jaxpr(fn)(jax.ShapeDtypeStruct((4, 4), np.float32)).jaxpr
-    lead, other = jaxpr.outvars
-    assert match_dims(lead, other, Classes(jaxpr)) == matched
+    lead, other = (layout_of(atom, Classes(jaxpr)) for atom in jaxpr.outvars)
+    assert match_dims(lead, other) == matched
 
 
 def test_which_reductions_feed_another() -> None:
