@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxpr2triton.api import GradProgram, Program, Residual, __version__, fuse, transpile
 from jaxpr2triton.errors import (
     BackendError,
+    BugWarning,
     CacheWarning,
     CompilerBug,
     Jaxpr2TritonError,
@@ -16,6 +17,7 @@ from jaxpr2triton.errors import (
 
 __all__ = [
     "BackendError",
+    "BugWarning",
     "CacheWarning",
     "CompilerBug",
     "GradProgram",

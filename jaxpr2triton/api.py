@@ -17,11 +17,12 @@ from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.report.table import count as counted
 from jaxpr2triton.trace import hoist
+from jaxpr2triton.version import __version__
 
-__version__ = "0.1.0"
 __all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpile"]
 
 
@@ -105,12 +106,19 @@ def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool
                 raise _side_effects(jaxpr, "leave it to XLA (drop strict=True)")
             outputs = run(jaxpr, *call.leaves)
         else:
-            program, constants = hoist(jaxpr)
-            inputs = [*constants, *call.leaves]
-            outputs = fused.bind(program, inputs, name=name, backend=chosen, strict=strict, roles=roles)
+            outputs = _bound(jaxpr, call.leaves, name=name, backend=chosen, strict=strict, roles=roles)
         return jax.tree.unflatten(out_tree, outputs)
 
     return fused_function
+
+
+def _bound(jaxpr: Any, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
+    try:
+        program, constants = hoist(jaxpr)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "XLA runs the whole program"):
+            return run(jaxpr, *leaves)
+    return fused.bind(program, [*constants, *leaves], name=name, strict=strict, **settings)
 
 
 def _side_effects(jaxpr: Any, way_out: str) -> NotFusible:
@@ -160,7 +168,7 @@ def transpile(
     check_arrays(name, call.names, call.values)
     traced, out_tree = call.trace()
     hoisted, constants = hoist(traced)
-    jaxpr = flatten(hoisted)
+    jaxpr = _flattened(hoisted, name, strict)
     if jaxpr.effects:
         raise _side_effects(jaxpr, "call it through `fuse`")
     avals = tuple(var.aval for var in traced.jaxpr.invars)
@@ -172,6 +180,14 @@ def transpile(
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
     return grad_program(jaxpr, constants, signature, out_tree, shifted, strict, asked)
+
+
+def _flattened(jaxpr: Any, name: str, strict: bool) -> Any:
+    try:
+        return flatten(jaxpr)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "the calls in it are written out later"):
+            return jaxpr
 
 
 def _argnums(name: str, grad: Any, count: int) -> int | tuple[int, ...] | None:

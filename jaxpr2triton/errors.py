@@ -1,7 +1,9 @@
 """The three kinds of error, and how each is worded.
 
 A mistake in the user's code or arguments is a `UserError`; something this compiler does not cover yet is `NotFusible`
-(raised only under `strict=True`); anything that should never happen is a `CompilerBug`.
+(raised only under `strict=True`); anything that should never happen is a `CompilerBug`. This one, like every exception
+that nobody raised on purpose, becomes a `Mistake`: a reason to leave something to XLA, with a `BugWarning`. Under
+`strict=True` and `J2T_RAISE=1` it is raised.
 
     NotFusible: cannot compile `b:f32[8] = sort[num_keys=1] a`: there is no rule for the primitive `sort`
       at   model.py:62 (loss)
@@ -52,6 +54,22 @@ class KernelRefused(Jaxpr2TritonError, RuntimeError):
     """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
 
 
+@dataclass(frozen=True, eq=False)
+class Mistake:
+    """What went wrong in this compiler, as a reason for leaving something to XLA; never a limit of it."""
+
+    problem: Exception
+    what: str  # KeyError: 'row'
+    place: str  # the line of this package
+    where: str  # the user's line; empty if it is not known
+
+    def __str__(self) -> str:
+        return f"a mistake in jaxpr2triton ({self.what}, at {self.place})"
+
+
+Reason = str | Mistake
+
+
 class PlannedAgain(Exception):
     """Not an error: the program is cut into kernels once more, in another way."""
 
@@ -59,9 +77,21 @@ class PlannedAgain(Exception):
 class LoopsRefused(PlannedAgain):
     """No kernel can hold these loops. They are known by the identity of their bodies; each has its reason."""
 
-    def __init__(self, loops: dict[int, str]) -> None:
-        super().__init__("; ".join(loops.values()))
+    def __init__(self, loops: Mapping[int, Reason]) -> None:
+        super().__init__("; ".join(dict.fromkeys(map(str, loops.values()))))
         self.loops = loops
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        return [reason for reason in dict.fromkeys(self.loops.values()) if isinstance(reason, Mistake)]
+
+
+class RolesFail(PlannedAgain):
+    """With the roles that a user asked for, a kernel cannot be made because of a mistake; without them it can."""
+
+    def __init__(self, mistake: Mistake) -> None:
+        super().__init__(str(mistake))
+        self.mistake = mistake
 
 
 class WantsToKeep(PlannedAgain):
@@ -101,6 +131,10 @@ class KeepsTooMuch(PlannedAgain):
 
 class KernelFallback(UserWarning):
     """A kernel was replaced by XLA; the numbers are right, the speed is not what was planned."""
+
+
+class BugWarning(UserWarning):
+    """There is a mistake in this compiler. What it concerns is left to XLA, so the numbers are right."""
 
 
 class CacheWarning(UserWarning):

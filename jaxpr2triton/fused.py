@@ -7,15 +7,17 @@ as a whole. Its rules come from JAX's public registries:
     transpose  of `linear` binds the backward program
     vmap       binds the program of the batch
     dce        binds the program of the outputs that somebody reads
+
+Where a mistake of ours keeps one of them from its program, JAX does the same to the jaxpr, and a `BugWarning` says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -26,11 +28,12 @@ from jax.interpreters import partial_eval as pe
 from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
-from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, NotFusible
+from jaxpr2triton.errors import BackendError, Mistake, NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.primitive import Mode
+from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
 from jaxpr2triton.normalize.settling import settle_compared
 from jaxpr2triton.normalize.structural import STRUCTURAL
 from jaxpr2triton.normalize.sunk import sink_stored
@@ -80,13 +83,28 @@ def _slot(jaxpr: Any, name: str, roles: Roles) -> _Slot:
     return _Slot()
 
 
-def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
-    """The kernels of a program; compiled once in a process."""
+def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False) -> Compiled:
+    """The kernels of a program; compiled once in a process. Under `strict` nothing may stay with XLA."""
     slot = _slot(jaxpr, name, roles)
     with slot.lock:
         if slot.compiled is None:
-            slot.compiled = compile_jaxpr(lower(jaxpr), name, roles)
-        return slot.compiled
+            slot.compiled = compile_jaxpr(jaxpr, name, roles)
+    compiled = slot.compiled
+    for mistake in compiled.mistakes:
+        if strict:
+            raise_with_context(mistake, name)
+        tell(mistake, name, _instead(compiled, mistake))
+    if strict:
+        refuse_leftovers(compiled.leftovers)
+    return compiled
+
+
+def _instead(compiled: Compiled, mistake: Mistake) -> str:
+    if compiled.why_nothing:
+        return "XLA runs the whole program"
+    if mistake in (*compiled.refused.values(), *compiled.lost.values(), compiled.why_no_loops):
+        return "XLA runs what could not be compiled, and `explain` tells what that is"
+    return "the kernels are made in another way"
 
 
 # ---------------------------------------------------------------------------------------------- running
@@ -109,7 +127,7 @@ def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, role
     if backend in ("interpret", KERNELS):
         return _run_kernels("interpret", jaxpr, name, strict, roles, args)
     if strict and backend != "xla":
-        refuse_leftovers(compiled_program(jaxpr, name, roles).leftovers)
+        compiled_program(jaxpr, name, roles, strict)
     return run(jaxpr, *args)
 
 
@@ -121,19 +139,10 @@ def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles
 
 def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, args: Sequence[Any]) -> list[Any]:
     try:
-        compiled = compiled_program(jaxpr, name, roles)
-    except CompilerBug as bug:
-        if strict:
-            raise
-        warnings.warn(
-            f"{name} stays with XLA, because of a mistake in jaxpr2triton ({bug.what}); please report it",
-            KernelFallback,
-            stacklevel=2,
-        )
-        return run(jaxpr, *args)
-    if strict:
-        refuse_leftovers(compiled.leftovers)
-    return compiled.run(mode, strict, *args)
+        return compiled_program(jaxpr, name, roles, strict).run(mode, strict, *args)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "XLA runs the whole program"):
+            return run(jaxpr, *args)
 
 
 mlir.register_lowering(fused_p, mlir.lower_fun(_on_host, multiple_results=True))
@@ -177,23 +186,25 @@ def _prepare(forward: Any, num_outputs: int) -> Any:
     return settle_compared(sink_stored(forward, num_outputs, recomputable, flatten))
 
 
-def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> tuple[Any, tuple[bool, ...]]:
+def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:
     """The backward program, and which of its linear inputs have a cotangent that is not just zero."""
-    try:
+    with _pointing_at_loops(jaxpr):
         return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
-    except ValueError as problem:
-        _point_at_loops(problem, jaxpr)
-        raise
 
 
-def _point_at_loops(problem: ValueError, jaxpr: Any) -> None:
+@contextlib.contextmanager
+def _pointing_at_loops(jaxpr: Any) -> Iterator[None]:
     """JAX says that it cannot go back through a `while_loop`, but not through which one."""
-    if "while_loop" not in str(problem):
-        return
-    frames = [user_frame(eqn) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "while"]
-    for frame in dict.fromkeys(filter(None, frames)):
-        problem.add_note(f"  at   {frame}")
-    problem.add_note("  try  a `lax.scan` as long as the loop may ever run, or a `fori_loop` with static bounds")
+    try:
+        yield
+    except ValueError as problem:
+        if "while_loop" not in str(problem):
+            raise
+        frames = [user_frame(eqn) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "while"]
+        for frame in dict.fromkeys(filter(None, frames)):
+            problem.add_note(f"  at   {frame}")
+        problem.add_note("  try  a `lax.scan` as long as the loop may ever run, or a `fori_loop` with static bounds")
+        raise
 
 
 def backward_name(name: str) -> str:
@@ -205,13 +216,18 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
     zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
     if not any(nonzero):
         return bind(jaxpr, primals, name=name, **settings), zeros
-    halves = split_program(jaxpr, nonzero)
-    results = bind(halves.forward, primals, name=f"{name}_fwd", **settings)
+    moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
+    try:
+        halves = split_program(jaxpr, nonzero)
+    except Exception as problem:
+        with instead_of(problem, name, settings["strict"], "JAX differentiates it, and XLA runs that"):
+            return split.plain_jvp(jaxpr, nonzero, primals, moving)
+    inputs = [*halves.constants, *primals]
+    results = bind(halves.forward, inputs, name=f"{name}_fwd", **settings)
     outputs, new = results[: len(zeros)], results[len(zeros) :]
     if not any(halves.nonzero_outputs):
         return outputs, zeros
-    moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
-    operands = [*halves.residuals(primals, outputs, new), *moving]
+    operands = [*halves.residuals(inputs, outputs, new), *moving]
     directions = iter(bind(halves.linear, operands, name=f"{name}_lin", **settings))
     return outputs, [next(directions) if moves else zero for moves, zero in zip(halves.nonzero_outputs, zeros)]
 
@@ -219,11 +235,18 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
 def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **settings: Any) -> list[Any]:
     linear = tuple(ad.is_undefined_primal(arg) for arg in args)
     nonzero = tuple(type(ct) is not ad.Zero for ct in cotangents)
-    program, reaching = transposed_program(jaxpr, linear, nonzero)
     operands = [arg for arg, is_linear in zip(args, linear) if not is_linear]
     operands += [ct for ct, is_nonzero in zip(cotangents, nonzero) if is_nonzero]
-    results = iter(bind(program, operands, name=backward_name(name), **settings) if any(reaching) else ())
-    reaches = iter(reaching)
+    try:
+        made = transposed_program(jaxpr, linear, nonzero)
+    except Exception as problem:
+        instead = "JAX makes its gradient, and XLA runs that"
+        with instead_of(problem, name, settings["strict"], instead), _pointing_at_loops(jaxpr):
+            results = iter(split.plain_transpose(jaxpr, linear, nonzero, operands))
+            return [next(results) if is_linear else None for is_linear in linear]
+    operands = [*made.constants, *operands]
+    results = iter(bind(made.program, operands, name=backward_name(name), **settings) if any(made.reaching) else ())
+    reaches = iter(made.reaching)
     return [
         None if not is_linear else next(results) if next(reaches) else ad.Zero(arg.aval)
         for arg, is_linear in zip(args, linear)
@@ -232,10 +255,15 @@ def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **s
 
 def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
     key = ("batch", tuple(dims), axis.size, axis.name, axis.spmd_name, tuple(jax.typeof(arg) for arg in args))
-    program, out_dims = _derived(
-        jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name)
-    )
-    return bind(program, args, name=f"{name}_vmap", **settings), list(out_dims)
+    try:
+        program, constants, out_dims = _derived(
+            jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name)
+        )
+    except Exception as problem:
+        with instead_of(problem, name, settings["strict"], "JAX batches it, and XLA runs that"):
+            batched, out_dims = split.plain_batch(jaxpr, dims, axis.size, axis.name, axis.spmd_name)
+            return batched(*args), list(out_dims)
+    return bind(program, [*constants, *args], name=f"{name}_vmap", **settings), list(out_dims)
 
 
 def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
@@ -243,7 +271,11 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
     if not any(used_outputs):
         return [False] * len(eqn.invars), None
     jaxpr = eqn.params["jaxpr"]
-    program, used_inputs = _derived(jaxpr, ("prune", tuple(used_outputs)), lambda: prune(jaxpr, used_outputs))
+    try:
+        program, used_inputs = _derived(jaxpr, ("prune", tuple(used_outputs)), lambda: prune(jaxpr, used_outputs))
+    except Exception as problem:
+        with instead_of(problem, eqn.params["name"], eqn.params["strict"], "all of its outputs are computed"):
+            return [True] * len(eqn.invars), eqn
     if all(used_outputs) and all(used_inputs):
         return used_inputs, eqn
     return used_inputs, eqn.replace(
@@ -255,7 +287,12 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
 
 def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
     """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
-    return fused_p.bind(*args, jaxpr=_derived(jaxpr, ("lower",), lambda: lower(jaxpr)), **settings)
+    try:
+        program = _derived(jaxpr, ("lower",), lambda: lower(jaxpr))
+    except Exception as problem:
+        with instead_of(problem, settings["name"], settings["strict"], "XLA runs the whole program"):
+            return run(jaxpr, *args)
+    return fused_p.bind(*args, jaxpr=program, **settings)
 
 
 ad.primitive_jvps[fused_p] = _jvp

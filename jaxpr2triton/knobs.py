@@ -15,12 +15,13 @@ PREFIX = "J2T_"
 
 @dataclass(frozen=True)
 class Knobs:
-    """J2T_CACHE_DIR, J2T_CACHE, J2T_TARGET, J2T_BACKEND."""
+    """J2T_CACHE_DIR, J2T_CACHE, J2T_TARGET, J2T_BACKEND, J2T_RAISE."""
 
     cache_dir: Path = Path("~/.cache/jaxpr2triton")  # where compiled kernels are kept
     cache: bool = True  # keep compiled kernels on disk
     target: str = ""  # compile for this target when no device says otherwise: sm_90, gfx942, ...
     backend: str = ""  # what backend="auto" means: auto, triton, interpret or xla
+    raise_: bool = False  # a mistake of this compiler's is raised where it happens, and nothing is left to XLA for it
 
 
 def _flag(text: str) -> bool:
@@ -38,13 +39,14 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "cache": _flag,
     "target": str,
     "backend": str,
+    "raise_": _flag,
 }
 
 
 def read_knobs(environ: Mapping[str, str] | None = None) -> Knobs:
     """The knobs as the environment sets them now; a misspelt variable is an error that lists the known ones."""
     environ = os.environ if environ is None else environ
-    known = {PREFIX + field.name.upper(): field.name for field in fields(Knobs)}
+    known = {PREFIX + field.name.rstrip("_").upper(): field.name for field in fields(Knobs)}
     values: dict[str, object] = {"cache_dir": Knobs.cache_dir.expanduser()}
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
         if variable not in known:

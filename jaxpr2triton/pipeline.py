@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
+from jaxpr2triton.autodiff.tracing import lower
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, RunsTwice, UserError, WantsPieces, WantsToKeep, WhyNot
+from jaxpr2triton.errors import (
+    KeepsTooMuch,
+    LoopsRefused,
+    Mistake,
+    PlannedAgain,
+    Reason,
+    RolesFail,
+    RunsTwice,
+    UserError,
+    WantsPieces,
+    WantsToKeep,
+)
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
@@ -21,6 +33,7 @@ from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.primitive import Mode, launch_kernel
+from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.partition import partition
@@ -28,7 +41,7 @@ from jaxpr2triton.report.launches import launches_of
 from jaxpr2triton.rules.coverage import why_not
 from jaxpr2triton.rules.nodes import Graph
 from jaxpr2triton.rules.planned import graph_of
-from jaxpr2triton.rules.refusal import ALL, body_of, no_kernel_because, refusing_loops
+from jaxpr2triton.rules.refusal import ALL, body_of, refusing_loops
 from jaxpr2triton.rules.scans import LOOPS
 from jaxpr2triton.rules.show import show_graph
 from jaxpr2triton.schedule.pieces import large_products
@@ -45,6 +58,7 @@ class Plans:
 
     program: Any  # the partitioned jaxpr
     plans: tuple[Plan, ...]
+    lost: Mapping[str, Mistake] = field(default_factory=dict)  # regions that stay with XLA, by their names
 
     def __str__(self) -> str:
         return "\n\n".join(str(plan) for plan in self.plans) or "no kernels"
@@ -55,10 +69,16 @@ class Graphs:
     """The values of each kernel, one by one: what is written as Triton code next."""
 
     plans: Plans
-    graphs: tuple[Graph, ...]
+    graphs: Mapping[str, Graph]  # by the kernels' names
+    lost: Mapping[str, Mistake] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Iterator[Plan]:
+        """The plans that have a graph."""
+        return (plan for plan in self.plans.plans if plan.name in self.graphs)
 
     def __str__(self) -> str:
-        return "\n\n".join(map(_shown, self.plans.plans, self.graphs)) or "no kernels"
+        return "\n\n".join(_shown(plan, self.graphs[plan.name]) for plan in self.made) or "no kernels"
 
 
 def _shown(plan: Plan, graph: Graph) -> str:
@@ -70,6 +90,7 @@ def _shown(plan: Plan, graph: Graph) -> str:
 class Kernels:
     plans: Plans
     kernels: tuple[Kernel, ...]
+    lost: Mapping[str, Mistake] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
@@ -77,57 +98,72 @@ class Kernels:
 
 def _schedule_all(program: Any, name: str, roles: Roles, keeping: Keeping | None) -> Plans:
     plans = []
+    lost: dict[str, Mistake] = {}
     for eqn in program.jaxpr.eqns:
         if eqn.primitive is region_p:
             region = eqn.params["jaxpr"]
-            with refusing_loops(region.jaxpr.eqns):
+            with _losing(eqn.params["name"], region, lost):
                 plan = schedule(region, eqn.params["name"])
                 if plan.reload and keeping and (more := keeping.wanted_in_pieces(large_products(region.jaxpr))):
                     raise WantsPieces(more)
-            plans.append(plan)
+                plans.append(plan)
+    if lost:  # the axes that roles were asked for may be theirs
+        return Plans(program, tuple(plans), lost)
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
     return Plans(program, tuple(_asked_for(plan, wishes.get(plan.name, {})) for plan in plans))
+
+
+@contextlib.contextmanager
+def _losing(name: str, region: Any, lost: dict[str, Mistake]) -> Iterator[None]:
+    """A mistake of ours here costs the loops of a region; a region without any is lost."""
+    try:
+        with refusing_loops(region.jaxpr.eqns, passing=(UserError,)):
+            yield
+    except (PlannedAgain, UserError):
+        raise
+    except Exception as problem:
+        lost[name] = mistake_of(problem, region.jaxpr.eqns)
 
 
 def _asked_for(plan: Plan, roles: Mapping[str, Role]) -> Plan:
     """The plan of the same region with these roles."""
     if not roles:
         return plan
-    with _blaming(plan.name, roles):
+    with _without_roles_if_need_be(plan.jaxpr, roles):
         found = schedule(plan.jaxpr, plan.name, 0, roles)
         check_plan(found)
         return found
 
 
 @contextlib.contextmanager
-def _blaming(kernel: str, roles: Mapping[str, Role]) -> Iterator[None]:
-    """Whatever goes wrong here is a mistake of whom asked for these roles, if anybody did: without them all is well."""
+def _without_roles_if_need_be(region: Any, roles: Mapping[str, Role]) -> Iterator[None]:
+    """A mistake of ours here costs the roles that were asked for, if any were: without them all is well."""
     try:
         yield
     except UserError:
         raise
-    except Exception as problem:  # of any sort: the same stages have passed without these roles
+    except Exception as problem:
         if not roles:
             raise
-        asked = ", ".join(f"{axis}: {role}" for axis, role in roles.items())
-        what = f"{type(problem).__name__}: {problem}".splitlines()[0]
-        raise UserError(f"roles: kernel {kernel} cannot be made with {asked} ({what})") from problem
+        raise RolesFail(mistake_of(problem, region.jaxpr.eqns)) from problem
 
 
 def _graph_all(plans: Plans, name: str) -> Graphs:
-    graphs = []
+    graphs = {}
+    lost = dict(plans.lost)
     for plan in plans.plans:
-        with refusing_loops(plan.jaxpr.jaxpr.eqns, passing=(UserError,)), _blaming(plan.name, plan.roles):
-            graphs.append(graph_of(plan))
-    return Graphs(plans, tuple(graphs))
+        with _losing(plan.name, plan.jaxpr, lost), _without_roles_if_need_be(plan.jaxpr, plan.roles):
+            graphs[plan.name] = graph_of(plan)
+    return Graphs(plans, graphs, lost)
 
 
 def _emit_all(graphs: Graphs, name: str) -> Kernels:
     kernels = []
-    for plan, graph in zip(graphs.plans.plans, graphs.graphs):
-        with refusing_loops(plan.jaxpr.jaxpr.eqns, passing=(UserError,)), _blaming(plan.name, plan.roles):
-            kernels.append(emit(plan, graph))
-    return Kernels(graphs.plans, tuple(kernels))
+    lost = dict(graphs.lost)
+    for plan in graphs.made:
+        with _losing(plan.name, plan.jaxpr, lost), _without_roles_if_need_be(plan.jaxpr, plan.roles):
+            kernels.append(emit(plan, graphs.graphs[plan.name]))
+    return Kernels(graphs.plans, tuple(kernels), lost)
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]
@@ -138,7 +174,7 @@ def stages(
 ) -> tuple[Stage, ...]:
     """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
     return (
-        ("trace", lambda program, name: program),
+        ("trace", lambda program, name: lower(program)),
         ("normalize", lambda program, name: normalize(program, loops)),
         ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
         ("schedule", lambda program, name: _schedule_all(program, name, roles, keeping)),
@@ -153,8 +189,10 @@ class Compiled:
 
     name: str
     stages: Mapping[str, Any]  # what each stage made, printable
-    refused: Mapping[int, str] = field(default_factory=dict)  # why loops were left to XLA, by their bodies
-    why_no_loops: str = ""  # … and why all of them were, if they were
+    refused: Mapping[int, Reason] = field(default_factory=dict)  # why loops were left to XLA, by their bodies
+    why_no_loops: Reason = ""  # … and why all of them were, if they were
+    why_nothing: Reason = ""  # … and why the whole program was, if it was
+    mistakes: tuple[Mistake, ...] = ()  # whatever went wrong in this compiler
 
     @property
     def program(self) -> Any:
@@ -172,27 +210,46 @@ class Compiled:
     def kernels(self) -> tuple[Kernel, ...]:
         return self.stages["emit"].kernels
 
+    @property
+    def lost(self) -> Mapping[str, Mistake]:
+        """The regions that stay with XLA because of a mistake, by their names."""
+        return self.stages["emit"].lost
+
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
-        outside = (eqn for eqn in self.program.jaxpr.eqns if eqn.primitive is not region_p)
-        return tuple(self._leftover(eqn) for eqn in outside if not _is_free(eqn))
+        found: list[Leftover] = []
+        for eqn in self.program.jaxpr.eqns:
+            if eqn.primitive is not region_p:
+                if self.why_nothing or not _is_free(eqn):
+                    found.append(self._leftover(eqn, self.why_nothing))
+            elif mistake := self.lost.get(eqn.params["name"]):
+                found += [self._leftover(inner, mistake) for inner in eqn.params["jaxpr"].jaxpr.eqns]
+        return tuple(found)
 
-    def _leftover(self, eqn: Any) -> Leftover:
-        reason = why_not(eqn)
+    def _leftover(self, eqn: Any, because: Reason) -> Leftover:
+        reason: Any = because or why_not(eqn)
         if self.why_no_loops and eqn.primitive.name in RAW_LOOPS:
-            reason = WhyNot(self.why_no_loops)
+            reason = self.why_no_loops
         elif reason is None and eqn.primitive.name in LOOPS:
-            reason = WhyNot(self.refused[body_of(eqn)])
-        why = reason.reason if reason is not None else "it is part of a computation that stays with XLA"
+            reason = self.refused[body_of(eqn)]
+        why = str(reason) if reason is not None else "it is part of a computation that stays with XLA"
         text = " ".join(_printed(eqn).split())
         return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why, launches_of(eqn))
 
     @cached_property
     def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
         """For each kernel the same one in smaller schedules."""
-        plans = self.stages["schedule"].plans
-        smaller = [[schedule(p.jaxpr, p.name, shrink, p.roles) for shrink in SHRINKS] for p in plans]
-        return tuple(tuple(emit(plan, graph_of(plan)) for plan in each) for each in smaller)
+        plans = [plan for plan in self.stages["schedule"].plans if plan.name not in self.lost]
+        return tuple(tuple(self._smaller(plan)) for plan in plans)
+
+    def _smaller(self, plan: Plan) -> Iterator[Kernel]:
+        for shrink in SHRINKS:
+            try:
+                smaller = schedule(plan.jaxpr, plan.name, shrink, plan.roles)
+                yield emit(smaller, graph_of(smaller))
+            except Exception as problem:
+                mistake = mistake_of(problem, plan.jaxpr.jaxpr.eqns)
+                tell(mistake, self.name, f"kernel {plan.name} has other schedules")
 
     def run(self, mode: Mode, strict: bool, *args: Any) -> list[Any]:
         """The outputs, from kernels and from what XLA keeps; traceable."""
@@ -202,7 +259,7 @@ class Compiled:
         kernels = iter(self.kernels)
 
         def launch(eqn: Any, values: list[Any]) -> list[Any] | None:
-            if eqn.primitive is not region_p:
+            if eqn.primitive is not region_p or eqn.params["name"] in self.lost:
                 return None
             return launch_kernel(next(kernels), eqn.params["jaxpr"], values, mode, strict, next(smaller))
 
@@ -214,30 +271,56 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
     """Run all stages, check what each of them made, and keep it.
 
     A program with a loop that turns out to be beyond the compiler is compiled again with that loop left to XLA, or all
-    of them if it is not known which; what went wrong is the reason that is given for them.
+    of them if it is not known which. A mistake of ours costs as little as can be: the roles that were asked for, one
+    region, one loop, all loops, the whole program; it is the reason that is given for what stays with XLA.
     """
     try:
-        return _compile(jaxpr, name, roles)
-    except UserError:
-        raise
-    except Exception as problem:  # of any sort, as for a single loop; a program without loops hands it on
-        if not any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
-            raise
-        reason = no_kernel_because(problem)
-        made: dict[str, Any] = {}
-        _run_stages(jaxpr, name, stages(loops=False, roles=roles), made)
-        return Compiled(name, made, {}, reason)
+        return _as_far_as_possible(jaxpr, name, roles)
+    except RolesFail as problem:
+        found = _as_far_as_possible(jaxpr, name, NO_ROLES)
+        return replace(found, mistakes=(problem.mistake, *found.mistakes))
 
 
-def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
+def _as_far_as_possible(jaxpr: Any, name: str, roles: Roles) -> Compiled:
+    mistakes: list[Mistake] = []
     made: dict[str, Any] = {}
-    refused: dict[int, str] = {}
+    try:
+        return _compile(jaxpr, name, roles, mistakes)
+    except RolesFail:
+        raise
+    except Exception as problem:
+        reason = _reason(problem, jaxpr, mistakes)
+    if any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
+        try:
+            _run_stages(jaxpr, name, stages(loops=False, roles=NO_ROLES if mistakes else roles), made)
+            return Compiled(name, made, {}, reason, mistakes=(*mistakes, *made["emit"].lost.values()))
+        except RolesFail:
+            raise
+        except Exception as problem:
+            reason = _reason(problem, jaxpr, mistakes)
+    nothing = Plans(jaxpr, ())
+    made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
+    made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}
+    return Compiled(name, made, why_nothing=reason, mistakes=tuple(mistakes))
+
+
+def _reason(problem: Exception, jaxpr: Any, mistakes: list[Mistake]) -> Reason:
+    """Why a program cannot be compiled; that it holds a loop which no kernel can hold is no mistake."""
+    if isinstance(problem, LoopsRefused) and problem.loops:
+        return next(iter(problem.mistakes), str(problem))
+    mistakes.append(mistake_of(problem, jaxpr.jaxpr.eqns))
+    return mistakes[-1]
+
+
+def _compile(jaxpr: Any, name: str, roles: Roles, mistakes: list[Mistake]) -> Compiled:
+    made: dict[str, Any] = {}
+    refused: dict[int, Reason] = {}
     keeping = Keeping()
     while True:
         try:
             try:
                 _run_stages(jaxpr, name, stages(True, refused, roles, keeping), made)
-                return Compiled(name, made, refused)
+                return Compiled(name, made, refused, mistakes=(*mistakes, *made["emit"].lost.values()))
             except WantsToKeep as wish:
                 keeping.add(wish)
             except WantsPieces as wish:
@@ -247,6 +330,8 @@ def _compile(jaxpr: Any, name: str, roles: Roles) -> Compiled:
             except RunsTwice:
                 keeping.give_up_choices()
         except LoopsRefused as problem:
+            mistakes += problem.mistakes
+            roles = NO_ROLES if mistakes else roles  # they may have been asked for axes of these loops
             if keeping.pieces:
                 keeping.make_whole(keeping.pieces)
             elif keeping.by_choice:

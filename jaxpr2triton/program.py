@@ -13,11 +13,12 @@ import numpy as np
 from jaxpr2triton import fused
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.arguments import Signature
-from jaxpr2triton.autodiff.split import Split
+from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.modules import one_module
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report import explain as report
@@ -151,13 +152,6 @@ def _instantiated(cotangent: Any) -> Any:
     return cotangent
 
 
-def _compiled(jaxpr: Any, name: str, strict: bool, roles: Roles) -> Compiled:
-    compiled = fused.compiled_program(jaxpr, name, roles)
-    if strict:
-        fused.refuse_leftovers(compiled.leftovers)
-    return compiled
-
-
 def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles) -> list[Any]:
     return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles)
 
@@ -172,7 +166,7 @@ def plain_program(
         leaves = signature.leaves(signature.bind(args, kwargs))
         return jax.tree.unflatten(out_tree, _bind(jaxpr, [*constants, *leaves], name, roles))
 
-    return Program(name, _compiled(jaxpr, name, strict, roles), call)
+    return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call)
 
 
 def grad_program(
@@ -192,13 +186,11 @@ def grad_program(
     for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
         if moves and not is_differentiable(aval):
             raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
-    halves = fused.split_program(jaxpr, nonzero)
-    num_residuals = len(halves.sources)
-    linear = tuple(k >= num_residuals for k in range(len(halves.linear.in_avals)))
-    program, reaching = fused.transposed_program(halves.linear, linear, (True,) * sum(halves.nonzero_outputs))
+    halves = _split(jaxpr, nonzero, name, strict)
+    made = _transposed(halves, name, strict)
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
-        inputs = [*constants, *signature.leaves(signature.bind(args, kwargs))]
+        inputs = [*halves.constants, *constants, *signature.leaves(signature.bind(args, kwargs))]
         results = _bind(halves.forward, inputs, f"{name}_fwd", roles)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
@@ -208,9 +200,10 @@ def grad_program(
 
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
-        results = iter(_bind(program, [*residuals, *flat], f"{name}_bwd", roles) if any(reaching) else ())
+        operands = [*made.constants, *residuals, *flat]
+        results = iter(_bind(made.program, operands, f"{name}_bwd", roles) if any(made.reaching) else ())
         gradients = iter(
-            [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(reaching, moving)]
+            [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(made.reaching, moving)]
         )
         by_position = {
             position: jax.tree.unflatten(tree, [next(gradients) for _ in range(tree.num_leaves)])
@@ -218,8 +211,8 @@ def grad_program(
         }
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
-    forward = _compiled(halves.forward, f"{name}_fwd", strict, roles)
-    backward = _compiled(program, f"{name}_bwd", strict, roles)
+    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict)
+    backward = fused.compiled_program(made.program, f"{name}_bwd", roles, strict)
     _refuse_unknown(roles, forward, backward)
     return GradProgram(
         name,
@@ -231,15 +224,38 @@ def grad_program(
     )
 
 
+def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool) -> split.Split:
+    try:
+        return fused.split_program(jaxpr, nonzero)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "the forward program saves all that JAX would save"):
+            return split.plain_split(jaxpr, nonzero)
+
+
+def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transposed:
+    num_residuals = len(halves.sources)
+    linear = tuple(k >= num_residuals for k in range(len(halves.linear.in_avals)))
+    nonzero = (True,) * sum(halves.nonzero_outputs)
+    try:
+        return fused.transposed_program(halves.linear, linear, nonzero)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "the backward program makes all gradients, zeros included"):
+            return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
+
+
 def _refuse_unknown(roles: Roles, *halves: Compiled) -> None:
-    """A role for an axis that no kernel has is a mistake."""
+    """A role for an axis that no kernel has is the user's mistake, if there is none of ours."""
+    if any(half.mistakes for half in halves):
+        return
     axes = {kernel.name: [axis.name for axis in kernel.axes] for half in halves for kernel in half.kernels}
     for asked in roles.asked:
         if not finds(asked, axes):
             raise unknown(asked, axes)
 
 
-def _cotangent_leaves(name: str, out_tree: Any, halves: Split, out_avals: Sequence[Any], cotangents: Any) -> list[Any]:
+def _cotangent_leaves(
+    name: str, out_tree: Any, halves: split.Split, out_avals: Sequence[Any], cotangents: Any
+) -> list[Any]:
     leaves, tree = jax.tree.flatten(cotangents)
     if tree != out_tree:
         raise UserError(f"the cotangents have the form {tree}, but {name} returns {out_tree}")
@@ -254,7 +270,7 @@ def _cotangent_leaves(name: str, out_tree: Any, halves: Split, out_avals: Sequen
     return result
 
 
-def _residuals(halves: Split) -> tuple[Residual, ...]:
+def _residuals(halves: split.Split) -> tuple[Residual, ...]:
     kinds = {"in": "input", "out": "output", "new": "new"}
     found = []
     for label, aval, source in zip(argument_names(halves.linear), halves.linear.in_avals, halves.sources):

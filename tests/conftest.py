@@ -1,4 +1,4 @@
-"""Eight fake CPU devices, hypothesis profiles, and the `gpu` marker."""
+"""Eight fake CPU devices, mistakes raised, hypothesis profiles, and the `gpu` marker."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
 os.environ.pop("JAX_PLATFORMS", None)
+os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes that tests start too
 
 import hypothesis  # these follow the flags, which JAX reads when it is imported
 import jax

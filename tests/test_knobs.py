@@ -9,7 +9,7 @@ import pytest
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.knobs import Knobs, read_knobs
 
-KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_TARGET"
+KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_RAISE, J2T_TARGET"
 
 
 def test_nothing_set_means_the_defaults() -> None:
@@ -24,8 +24,9 @@ def test_every_knob_is_read() -> None:
         "J2T_CACHE": "0",
         "J2T_TARGET": "sm_80",
         "J2T_BACKEND": "xla",
+        "J2T_RAISE": "1",
     }
-    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla")
+    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla", True)
 
 
 def test_an_empty_folder_name_means_the_default() -> None:

@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1] / "jaxpr2triton"
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
-    0: ("errors", "knobs", "hardware", "_compat"),
-    1: ("ir", "specs", "loading", "terminal", "options", "request"),
+    0: ("errors", "knobs", "hardware", "version", "_compat"),
+    1: ("ir", "mistakes", "specs", "loading", "terminal", "options", "request"),
     2: ("rules",),
     3: ("trace", "autodiff", "normalize", "partition", "schedule", "emit", "launch", "report"),
     4: ("pipeline", "arguments", "coverage"),

@@ -13,11 +13,12 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+from jax.interpreters import ad
 
 from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, trace
+from jaxpr2triton.ir.tracing import argument_names, avals, closed_over, is_differentiable, retrace, run, trace
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,19 @@ class Source:
 
 @dataclass(frozen=True)
 class Split:
-    """Two programs: `forward` gives the outputs and then the new residuals, `linear` takes residuals and tangents."""
+    """Two programs: `forward` gives the outputs and then the new residuals, `linear` takes residuals and tangents.
+
+    Arrays that the user's derivative rules close over are `constants`, the first inputs of the forward program.
+    """
 
     forward: Any
     linear: Any
     sources: tuple[Source, ...]
     nonzero_outputs: tuple[bool, ...]
+    constants: tuple[Any, ...] = ()
 
     def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-        """The residuals among the values before and after the forward program."""
+        """The residuals among the values before and after the forward program; its inputs begin with the constants."""
         places = {"in": inputs, "out": outputs, "new": new}
         return [places[source.kind][source.index] for source in self.sources]
 
@@ -59,7 +64,7 @@ def linearize(
     linear program, and only what that program asks for can be chosen.
     """
     num_outputs = len(jaxpr.jaxpr.outvars)
-    forward, linear = _linearized(jaxpr, nonzero)
+    forward, constants, linear = _linearized(jaxpr, nonzero)
     num_tangents = sum(nonzero)
     num_asked = len(linear.jaxpr.invars) - num_tangents
     moving = reached(linear, [False] * num_asked + [True] * num_tangents)
@@ -83,7 +88,7 @@ def linearize(
     names = argument_names(flat)
     labels = {var: name for var, name in zip(flat.jaxpr.invars, names)}
     residual_names = [labels.get(var) or _label(source) for var, source in zip(saved, sources)]
-    tangents = [f"d_{name}" for name, moves in zip(names, nonzero) if moves]
+    tangents = [f"d_{name}" for name, moves in zip(names[len(constants) :], nonzero) if moves]
     return Split(
         retrace(with_residuals, *avals(flat), names=names),
         retrace(
@@ -94,11 +99,15 @@ def linearize(
         ),
         sources,
         tuple(nonzero_outputs),
+        tuple(constants),
     )
 
 
-def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
-    """JAX's own linearisation: inputs → outputs and all that it would save; and all that, tangents → tangents."""
+def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, list[Any], Any]:
+    """JAX's own linearisation: inputs → outputs and all that it would save; and all that, tangents → tangents.
+
+    The first inputs are arrays that derivative rules close over, which come between.
+    """
     linear: list[Any] = []
 
     def forward(*primals: Any) -> list[Any]:
@@ -114,7 +123,7 @@ def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
         linear.append(program)
         return [*outputs, *residuals]
 
-    return retrace(forward, *avals(jaxpr), names=argument_names(jaxpr)), linear[0]
+    return *closed_over(forward, *avals(jaxpr), names=argument_names(jaxpr)), linear[0]
 
 
 def _by_results(flat: Any) -> Any:
@@ -175,35 +184,94 @@ def _label(source: Source) -> str:
     return f"out{source.index}" if source.kind == "out" else f"{source.eqn.primitive.name}{source.index}"
 
 
-def transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> tuple[Any, tuple[bool, ...]]:
-    """Of a program that is linear in the marked inputs: the other inputs and the nonzero cotangents → the cotangents
-    of the linear inputs; and which of those are not just zero.
+@dataclass(frozen=True)
+class Transposed:
+    """Of a program that is linear in some inputs: the other inputs and the nonzero cotangents → the cotangents of the
+    linear inputs. Arrays that the user's derivative rules close over are `constants`, the first inputs.
     """
+
+    program: Any
+    reaching: tuple[bool, ...]  # which of the linear inputs have a cotangent that is not just zero
+    constants: tuple[Any, ...]
+
+
+def transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> Transposed:
+    """The backward program of one that is linear in the marked inputs."""
+    _, used = prune(jaxpr, list(nonzero))
+    return transpose_to(jaxpr, linear, nonzero, [use for use, is_linear in zip(used, linear) if is_linear])
+
+
+def transpose_to(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool], reaching: Sequence[bool]) -> Transposed:
+    """The same, when it is known which cotangents are not just zero."""
     inner_avals, names = avals(jaxpr), argument_names(jaxpr)
-    moving = [aval for aval, is_linear in zip(inner_avals, linear) if is_linear]
     fixed = [aval for aval, is_linear in zip(inner_avals, linear) if not is_linear]
     cotangents = [aval for aval, is_nonzero in zip(jaxpr.out_avals, nonzero) if is_nonzero]
-    _, used = prune(jaxpr, list(nonzero))
-    reaching = tuple(use for use, is_linear in zip(used, linear) if is_linear)
 
     def backward(*args: Any) -> list[Any]:
-        def partially_applied(*values: Any) -> list[Any]:
-            rest, others = iter(values), iter(args[: len(fixed)])
-            outputs = run(jaxpr, *[next(rest) if is_linear else next(others) for is_linear in linear])
-            return [out for out, is_nonzero in zip(outputs, nonzero) if is_nonzero]
-
-        results = jax.linear_transpose(partially_applied, *moving)(list(args[len(fixed) :]))
+        results = plain_transpose(jaxpr, linear, nonzero, args)
         return [result for result, reaches in zip(results, reaching) if reaches]
 
     labels = [name for name, is_linear in zip(names, linear) if not is_linear]
     labels += [f"ct{k}" if len(cotangents) > 1 else "ct" for k in range(len(cotangents))]
-    return retrace(backward, *fixed, *cotangents, names=labels), reaching
+    program, constants = closed_over(backward, *fixed, *cotangents, names=labels)
+    return Transposed(program, tuple(reaching), tuple(constants))
 
 
 def batch(
     jaxpr: Any, args: Sequence[Any], dims: Sequence[int | None], size: int, axis_name: Any, spmd_name: Any
-) -> tuple[Any, tuple[int | None, ...]]:
-    """The program of a batch, and where each output has its batch dimension: first, or nowhere."""
+) -> tuple[Any, list[Any], tuple[int | None, ...]]:
+    """The program of a batch, the arrays that it closes over, and where each output has its batch dimension: first, or
+    nowhere.
+    """
+    batched, out_dims = plain_batch(jaxpr, dims, size, axis_name, spmd_name)
+    # the tracers themselves carry sharding and mesh axes that an abstract value would lose
+    return *closed_over(batched, *args, names=argument_names(jaxpr)), out_dims
+
+
+# ---------------------------------------------------------------------------------------------- nothing but JAX
+def plain_split(jaxpr: Any, nonzero: Sequence[bool]) -> Split:
+    """Without a choice of residuals: all that JAX itself would save."""
+    forward, constants, linear = _linearized(jaxpr, nonzero)
+    num_saved = len(linear.jaxpr.invars) - sum(nonzero)
+    sources = tuple(Source("new", index) for index in range(num_saved))
+    return Split(forward, linear, sources, tuple(map(is_differentiable, jaxpr.out_avals)), tuple(constants))
+
+
+def plain_jvp(
+    jaxpr: Any, nonzero: Sequence[bool], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The outputs and their tangents, for tangents of the marked inputs; as JAX makes them, and no program."""
+
+    def partially_applied(*values: Any) -> list[Any]:
+        rest = iter(values)
+        return run(jaxpr, *[next(rest) if moves else primal for primal, moves in zip(primals, nonzero)])
+
+    moving = tuple(primal for primal, moves in zip(primals, nonzero) if moves)
+    outputs, directions = jax.jvp(partially_applied, moving, tuple(tangents))
+    moved = [
+        direction if is_differentiable(aval) else ad.Zero(aval.to_tangent_aval())
+        for direction, aval in zip(directions, jaxpr.out_avals)
+    ]
+    return outputs, moved
+
+
+def plain_transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool], args: Sequence[Any]) -> list[Any]:
+    """The cotangents of all inputs that are marked as linear; `args` are the others and the nonzero cotangents."""
+    moving = [aval for aval, is_linear in zip(avals(jaxpr), linear) if is_linear]
+    num_fixed = len(linear) - len(moving)
+
+    def partially_applied(*values: Any) -> list[Any]:
+        rest, others = iter(values), iter(args[:num_fixed])
+        outputs = run(jaxpr, *[next(rest) if is_linear else next(others) for is_linear in linear])
+        return [out for out, is_nonzero in zip(outputs, nonzero) if is_nonzero]
+
+    return list(jax.linear_transpose(partially_applied, *moving)(list(args[num_fixed:])))
+
+
+def plain_batch(
+    jaxpr: Any, dims: Sequence[int | None], size: int, axis_name: Any, spmd_name: Any
+) -> tuple[Callable[..., list[Any]], tuple[int | None, ...]]:
+    """The function of a batch, and where each output has its batch dimension."""
     out_dims = tuple(0 if moves else None for moves in reached(jaxpr, [dim is not None for dim in dims]))
     options: dict[str, Any] = {}
     if axis_name is not None:
@@ -213,5 +281,4 @@ def batch(
     batched = jax.vmap(
         lambda *values: run(jaxpr, *values), in_axes=tuple(dims), out_axes=list(out_dims), axis_size=size, **options
     )
-    # the tracers themselves carry sharding and mesh axes that an abstract value would lose
-    return retrace(batched, *args, names=argument_names(jaxpr)), out_dims
+    return batched, out_dims

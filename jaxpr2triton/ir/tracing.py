@@ -53,6 +53,16 @@ def retrace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ())
     return jaxpr
 
 
+def closed_over(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -> tuple[Any, list[Any]]:
+    """A program of a function that may close over arrays, as a derivative rule of the user's does; and these arrays,
+    which become its first operands.
+    """
+    jaxpr, hoisted = trace(function, *args, names=names)
+    if any(isinstance(value, jax.core.Tracer) for value in hoisted):
+        raise CompilerBug("a derived program closes over a value that is being traced")
+    return jaxpr, hoisted
+
+
 def avals(jaxpr: Any) -> list[Any]:
     return [var.aval for var in jaxpr.jaxpr.invars]
 

@@ -25,6 +25,7 @@ from jaxpr2triton.launch.bridge import ffi_call
 from jaxpr2triton.launch.compile import Binary, compile_kernel
 from jaxpr2triton.launch.devices import target_for
 from jaxpr2triton.launch.interpret import run_interpreted
+from jaxpr2triton.mistakes import instead_of
 
 Mode = Literal["device", "interpret"]
 
@@ -143,12 +144,15 @@ def _lower_on_device(
         return _lower_region(ctx, *args, region=region)
     try:
         chosen, binary = _first_accepted((kernel, *alternatives), platform)
+        return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
     except KernelRefused as refusal:
         if strict:
             raise
         _warn_once(kernel, refusal)
         return _lower_region(ctx, *args, region=region)
-    return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
+    except Exception as problem:
+        with instead_of(problem, kernel.name, strict, "XLA runs what the kernel was made for"):
+            return _lower_region(ctx, *args, region=region)
 
 
 def _first_accepted(kernels: Sequence[Kernel], platform: str) -> tuple[Kernel, Binary]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jaxpr2triton.errors import LoopsRefused, PlannedAgain
+from jaxpr2triton.mistakes import mistake_of
 from jaxpr2triton.rules.scans import LOOPS
 
 
@@ -23,20 +24,16 @@ def body_of(eqn: Any) -> int:
     return id(eqn.params["jaxpr"])
 
 
-def no_kernel_because(problem: Exception) -> str:
-    first = str(problem).splitlines()[0] if str(problem) else "no message"
-    return f"no kernel could be made of it ({type(problem).__name__}: {first})"
-
-
 @contextlib.contextmanager
 def refusing_loops(eqns: Sequence[Any], passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """If anything goes wrong here, the loops among these equations are to blame, and stay with XLA."""
+    """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why."""
     try:
         yield
-    except Exception as problem:  # a mistake of ours, of any sort: XLA runs the loop, and the report says what it was
+    except Exception as problem:
         if isinstance(problem, (PlannedAgain, *passing)):
             raise
-        loops = {body_of(eqn): no_kernel_because(problem) for eqn in eqns if eqn.primitive.name in LOOPS}
+        loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
         if not loops:
             raise
-        raise LoopsRefused(loops) from problem
+        mistake = mistake_of(problem, loops)
+        raise LoopsRefused({body_of(eqn): mistake for eqn in loops}) from problem

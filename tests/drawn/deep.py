@@ -93,7 +93,7 @@ def report(program: Program, kind: str, folder: Path | None, number: int) -> Non
     try:
         check(small)
     except Exception as problem:
-        why = "".join(traceback.format_exception(problem.__cause__ or problem, limit=-3, chain=False))
+        why = "".join(traceback.format_exception(problem, limit=-3, chain=False))
     text = f"{small}\n{''.join(f'# {line}' + chr(10) for line in why.splitlines())}"
     print(f"{'-' * 100}\n{text}", flush=True)
     if folder is not None:

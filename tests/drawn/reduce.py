@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tests.drawn.check import FellBack, check
+from tests.drawn.check import check
 from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import DTYPES, Input, Program
 from tests.drawn.reduce_loops import simpler_loops
@@ -20,16 +20,14 @@ PATIENCE = 20  # seconds for one candidate
 
 def failure(problem: BaseException) -> str:
     """What sort of failure it is: the exception, and where it was raised."""
-    source = problem.__cause__ if isinstance(problem, FellBack) and problem.__cause__ else problem
-    trace = source.__traceback__
+    trace = problem.__traceback__
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if "jaxpr2triton" in code.co_filename or "drawn" in code.co_filename:
             place = f"{code.co_filename.rsplit('/', 1)[-1]}:{code.co_name}"
         trace = trace.tb_next
-    fell_back = "fell back: " if source is not problem else ""
-    return f"{fell_back}{type(source).__name__} in {place}"
+    return f"{type(problem).__name__} in {place}"
 
 
 def reduced(program: Program, kind: str) -> Program:
