@@ -112,10 +112,10 @@ def test_refusals(name: str, roles: dict[str, str], complaint: str) -> None:
 
 
 def test_a_kernel_that_a_mistake_keeps_from_being_made_so_is_made_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(plan: Any) -> Any:
+    def broken(plan: Any, graph: Any) -> Any:
         if plan.roles:
             raise RuntimeError("no\nmore")
-        return emit(plan)
+        return emit(plan, graph)
 
     emit = pipeline.emit
     monkeypatch.delenv("J2T_RAISE")
