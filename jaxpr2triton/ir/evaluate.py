@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.once import makers_of
 
 Rewrite = Callable[[Any, list[Any]], list[Any] | None]  # equation, operands → results, or None: bind it as it is
 
@@ -39,3 +40,20 @@ def needed(eqns: Sequence[Any], targets: Iterable[Any], given: Iterable[Any]) ->
             kept.append(eqn)
             wanted.update(v for v in variables(eqn.invars) if v not in there)
     return kept[::-1]
+
+
+def needed_in(
+    jaxpr: Any, targets: Iterable[Any], given: Container[Any], among: Container[int] | None = None
+) -> list[Any]:
+    """`needed`, in the time that what it finds takes, however long the jaxpr is; only of positions in `among`."""
+    makers = makers_of(jaxpr)
+    stack = variables(targets)
+    found: set[int] = set()
+    while stack:
+        var = stack.pop()
+        number = makers.get(var)
+        if number is None or number in found or var in given or (among is not None and number not in among):
+            continue
+        found.add(number)
+        stack.extend(variables(jaxpr.eqns[number].invars))
+    return [jaxpr.eqns[number] for number in sorted(found)]

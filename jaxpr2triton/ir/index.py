@@ -11,8 +11,31 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
+
+Value = TypeVar("Value", bound=type)
 
 
+def _hashed_once(kind: Value) -> Value:
+    """The same class, whose values remember their hash: places are looked up all the time."""
+    compute: Any = kind.__hash__
+
+    def remembered(self: Any) -> int:
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            known = self.__dict__["_hash"] = compute(self)
+        return known
+
+    def without_hash(self: Any) -> dict[str, Any]:
+        """What is pickled: another process hashes names in another way."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
+    setattr(kind, "__hash__", remembered)  # noqa: B010  # a type checker has them as they are
+    setattr(kind, "__getstate__", without_hash)  # noqa: B010
+    return kind
+
+
+@_hashed_once
 @dataclass(frozen=True)
 class Axis:
     """A range 0 … size-1 that a kernel iterates over."""
@@ -20,10 +43,15 @@ class Axis:
     name: str
     size: int
 
+    @cached_property
+    def index(self) -> Index:
+        return ZERO if self.size == 1 else Index(0, ((self, 1),))
+
     def __str__(self) -> str:
         return self.name
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Quotient:
     of: Index
@@ -33,6 +61,7 @@ class Quotient:
         return f"({self.of})//{self.by}"
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Remainder:
     of: Index
@@ -42,6 +71,7 @@ class Remainder:
         return f"({self.of})%{self.by}"
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Dynamic:
     """A number that the kernel computes; `key` says which, `axes` along which axes it may vary."""
@@ -60,6 +90,7 @@ class Dynamic:
 Atom = Axis | Quotient | Remainder | Dynamic
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Index:
     const: int
@@ -112,12 +143,15 @@ ZERO = constant(0)
 
 
 def of_axis(axis: Axis) -> Index:
-    return ZERO if axis.size == 1 else Index(0, ((axis, 1),))
+    return axis.index
 
 
 def plain_axis(index: Index) -> Axis | None:
     """The axis that an index is, if it is nothing but that."""
-    return next((axis for axis in index.axes if index == of_axis(axis)), None)
+    if index.const or len(index.terms) != 1:
+        return None
+    ((atom, coef),) = index.terms
+    return atom if coef == 1 and isinstance(atom, Axis) else None
 
 
 def _order(term: tuple[Atom, int]) -> tuple[int, str]:
@@ -312,6 +346,7 @@ def computed_in(index: Index) -> Iterator[Dynamic]:
             yield from computed_in(atom.of)
 
 
+@_hashed_once
 @dataclass(frozen=True)
 class Condition:
     """low <= index < high."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import jax.extend.core as jex
 
 from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
-from jaxpr2triton.ir.evaluate import needed
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.region import boundary_p, chunked_p, keep_p
+from jaxpr2triton.ir.once import makers_of, once
+from jaxpr2triton.ir.region import boundary_p, keep_p
+from jaxpr2triton.partition.alike import alike
+from jaxpr2triton.partition.cuts import Cuts
+from jaxpr2triton.partition.halving import halves
 from jaxpr2triton.partition.keeping import Keeping, held_along
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
@@ -21,8 +24,8 @@ from jaxpr2triton.rules.demand import Crowded
 from jaxpr2triton.rules.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.refusal import body_of, refusing_loops
-from jaxpr2triton.rules.scans import LOOPS, scan_of
-from jaxpr2triton.rules.space import Space, crossings, feeds_a_reduction, parallel_axes, space_of, spread_axes
+from jaxpr2triton.rules.scans import LOOPS, scan_of, scans_in
+from jaxpr2triton.rules.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 LANES_OF_A_ROW = 4096  # elements that are lanes for the sake of sums across
@@ -37,37 +40,6 @@ NEIGHBOURS = 8  # columns that one program takes at least
 LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
 STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
 STEPS_OF_LOOPS_AT_MOST = 6000  # … and with loops, which cannot be cut
-
-
-@dataclass
-class Cuts:
-    """What is known about a jaxpr while it is being cut."""
-
-    jaxpr: Any
-    classes: Classes
-    inside: list[Any]  # equations that kernels compute
-    outside: list[Any]  # equations that stay with XLA
-    loaded: dict[Any, int]  # variables that are in memory
-    views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
-    roots: list[Any]  # variables that some kernel has to write
-    keeping: Keeping  # what kernels keep, and may keep, of what one loop makes for another one
-    spaces: dict[Any, Space] = field(default_factory=dict)
-
-    @cached_property
-    def in_chunks(self) -> dict[Any, tuple[int, int]]:
-        """What is written in chunks on purpose: along which dimension, and how far apart chunks begin."""
-        found = {eqn.invars[0]: (eqn.params["dim"], 1) for eqn in self.jaxpr.eqns if eqn.primitive is boundary_p}
-        sizes = [eqn for eqn in self.jaxpr.eqns if eqn.primitive is chunked_p]
-        return found | {eqn.outvars[0]: (eqn.params["dim"], eqn.params["size"]) for eqn in sizes}
-
-    def is_shared_out(self, space: Space) -> bool:
-        """Whether chunks are what its programs share: then there are as many programs as there should be."""
-        chunks: set[Axis] = set()
-        for output, place in zip(space.outputs, space.places):
-            if output in self.in_chunks:
-                dim, size = self.in_chunks[output]
-                chunks |= {axis for axis in place[dim].axes if place[dim].coefficient(axis) == size}
-        return bool(chunks) and chunks.isdisjoint(space.inner)
 
 
 def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None = None) -> Cuts:
@@ -121,26 +93,58 @@ def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases
     return views[::-1]
 
 
+class Pending:
+    """The roots that have to be looked at, the last one first; each once, however often it was asked for."""
+
+    def __init__(self, roots: Iterable[Any]) -> None:
+        self._roots = dict.fromkeys(roots)
+
+    def __bool__(self) -> bool:
+        return bool(self._roots)
+
+    def pop(self) -> Any:
+        return self._roots.popitem()[0]
+
+    def extend(self, roots: Iterable[Any]) -> None:
+        for root in roots:
+            self._roots.pop(root, None)
+            self._roots[root] = None
+
+    def drop(self, roots: Iterable[Any]) -> None:
+        for root in roots:
+            self._roots.pop(root, None)
+
+
 def _settle(cuts: Cuts) -> None:
     """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
-    pending = list(cuts.roots)
+    pending = Pending(cuts.roots)
+    batches = alike(cuts)
     while pending:
         root = pending.pop()
+        batch = batches.get(root, [])
+        for each in batch:
+            del batches[each]
+        if batch and (joint := _settled_at_once(cuts, batch)) is not None:
+            for each in batch:
+                cuts.settle(each, joint)
+            pending.drop(batch)
+            continue
         try:
-            with refusing_loops(needed(cuts.inside, [root], without(cuts.loaded, [root])), passing=(Crowded,)):
-                space = space_of(cuts.jaxpr, [root], cuts.classes, without(cuts.loaded, [root]), patient=False)
+            with refusing_loops(functools.partial(cuts.below, [root]), passing=(Crowded,)):
+                space = cuts.space_of([root])
         except Crowded as crowded:
-            known = any(crowded.variable in eqn.outvars for eqn in cuts.inside)
-            if crowded.dims is not None or not known or crowded.variable in cuts.loaded:
-                loops = needed(cuts.inside, [root], without(cuts.loaded, [root]))
-                raise _kept_instead(cuts, crowded, loops) from crowded
+            is_cut = crowded.variable in cuts.loaded and crowded.variable not in cuts.shared
+            if crowded.dims is not None or not cuts.is_inside(crowded.variable) or is_cut:
+                raise _kept_instead(cuts, crowded, cuts.below([root])) from crowded
             pending.extend([root, *_into_memory(cuts, _together(cuts, crowded.variable))])
+            batches = alike(cuts)
             continue
         assert space is not None  # one output always fits itself
-        cuts.spaces[root] = space
+        cuts.settle(root, space)
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
         if crowding:
             pending.extend([root, *_into_memory(cuts, crowding)])
+            batches = alike(cuts)
             continue
         if dear := _kept_dearly(cuts, space):
             raise KeepsTooMuch(dear)
@@ -154,7 +158,21 @@ def _settle(cuts: Cuts) -> None:
         if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
             raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
         if not space.steps and len(steps) >= STEPS_AT_MOST:
-            pending.extend([root, *_cut(cuts, steps[STEPS_AT_MOST // 2].eqn.outvars[0])])
+            pending.extend([root, *(each for value in halves(space.graph, steps) for each in _cut(cuts, value))])
+
+
+def _settled_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
+    """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
+    try:
+        with refusing_loops(functools.partial(cuts.below, batch), passing=(Crowded,)):
+            space = cuts.space_of(batch)
+    except Crowded:
+        return None
+    if space is None or not space.steps or any(True for _ in Order(space.graph, space.steps).conflicts()):
+        return None
+    if _summed_over_lanes(cuts, space) or _kept_dearly(cuts, space) or not _fits(cuts, space):
+        return None
+    return space if sum(1 for _ in space.graph.of_kind(Compute)) <= STEPS_OF_LOOPS_AT_MOST else None
 
 
 def _kept_instead(cuts: Cuts, crowded: Crowded, loops: list[Any]) -> WantsToKeep:
@@ -177,7 +195,7 @@ def _read_by(cuts: Cuts, space: Space) -> list[Any]:
 
 def _over_already(cuts: Cuts, space: Space) -> list[Any]:
     """Results of a loop that have to be in memory, because they are read where its steps are over."""
-    for _, recurrence in Order(space.graph, space.steps).conflicts():
+    for _, recurrence in Order(space.graph, space.steps).conflicts() if space.steps else ():
         results: list[Any] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
         unwritten = [var for var in results if var not in cuts.loaded]
         if not unwritten:
@@ -193,8 +211,10 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any]:
 
 def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
     """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
-    loops = {id(eqn): eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS}
+    loops = {id(scan.eqn) for scan in scans_in(cuts.jaxpr)}
     recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
+    if not recurrences:
+        return []
     below: dict[Node, frozenset[Recurrence]] = {}
     for node in space.graph.nodes:
         below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
@@ -224,7 +244,7 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
 
 def _kept_dearly(cuts: Cuts, space: Space) -> list[Any]:
     """What is kept although programs could share out more of the work without that."""
-    kept = [node for node in space.graph.of_kind(Keep) if node.eqn in cuts.jaxpr.eqns]
+    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
     if not cuts.keeping.chooses or not kept:
         return []
     lanes = frozenset(space.axes) - space.steps
@@ -246,12 +266,11 @@ def _fits(cuts: Cuts, space: Space) -> bool:
         return _size(axes - grid - space.steps)
 
     carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
-    by_number = {number: var for var, number in cuts.loaded.items()}
     loaded: dict[int, int] = {}
     for node in space.graph.of_kind(Load):
         if not node.axes & space.steps:
             loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
-    read = sum(min(count, elements(by_number[number])) for number, count in loaded.items())
+    read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
     return carried <= CARRIED_AT_MOST and carried + read <= READ_AGAIN_AT_MOST
 
 
@@ -265,11 +284,17 @@ def _culprits(space: Space, root: Any) -> list[Reduce]:
 
 def _together(cuts: Cuts, value: Any) -> list[Any]:
     """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
-    (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if value in eqn.outvars)
+    eqn = cuts.maker(value)
     if eqn.primitive.name not in LOOPS:
         return [value]
-    read = {atom for other in cuts.jaxpr.eqns for atom in other.invars if not isinstance(atom, jex.Literal)}
+    read = _read_in(cuts.jaxpr)
     return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
+
+
+@once
+def _read_in(jaxpr: Any) -> frozenset[Any]:
+    """All that some equation reads."""
+    return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
 
 
 def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
@@ -318,15 +343,12 @@ def _not_for_loops(cuts: Cuts) -> set[Any]:
 def _cut(cuts: Cuts, *values: Any) -> list[Any]:
     """Put values of one equation into memory; returns the roots that have to be looked at again."""
     for value in values:
-        cuts.loaded[value] = len(cuts.loaded)
-        if value not in cuts.roots:
-            cuts.roots.append(value)
-    (eqn,) = (eqn for eqn in cuts.jaxpr.eqns if values[0] in eqn.outvars)
-    return [*values, *(root for root in cuts.spaces if reads(cuts.spaces[root], eqn))]
+        cuts.add_root(value)
+    return [*values, *cuts.readers_of(cuts.maker(values[0]))]
 
 
 def reads(space: Space, eqn: Any) -> bool:
-    return any(getattr(node, "eqn", None) is eqn for node in space.graph.nodes)
+    return id(eqn) in space.computes
 
 
 def acceptable(space: Space, shared_out: bool = False) -> bool:
@@ -377,16 +399,9 @@ def _crossing(space: Space) -> list[Reduce]:
     return sorted(found, key=lambda node: node.number)
 
 
-def without(loaded: dict[Any, int], variables: Iterable[Any]) -> dict[Any, int]:
-    left = set(variables)
-    return {var: number for var, number in loaded.items() if var not in left}
-
-
 def loads_of(cuts: Cuts, space: Space) -> list[Any]:
     """The variables in memory that a space reads, each once."""
-    by_number = {number: var for var, number in cuts.loaded.items()}
-    numbers = dict.fromkeys(node.buffer for node in space.graph.of_kind(Load))
-    return [by_number[number] for number in numbers]
+    return [cuts.in_memory[number] for number in space.buffers]
 
 
 def _size(axes: Iterable[Axis]) -> int:

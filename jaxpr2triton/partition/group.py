@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-import jax.extend.core as jex
-
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, Cuts, acceptable, elements, loads_of, without
+from jaxpr2triton.partition.cut import ENOUGH_PROGRAMS, SMALL, acceptable, elements, loads_of
+from jaxpr2triton.partition.cuts import Cuts
 from jaxpr2triton.rules.demand import Crowded
-from jaxpr2triton.rules.nodes import Recurrence, Reduce
+from jaxpr2triton.rules.nodes import Reduce
 from jaxpr2triton.rules.order import Order
-from jaxpr2triton.rules.space import Space, space_of
+from jaxpr2triton.rules.space import Space
 
 OUTPUTS_AT_MOST = 32
+POINTERS_AT_MOST = 448  # of all results of a loop and of what they read: a kernel takes 4096 bytes of arguments
 BUFFERS_AT_MOST = 96
 CHEAP_TO_JOIN = 1 << 22  # elements read, below which saving a launch is all that counts
 WALKED = 1 << 20  # elements that one program may walk for the sake of reading them once
@@ -33,78 +36,110 @@ def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
 
     A root counts for those that read it from memory; a kernel that computes it again does not wait for it.
     """
-    computed: dict[Any, int] = {var: 0 for var in cuts.jaxpr.invars}  # what comes before a value can be computed
-    written: dict[Any, int] = {}  # … and before it is in memory
+    written: dict[Any, int] = {}  # what comes before a value is in memory, if anything does
     root_level: dict[Any, int] = {}
     outside_level: dict[Any, int] = {}
     outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
     for eqn in cuts.jaxpr.eqns:
-        atoms = [atom for atom in eqn.invars if not isinstance(atom, jex.Literal)]
-        if eqn in outside or eqn.primitive is boundary_p:
-            before = max((written.get(atom, computed[atom]) for atom in atoms), default=0)
-        else:
-            before = max((written[a] if a in cuts.loaded and a in written else computed[a] for a in atoms), default=0)
+        before = max((written.get(atom, 0) for atom in variables(eqn.invars)), default=0)
         if eqn in outside:
             outside_level[eqn] = before
-            before += 1
+            written.update(dict.fromkeys(eqn.outvars, before + 1))
+        elif eqn in views or eqn.primitive is boundary_p:
+            written[eqn.outvars[0]] = before
         for var in eqn.outvars:
-            computed[var] = before
-            if eqn in views:
-                written[var] = written.get(eqn.invars[0], computed[eqn.invars[0]])
             if var in roots:
-                root_level[var] = before
-                written[var] = before + 1
+                loads = loads_of(cuts, cuts.spaces[var])
+                root_level[var] = max((written.get(load, 0) for load in loads), default=0)
+                written[var] = root_level[var] + 1
     return root_level, outside_level
 
 
 def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     """Roots of one level with one iteration space and a common operand share a kernel."""
     groups: list[Group] = []
+    by_level: dict[int, list[Group]] = {}
     order = {var: number for number, var in enumerate(v for eqn in cuts.jaxpr.eqns for v in eqn.outvars)}
     roots = sorted(cuts.roots, key=lambda v: (levels[v], -len(v.aval.shape), order[v]))
-    for root in roots:
-        home = next((g for g in groups if g.level == levels[root] and _joins(cuts, g, root)), None)
-        if home is None:
-            groups.append(Group(levels[root], [root], cuts.spaces[root]))
+    pending = deque(roots)
+    while pending:
+        level = by_level.setdefault(levels[pending[0]], [])
+        if not level and (batch := _of_one_loop(cuts, pending, levels)) is not None:
+            batch.roots.sort(key=lambda v: order[v])
+            groups.append(batch)
+            level.append(batch)
+            continue
+        root = pending.popleft()
+        tried = ((group, _joined(cuts, group, root)) for group in level)
+        home, joined = next((pair for pair in tried if pair[1] is not None), (None, None))
+        if home is None or joined is None:
+            level.append(Group(levels[root], [root], cuts.spaces[root]))
+            groups.append(level[-1])
             continue
         home.roots = sorted([*home.roots, root], key=lambda v: order[v])
-        joined = space_of(cuts.jaxpr, home.roots, cuts.classes, without(cuts.loaded, home.roots), union=True)
-        assert joined is not None  # _joins has seen it
         home.space = joined
     return groups
 
 
-def loops_of(space: Space) -> set[int]:
-    return {id(node.eqn) for node in space.graph.of_kind(Recurrence)}
-
-
-def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
-    if len(group.roots) >= OUTPUTS_AT_MOST:
-        return False
-    mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
-    if len(mine | theirs) > BUFFERS_AT_MOST:
-        return False
-    if not mine & theirs and sum(map(elements, mine | theirs)) > CHEAP_TO_JOIN:
-        return False
-    roots = [*group.roots, root]
-    common_loop = bool(loops_of(group.space) & loops_of(cuts.spaces[root]))
+def _of_one_loop(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> Group | None:
+    """The next results of a loop in one kernel, found by one walk; None where they have to be tried one by one."""
+    first = cuts.spaces[pending[0]]
+    loops, loads = first.loops, set(loads_of(cuts, first))
+    batch: list[Any] = []
+    for root in pending if loops else ():
+        mine, theirs = set(loads_of(cuts, cuts.spaces[root])), cuts.spaces[root].loops
+        if levels[root] != levels[pending[0]] or not loops & theirs or not _reads_alike(mine, loads):
+            break
+        if len(batch) + len(loads | mine) >= POINTERS_AT_MOST:
+            break
+        batch.append(root)
+        loops, loads = loops | theirs, loads | mine
+    if len(batch) < 2:
+        return None
     try:
-        joined = space_of(
-            cuts.jaxpr, roots, cuts.classes, without(cuts.loaded, roots), patient=False, union=common_loop
-        )
+        joined = cuts.space_of(batch, union=True)
     except Crowded:
-        return False
+        return None
     if joined is None or any(True for _ in Order(joined.graph, joined.steps).conflicts()):
-        return False  # what one of them needs of a loop is over before what the other one needs has begun
+        return None
+    for _ in batch:
+        pending.popleft()
+    return Group(levels[batch[0]], batch, joined)
+
+
+def _reads_alike(mine: Set[Any], theirs: Set[Any]) -> bool:
+    """Whether two kernels read enough in common, or little, and not too much together."""
+    if len(mine | theirs) > max(BUFFERS_AT_MOST, len(mine), len(theirs)):
+        return False
+    return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= CHEAP_TO_JOIN
+
+
+def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
+    """What the kernel would be if this root came to the group; None if it had better not."""
+    common_loop = bool(group.space.loops & cuts.spaces[root].loops)
+    if len(group.roots) >= OUTPUTS_AT_MOST and not common_loop:
+        return None
+    mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
+    if not _reads_alike(mine, theirs):
+        return None
+    roots = [*group.roots, root]
+    if len(roots) + len(mine | theirs) > POINTERS_AT_MOST:
+        return None
+    try:
+        joined = cuts.space_of(roots, union=common_loop)
+    except Crowded:
+        return None
+    if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
+        return None  # what one of them needs of a loop is over before what the other one needs has begun
     if common_loop:
-        return True  # no loop is run twice
+        return joined  # no loop is run twice
     shared_out = cuts.is_shared_out(joined)
     if not acceptable(joined, shared_out):
-        return False
+        return None
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
-        return True
+        return joined
     if sum(map(elements, mine & theirs)) * 4 < sum(map(elements, mine | theirs)):
-        return False  # little is shared for what it would cost
+        return None  # little is shared for what it would cost
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
@@ -113,4 +148,4 @@ def _joins(cuts: Cuts, group: Group, root: Any) -> bool:
         enough = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
     else:
         enough = joined.parallel >= 2 * ENOUGH_PROGRAMS and joined.held <= WALKED
-    return joined.inner <= reduced and enough
+    return joined if joined.inner <= reduced and enough else None

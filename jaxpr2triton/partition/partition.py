@@ -10,18 +10,17 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
-import jax.extend.core as jex
-
 from jaxpr2triton.errors import RunsTwice
-from jaxpr2triton.ir.evaluate import needed, read, run
+from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.region import boundary_p, region_p
-from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.ir.tracing import argument_names, avals, excerpt, identifiers, retrace
 from jaxpr2triton.partition.companions import companions
-from jaxpr2triton.partition.cut import Cuts, find_cuts, without
-from jaxpr2triton.partition.group import Group, group_roots, levels_of, loops_of
+from jaxpr2triton.partition.cut import find_cuts
+from jaxpr2triton.partition.cuts import Cuts
+from jaxpr2triton.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.partition.keeping import Keeping
 from jaxpr2triton.partition.split import split_reductions, to_split
 
@@ -44,7 +43,7 @@ def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keep
         jaxpr = split_reductions(cuts, jaxpr, splits, chunked)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
-    times = Counter(loop for group in groups for loop in loops_of(group.space))
+    times = Counter(loop for group in groups for loop in group.space.loops)
     if keeping.by_choice and max(times.values(), default=1) > 1:
         raise RunsTwice
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
@@ -63,15 +62,19 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     for step in steps:
         if isinstance(step, Group):
             label = name if count == 1 else f"{name}_{len(regions)}"
-            regions.append((step, *_region(cuts, step, labels), label))
+            regions.append((step, *_region(jaxpr, cuts, step, labels), label))
+    views: dict[Any, list[Any]] = {}
+    for eqn in cuts.views:
+        views.setdefault(eqn.invars[0], []).append(eqn)
     by_group = {id(group): (region, operands, label) for group, region, operands, label in regions}
 
     def program(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
+        _rename(views, env, inner.invars)
         for step in steps:
-            _rename(cuts, env)
             if not isinstance(step, Group):
                 run([step], env)
+                _rename(views, env, step.outvars)
                 continue
             region, operands, label = by_group[id(step)]
             results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label)
@@ -79,28 +82,26 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
                 env[root] = value
                 if root in aliases:
                     env[aliases[root]] = value
-        _rename(cuts, env)
+            _rename(views, env, [name for root in step.roots for name in (root, aliases.get(root, root))])
         return [read(env, atom) for atom in inner.outvars]
 
     return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
 
 
-def _rename(cuts: Cuts, env: dict[Any, Any]) -> None:
-    """Add the views of what has come into memory."""
-    run([eqn for eqn in cuts.views if eqn.outvars[0] not in env and eqn.invars[0] in env], env)
+def _rename(views: Mapping[Any, Sequence[Any]], env: dict[Any, Any], fresh: Iterable[Any]) -> None:
+    """Add the views of what has come into memory, and the views of those."""
+    stack = list(fresh)
+    while stack:
+        found = [eqn for eqn in views.get(stack.pop(), ()) if eqn.outvars[0] not in env]
+        run(found, env)
+        stack += [eqn.outvars[0] for eqn in found]
 
 
-def _region(cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:
+def _region(jaxpr: Any, cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:
     """The jaxpr of one kernel, and the variables that are its operands."""
-    loaded = without(cuts.loaded, group.roots)
-    eqns = needed(cuts.inside, group.roots, loaded)
-    used = dict.fromkeys(a for eqn in eqns for a in eqn.invars if not isinstance(a, jex.Literal) and a in loaded)
+    loaded = cuts.memory(group.roots)
+    eqns = cuts.below(group.roots)
+    used = dict.fromkeys(atom for eqn in eqns for atom in variables(eqn.invars) if atom in loaded)
     operands = list(used)
-
-    def region(*args: Any) -> list[Any]:
-        env = dict(zip(operands, args))
-        run(eqns, env)
-        return [env[root] for root in group.roots]
-
-    names = identifiers([labels.get(v, f"part{n}") for n, v in enumerate(operands)])
-    return retrace(region, *(v.aval for v in operands), names=names), operands
+    names = [labels.get(v, f"part{n}") for n, v in enumerate(operands)]
+    return excerpt(jaxpr, eqns, operands, group.roots, names), operands

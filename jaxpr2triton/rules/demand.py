@@ -6,11 +6,12 @@ operands; forwards, every (variable, index) that was wanted becomes one node. Wh
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
@@ -32,11 +33,13 @@ from jaxpr2triton.ir.index import (
     substitute,
     within,
 )
+from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.rules import keeping, loops, moving, together
+from jaxpr2triton.rules import early, keeping, loops, moving, together
 from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.chooser import Chooser, Number
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
-from jaxpr2triton.rules.loops import Kind, LoopFacts, every_place
+from jaxpr2triton.rules.loops import LoopFacts, every_place
 from jaxpr2triton.rules.neutral import is_zero, left_alone
 from jaxpr2triton.rules.nodes import (
     Choose,
@@ -58,44 +61,7 @@ from jaxpr2triton.rules.nodes import (
 )
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.scans import LOOPS, Scan, scan_of
-
-Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
-
-
-class Chooser(Protocol):
-    """Says which axes reductions and loops run along."""
-
-    state: set[Axis]  # what carried values run along, so far
-    final: set[Axis]  # what the results of loops are wanted along, so far: a step of another loop would repeat those
-
-    @property
-    def steps(self) -> frozenset[Axis]:
-        """The axes that count the steps of loops, so far."""
-
-    def reduction(
-        self,
-        number: Number,
-        operand: Any,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-    ) -> Place:
-        """An index for each of these dimensions of the operand, over axes that are not in use; `hints` suit best."""
-
-    def loop(
-        self,
-        number: Number,
-        scan: Scan,
-        facts: LoopFacts,
-        kinds: Sequence[Kind],
-        hints: Mapping[Kind, Axis],
-        in_use: frozenset[Axis],
-    ) -> Place:
-        """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
-
-    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> Chooser:
-        """The chooser for the loop's body."""
+from jaxpr2triton.rules.scans import LOOPS, Scan, scans_in
 
 
 class Crowded(Exception):
@@ -128,12 +94,16 @@ class Walk:
     order: list[Node] = field(default_factory=list)
     made: dict[Any, Node] = field(default_factory=dict)
     wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
+    makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each variable
+    asking: list[int] = field(default_factory=list)  # positions whose results are wanted, negative: the last one first
+    asked: list[int] = field(default_factory=list)  # those that have asked their operands, last one first
     summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
     finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
     reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
     nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
     entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
+    apart: set[Any] = field(default_factory=set)  # what is known to be no sum of contractions along the same axes
     reduced_axes: set[Axis] = field(default_factory=set)
     outside: dict[Any, Callable[[Demand], Node]] = field(
         default_factory=dict
@@ -142,19 +112,22 @@ class Walk:
     computed: dict[Any, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.makers = makers_of(self.jaxpr)
         self.summed = together.only_summed(self.jaxpr)
-        loops = [scan_of(eqn) for eqn in self.jaxpr.eqns if eqn.primitive.name in LOOPS]
-        self.finals = frozenset(result for scan in loops for _, _, _, result in scan.carries)
+        self.finals = _finals(self.jaxpr)
 
     # -- backwards --------------------------------------------------------------------------------------------
 
     def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
         """Let every equation learn where its results are wanted; returns how to read the roots."""
         targets = [self.want(atom, place, within(place, atom.aval.shape)) for atom, place in roots]
-        for number, eqn in reversed(list(enumerate(self.jaxpr.eqns))):
+        while self.asking:
+            number = -heapq.heappop(self.asking)
+            if self.asked and number == self.asked[-1]:
+                continue  # another one of its results
+            self.asked.append(number)
+            eqn = self.jaxpr.eqns[number]
             demands = [demand for out in eqn.outvars for demand in self.demands_on(out)]
-            if not demands:
-                continue
             if eqn.primitive.name in LOOPS:
                 self.entered[number] = loops.enter(self, (*self.path, number), eqn)
             else:
@@ -182,7 +155,11 @@ class Walk:
     def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
         atom, demand = self.reading(atom, place, guard)
         if not isinstance(atom, jex.Literal):
-            self.wanted.setdefault(atom, {})[demand] = None
+            if atom not in self.wanted:
+                self.wanted[atom] = {}
+                if atom in self.makers and atom not in self.buffers:
+                    heapq.heappush(self.asking, -self.makers[atom])
+            self.wanted[atom][demand] = None
             if atom in self.finals and atom not in self.buffers:
                 self.choose.final.update(axis for index in demand[0] for axis in index.axes)
         return atom, demand
@@ -289,15 +266,17 @@ class Walk:
 
     def forwards(self) -> None:
         """Make the nodes of everything that is wanted, operands first."""
-        for number, eqn in enumerate(self.jaxpr.eqns):
+        for number in reversed(self.asked):
             if number in self.entered:
-                self._leave(number)
+                self.leave(number)
                 continue
+            eqn = self.jaxpr.eqns[number]
             if eqn.outvars[:1] and eqn.outvars[0] in self.summed:
                 continue  # built with the sum, or when that asks for it
             for out in eqn.outvars:
                 for demand in reversed(self.demands_on(out)):
-                    self.build(eqn, demand)
+                    if (out, demand) not in self.nodes:
+                        self.build(eqn, demand)
 
     def make(self, key: Any, build: Callable[[int], Node]) -> Any:
         if key not in self.made:
@@ -320,19 +299,11 @@ class Walk:
         if (atom, demand) not in self.nodes and atom in self.buffers:
             self.load(self.buffers[atom], atom, demand)
         if (atom, demand) not in self.nodes:
-            self._build_early(atom, demand)
+            early.build(self, atom, demand)
         return self.nodes[atom, demand]
 
-    def _build_early(self, atom: Any, demand: Demand) -> None:
-        """An operand is read at a number that a later equation computes."""
-        for number, eqn in enumerate(self.jaxpr.eqns):
-            if atom in eqn.outvars:
-                if number in self.entered:
-                    self._leave(number)
-                else:
-                    self.build(eqn, demand)
-
-    def _leave(self, number: int) -> None:
+    def leave(self, number: int) -> None:
+        """Make what a loop gives out, and the loop with it."""
         if number not in self.left:
             self.left.add(number)
             loops.leave(self, self.entered[number])
@@ -450,10 +421,10 @@ def walk(
 ) -> Graph:
     """The graph of everything that `roots` (variable, index) need; a store's `output` is its root's position.
 
-    `loaded` maps further variables, besides the jaxpr's own operands, to buffers that already hold them. A walk that is
-    not patient raises `Crowded` when a value would be computed again and again.
+    `loaded` maps the jaxpr's operands, and further variables, to the buffers that hold them. A walk that is not patient
+    raises `Crowded` when a value would be computed again and again. Its time is that of what it finds.
     """
-    buffers = {var: number for number, var in enumerate(jaxpr.invars)} | dict(loaded or {})
+    buffers = _operands(jaxpr) if loaded is None else loaded
     state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
     places = [
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
@@ -462,6 +433,17 @@ def walk(
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
     return Graph(tuple(state.order), stores, state.computed)
+
+
+@once
+def _finals(jaxpr: Any) -> frozenset[Any]:
+    """What loops have carried to their ends."""
+    return frozenset(result for scan in scans_in(jaxpr) for _, _, _, result in scan.carries)
+
+
+@once
+def _operands(jaxpr: Any) -> Mapping[Any, int]:
+    return {var: number for number, var in enumerate(jaxpr.invars)}
 
 
 def _places_at_most(row: Any) -> int:
@@ -476,7 +458,11 @@ def _places_at_most(row: Any) -> int:
 
 
 def _inside(place: Place, shape: Sequence[int]) -> bool:
-    return all(index.bounds[0] >= 0 and index.bounds[1] < size for index, size in zip(place, shape, strict=True))
+    for index, size in zip(place, shape, strict=True):
+        low, high = index.bounds
+        if low < 0 or high >= size:
+            return False
+    return True
 
 
 def _with_reduced(kept: Place, reduced: Mapping[int, Index], shape: Sequence[int]) -> Place:
@@ -489,6 +475,8 @@ def _aligned(place: Place, shape: Sequence[int]) -> Place:
     """Where a pointwise equation reads an operand: scalars and dimensions of size 1 are stretched."""
     if not shape:
         return ()
+    if 1 not in shape:
+        return place
     return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
 
 

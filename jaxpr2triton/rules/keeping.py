@@ -23,7 +23,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
 from jaxpr2triton.rules.loops import every_place
 from jaxpr2triton.rules.nodes import Demand, Keep, Kept, axes_in, axes_of
-from jaxpr2triton.rules.scans import LOOPS, scan_of
+from jaxpr2triton.rules.scans import scans_in
 
 
 def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
@@ -51,7 +51,7 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
 
 def _steps_of(walk: Any, var: Any) -> Axis | None:
     """Along what the steps of the loop are wanted that puts out a variable, so far."""
-    for scan in (scan_of(eqn) for eqn in walk.jaxpr.eqns if eqn.primitive.name in LOOPS and var in eqn.outvars):
+    for scan in (scan for scan in scans_in(walk.jaxpr) if var in scan.eqn.outvars):
         places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
         return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
     return None

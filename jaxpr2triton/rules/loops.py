@@ -11,7 +11,9 @@ not depend on such a leaf nor on the step is a value of the kernel like any othe
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +22,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.evaluate import needed
+from jaxpr2triton.ir.evaluate import needed_in, variables
 from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
@@ -36,6 +38,7 @@ from jaxpr2triton.ir.index import (
     shift,
     substitute,
 )
+from jaxpr2triton.ir.once import once
 from jaxpr2triton.rules.classes import Classes, body_classes
 from jaxpr2triton.rules.nodes import Carried, Final, Node, Place, Recurrence
 from jaxpr2triton.rules.scans import Scan, outer_dims, scan_of, time_dims
@@ -295,7 +298,7 @@ def _waits_for(walk: Any, scan: Scan, place: Place) -> bool:
     """Whether a place is computed from what the loop has made in the end."""
     numbers = [walk.numbers[number.key] for index in place for number in computed_in(index)]
     atoms = [atom for other, atom, _ in numbers if other is walk]
-    return bool(atoms) and scan.eqn in needed(walk.jaxpr.eqns, atoms, walk.buffers)
+    return bool(atoms) and scan.eqn in needed_in(walk.jaxpr, atoms, walk.buffers)
 
 
 def _connect(walk: Any, loop: LoopWalk) -> None:
@@ -334,18 +337,36 @@ def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
 
 def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
     """The positions of the carried values that the wanted results need."""
-    atoms = {atom for atom, result in scan.ys if result in wanted_results and not isinstance(atom, jex.Literal)}
-    live = {n for n, carry in enumerate(scan.carries) if carry[3] in wanted_results}
-    live |= {0} if scan.conditional else set()
-    while True:
-        wanted = atoms | {scan.carries[n][2] for n in live if not isinstance(scan.carries[n][2], jex.Literal)}
-        for eqn in reversed(scan.body.eqns):
-            if any(var in wanted for var in eqn.outvars):
-                wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal)}
-        more = {n for n, carry in enumerate(scan.carries) if carry[1] in wanted}
-        if more <= live:
-            return sorted(live)
-        live |= more
+    results, inputs = set(wanted_results), inputs_below(scan.body)
+    first = len(scan.consts)  # where the carried values begin among the inputs
+    everything = (1 << len(scan.carries)) - 1
+
+    def below(atoms: Iterable[Any]) -> int:
+        """The carried values that these atoms of the body are computed from, as bits."""
+        return functools.reduce(operator.or_, (inputs[atom] for atom in variables(atoms)), 0) >> first & everything
+
+    live = below(atom for atom, result in scan.ys if result in results) | int(scan.conditional)
+    live |= sum(1 << n for n, carry in enumerate(scan.carries) if carry[3] in results)
+    fresh = live
+    while fresh:
+        more = below(scan.carries[n][2] for n in _bits(fresh))
+        fresh = more & ~live
+        live |= fresh
+    return _bits(live)
+
+
+def _bits(mask: int) -> list[int]:
+    return [n for n in range(mask.bit_length()) if mask >> n & 1]
+
+
+@once
+def inputs_below(body: Any) -> Mapping[Any, int]:
+    """For each variable of a body the inputs that it is computed from, as bits."""
+    found = {var: 1 << n for n, var in enumerate(body.invars)} | dict.fromkeys(body.constvars, 0)
+    for eqn in body.eqns:
+        mask = functools.reduce(operator.or_, (found[atom] for atom in variables(eqn.invars)), 0)
+        found.update(dict.fromkeys(eqn.outvars, mask))
+    return found
 
 
 def leave(walk: Any, loop: LoopWalk) -> None:

@@ -10,7 +10,7 @@ Passes are counted in each scope apart: a loop inside of another one ends once f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxpr2triton.errors import CompilerBug
@@ -39,64 +39,68 @@ class Order:
     looped: frozenset[Axis]
     passes: dict[Node, Passes] = field(default_factory=dict)
     used: dict[Node, frozenset[Recurrence]] = field(default_factory=dict)  # loops a step of which the value belongs to
+    _operands: dict[Node, Sequence[Node]] = field(default_factory=dict)  # … of a carried value what its loop needs
+    _scopes: dict[Node, frozenset[Axis]] = field(default_factory=dict)  # the loops around a value
 
     def __post_init__(self) -> None:
         recurrences = list(self.graph.of_kind(Recurrence))
         leaves = {leaf: loop for loop in recurrences for leaf in loop.carried}
         needs = {loop: _needs(loop) for loop in recurrences}
-        self.used = {node: frozenset() for node in self.graph.nodes}
-        while self._spread_use(leaves, needs):
+        self._scopes = {node: node.axes & self.looped for node in self.graph.nodes}
+        self._operands = {node: operands_of(node) for node in self.graph.nodes}
+        self._operands |= {leaf: needs[loop] for leaf, loop in leaves.items()}
+        self.used = dict.fromkeys(self.graph.nodes, frozenset())
+        while recurrences and self._spread_use(leaves):
             pass
         for loop in recurrences:
-            needs[loop] += self._needed_beside(loop, leaves, needs)
+            needs[loop] += self._needed_beside(loop)
         before: dict[Node, Passes] = {loop: {} for loop in recurrences}
         for _ in range(len(self.graph.nodes) + 2):
             self.passes = self._counted({leaf: before[loop] for leaf, loop in leaves.items()}, before)
-            settled = {loop: _most(self.loops(loop), [self.passes[n] for n in needs[loop]]) for loop in recurrences}
+            settled = {loop: _most(self._scopes[loop], [self.passes[n] for n in needs[loop]]) for loop in recurrences}
             if settled == before:
                 return
             before = settled
         raise CompilerBug("the loops of a kernel wait for each other")
 
-    def _spread_use(self, leaves: dict[Node, Recurrence], needs: dict[Recurrence, list[Node]]) -> bool:
+    def _spread_use(self, leaves: Mapping[Node, Recurrence]) -> bool:
         """One round of finding out which loops a value belongs to; whether something new was found."""
         changed = False
         for node in self.graph.nodes:
-            operands = operands_of(node) if node not in leaves else needs[leaves[node]]
-            found = frozenset().union(*(self.used[operand] for operand in operands))
-            found |= {leaves[node]} if node in leaves else frozenset()
-            found = frozenset(loop for loop in found if loop.step in node.axes)
-            changed |= found != self.used[node]
-            self.used[node] = found
+            found = {leaves[node]} if node in leaves else set()
+            for operand in self._operands[node]:
+                found |= self.used[operand]
+            if found != self.used[node]:
+                now = frozenset(loop for loop in found if loop.step in node.axes)
+                changed |= now != self.used[node]
+                self.used[node] = now
         return changed
 
-    def _needed_beside(
-        self, loop: Recurrence, leaves: dict[Node, Recurrence], needs: dict[Recurrence, list[Node]]
-    ) -> list[Node]:
+    def _needed_beside(self, loop: Recurrence) -> list[Node]:
         """What the steps of a loop need for what they do not carry on; but nothing that waits for the loop itself."""
         late: set[Node] = {loop}
         size = 0
         while len(late) > size:
             size = len(late)
             for node in self.graph.nodes:
-                operands = operands_of(node) if node not in leaves else needs[leaves[node]]
+                operands = self._operands[node]
                 ends = self.ends_a_loop(node) and loop not in self.used[node]
                 if (ends and any(loop in self.used[o] for o in operands)) or not late.isdisjoint(operands):
                     late.add(node)
         steps = [node for node in self.graph.nodes if loop in self.used[node]]
-        beside = {operand for node in steps for operand in operands_of(node) if loop not in self.used[operand]}
-        return [node for node in self.graph.nodes if node in beside - late]
+        beside = {operand for node in steps for operand in operands_of(node) if loop not in self.used[operand]} - late
+        return [node for node in self.graph.nodes if node in beside]
 
-    def _counted(self, leaves: dict[Node, Passes], before: dict[Node, Passes]) -> dict[Node, Passes]:
+    def _counted(self, leaves: Mapping[Node, Passes], before: Mapping[Node, Passes]) -> dict[Node, Passes]:
         passes: dict[Node, Passes] = {}
         for node in self.graph.nodes:
-            scope = self.loops(node)
+            scope = self._scopes[node]
             if isinstance(node, Recurrence):
                 ready = before[node]
             elif node in leaves:
                 ready = leaves[node]
             else:
-                ready = _most(scope, [passes[operand] for operand in operands_of(node)])
+                ready = _most(scope, [known for operand in self._operands[node] if (known := passes[operand])])
             if self.ends_a_loop(node):
                 ready = ready | {scope: ready.get(scope, 0) + 1}
             passes[node] = ready

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jaxpr2triton.errors import LoopsRefused, PlannedAgain
@@ -25,14 +25,20 @@ def body_of(eqn: Any) -> int:
 
 
 @contextlib.contextmanager
-def refusing_loops(eqns: Sequence[Any], passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why."""
+def refusing_loops(
+    eqns: Sequence[Any] | Callable[[], Sequence[Any]], passing: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
+    """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why.
+
+    A function is called for the equations if need be, where it takes time to find them.
+    """
     try:
         yield
     except Exception as problem:
         if isinstance(problem, (PlannedAgain, *passing)):
             raise
-        loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
+        found = eqns() if callable(eqns) else eqns
+        loops = [eqn for eqn in found if eqn.primitive.name in LOOPS]
         if not loops:
             raise
         mistake = mistake_of(problem, loops)

@@ -9,6 +9,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import scan_counts_of
+from jaxpr2triton.ir.once import once
 
 Dim = tuple[Any, int]  # (variable, position)
 
@@ -53,6 +54,12 @@ def scan_of(eqn: Any) -> Scan:
         not conditional and eqn.params["reverse"],
         conditional,
     )
+
+
+@once
+def scans_in(jaxpr: Any) -> tuple[Scan, ...]:
+    """The loops of a jaxpr, without those in their bodies."""
+    return tuple(scan_of(eqn) for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS)
 
 
 def ties(scan: Scan) -> Iterator[tuple[Dim, Dim]]:

@@ -18,8 +18,8 @@ from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.rules.classes import Classes, chunk_and_row
 from jaxpr2triton.rules.demand import walk
 from jaxpr2triton.rules.loops import ByClass
-from jaxpr2triton.rules.nodes import Collected, Graph, Node, Place, Recurrence, Reduce, operands_of
-from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
+from jaxpr2triton.rules.nodes import Collected, Graph, Load, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.rules.scans import scans_in, time_dims
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,21 @@ class Space:
     def wanted_whole(self, node: Reduce | Recurrence) -> frozenset[Axis]:
         """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
         return frozenset(self.axes) - parallel_axes(node)
+
+    @cached_property
+    def computes(self) -> frozenset[int]:
+        """The equations that a kernel of this space computes, by their ids."""
+        return frozenset(id(eqn) for node in self.graph.nodes if (eqn := getattr(node, "eqn", None)) is not None)
+
+    @cached_property
+    def loops(self) -> frozenset[int]:
+        """The equations of the loops among them."""
+        return frozenset(id(node.eqn) for node in self.graph.of_kind(Recurrence))
+
+    @cached_property
+    def buffers(self) -> tuple[int, ...]:
+        """The numbers of the buffers that are read, each once."""
+        return tuple(dict.fromkeys(node.buffer for node in self.graph.of_kind(Load)))
 
     @cached_property
     def steps(self) -> frozenset[Axis]:
@@ -127,7 +142,7 @@ def space_of(
     lead = outputs[lead_of([layouts[atom].sizes for atom in outputs])]
     dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(layouts[lead].sizes))
     root_axes = {kind: axis for kind, axis in zip(layouts[lead].kinds, dims) if axis.size != 1}
-    scans = [scan_of(eqn) for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    scans = scans_in(jaxpr)
     times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
     backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
     counted = {dims[0]: backwards[lead]} if lead in backwards else {}  # whether a loop writes along it from its end

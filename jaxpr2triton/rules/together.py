@@ -8,18 +8,20 @@ c = add a b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.ir.index import ZERO, Axis
+from jaxpr2triton.ir.once import once
 from jaxpr2triton.rules.nodes import Demand, Node, Reduce, axes_of
 
 SUMS = ("add", "add_any")
 
 
+@once
 def only_summed(jaxpr: Any) -> dict[Any, Any]:
     """Results of contractions, and of sums of those, that one sum reads and nothing else → the equation of each.
 
@@ -55,23 +57,56 @@ def build(walk: Any, eqn: Any, reads: Sequence[Any]) -> Node | None:
     return node
 
 
-def _terms_of_sum(walk: Any, reads: Sequence[Any]) -> tuple[Any, tuple[Node, ...], tuple[Axis, ...]] | None:
-    """The equation of the first contraction, the terms of all, and the axes they are summed along."""
-    parts = [_terms(walk, *read) for read in reads]
-    if None in parts:
-        return None
-    (eqn, first, over), (_, second, others) = parts
-    if not over or set(over) != set(others) or axes_of(first) != axes_of(second):
-        return None
-    return eqn, (*first, *second), over
+# The equation of the first contraction, the terms of all, and the axes they are summed along.
+Terms = tuple[Any, tuple[Node, ...], tuple[Axis, ...]]
 
 
-def _terms(walk: Any, atom: Any, demand: Demand) -> Any:
-    eqn = None if isinstance(atom, jex.Literal) else walk.summed.get(atom)
-    if eqn is None or (atom, demand) in walk.nodes or (atom, demand) not in walk.reads:
+def _terms_of_sum(walk: Any, reads: Sequence[Any]) -> Terms | None:
+    """The terms of all contractions below a sum, which may be as deep as the program is long: so no recursion."""
+    found: dict[Any, Terms | None] = {}
+    stack = _values(reads)[::-1]
+    while stack:
+        read = stack[-1]
+        eqn = None if read in found else _waiting(walk, *read)
+        inner = walk.reads[read] if eqn is not None and eqn.primitive.name in SUMS else ()
+        missing = [each for each in _values(inner) if each not in found]
+        if missing:
+            stack.extend(reversed(missing))
+            continue
+        stack.pop()
+        if eqn is None:
+            found.setdefault(read, None)
+            continue
+        found[read] = _added(found, inner) if inner else _terms(walk, eqn, read[1])
+        if found[read] is None:
+            walk.apart.add(read)
+    return _added(found, reads)
+
+
+def _values(reads: Sequence[Any]) -> list[Any]:
+    return [read for read in reads if not isinstance(read[0], jex.Literal)]
+
+
+def _waiting(walk: Any, atom: Any, demand: Demand) -> Any:
+    """The equation of what was left for the sum that reads it, and is not made yet."""
+    eqn, read = walk.summed.get(atom), (atom, demand)
+    return None if read in walk.nodes or read not in walk.reads or read in walk.apart else eqn
+
+
+def _terms(walk: Any, eqn: Any, demand: Demand) -> Terms:
+    out = eqn.outvars[0]
+    asked, over, _ = walk.reads[out, demand]
+    return eqn, tuple(walk.term(left, right, np.dtype(out.aval.dtype)) for left, right in asked), over
+
+
+def _added(found: Mapping[Any, Terms | None], reads: Sequence[Any]) -> Terms | None:
+    """The terms of two operands together."""
+    if len(_values(reads)) < len(reads):
         return None
-    reads = walk.reads[atom, demand]
-    if eqn.primitive.name in SUMS:
-        return _terms_of_sum(walk, reads)
-    asked, over, _ = reads
-    return eqn, tuple(walk.term(left, right, np.dtype(atom.aval.dtype)) for left, right in asked), over
+    first, second = (found[read] for read in reads)
+    if first is None or second is None:
+        return None
+    (eqn, terms, over), (_, more, others) = first, second
+    if not over or set(over) != set(others) or axes_of(terms) != axes_of(more):
+        return None
+    return eqn, (*terms, *more), over

@@ -1,0 +1,50 @@
+"""What is asked of a jaxpr again and again, found out once."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
+
+
+def once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
+    """The same function of a jaxpr, called once for each; what it found is forgotten with the jaxpr."""
+    known: weakref.WeakKeyDictionary[Any, Found] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(find)
+    def found(jaxpr: Any) -> Found:
+        if jaxpr not in known:
+            known[jaxpr] = find(jaxpr)
+        return known[jaxpr]
+
+    return found
+
+
+@once
+def makers_of(jaxpr: Any) -> Mapping[Any, int]:
+    """The position of the equation that makes each variable."""
+    return {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
+
+
+class Without(Mapping[Any, int]):
+    """A mapping that lacks some of its keys; nothing is copied."""
+
+    def __init__(self, whole: Mapping[Any, int], lacking: Iterable[Any]) -> None:
+        self._whole, self._lacking = whole, frozenset(lacking)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._whole and key not in self._lacking
+
+    def __getitem__(self, key: Any) -> int:
+        if key in self._lacking:
+            raise KeyError(key)
+        return self._whole[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key in self._whole if key not in self._lacking)
+
+    def __len__(self) -> int:
+        return len(self._whole) - sum(key in self._whole for key in self._lacking)
