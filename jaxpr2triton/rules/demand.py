@@ -31,7 +31,6 @@ from jaxpr2triton.ir.index import (
     decide,
     plain_axis,
     substitute,
-    within,
 )
 from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import keep_p
@@ -120,7 +119,7 @@ class Walk:
 
     def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
         """Let every equation learn where its results are wanted; returns how to read the roots."""
-        targets = [self.want(atom, place, within(place, atom.aval.shape)) for atom, place in roots]
+        targets = [self.want(atom, place, ()) for atom, place in roots]
         while self.asking:
             number = -heapq.heappop(self.asking)
             if self.asked and number == self.asked[-1]:

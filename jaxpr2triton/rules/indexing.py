@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.index import ZERO, Condition, Index, add, divide, flatten, modulo, scale, shift, unflatten
+from jaxpr2triton.ir.index import ZERO, Condition, Index, add, divide, flatten, modulo, scale, shift, unflatten, within
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def _concatenate(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     return tuple(pieces)
 
 
-def _same(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
-    return (Piece(0, index),)
+def _chunked(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, index, within(index, eqn.invars[0].aval.shape)),)
 
 
 def _scalar_padding(eqn: Any) -> WhyNot | None:
@@ -133,7 +133,7 @@ TABLE: dict[str, Indexing] = {
     "rev": Indexing(_rev),
     "pad": Indexing(_pad, refuse=_scalar_padding),
     "concatenate": Indexing(_concatenate),
-    "chunked": Indexing(_same),
+    "chunked": Indexing(_chunked),
 }
 
 MOVES = frozenset({*TABLE, "iota"})  # what only says where an element is

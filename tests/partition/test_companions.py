@@ -142,6 +142,28 @@ def test_an_output_does_not_wait_for_another_sum_in_chunks() -> None:
     assert len(even.kernels) == len(odd.kernels)
 
 
+@pytest.mark.parametrize(
+    ("length", "least", "size"),
+    [
+        (8192, 63, 64),
+        (1000, 16, 16),  # the last chunk is shorter
+        (3000, 23, 24),  # none is
+        (10007, 76, 80),  # nobody divides it
+        (100_000, 758, 768),
+        (7, 16, 7),
+        (100, 100, 100),
+    ],
+)
+def test_chunks_are_of_a_round_size(length: int, least: int, size: int) -> None:
+    assert companions.rows_of_chunk(length, least) == size
+
+
+@given(length=st.integers(1, 200_000), least=st.integers(1, 4000))
+def test_chunks_are_hardly_longer_than_asked_for(length: int, least: int) -> None:
+    size = companions.rows_of_chunk(length, least)
+    assert min(least, length) <= size <= min(length, least * 81 / 64 + 1)
+
+
 # how such a kernel reads
 
 

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
 from jax import lax
 
 import jaxpr2triton as j2t
@@ -168,28 +166,6 @@ def test_layer_norm_backward_reads_each_row_once() -> None:
     assert rows.source.count("tl.load(x_ptr") == 1
     assert 3 * large < rows.bytes_read + rows.bytes_written < 3.1 * large, "x and the cotangent are read, dx is written"
     assert sum(k.bytes_read + k.bytes_written for k in rest) < large // 10
-
-
-@pytest.mark.parametrize(
-    ("length", "least", "size"),
-    [
-        (8192, 63, 64),
-        (1000, 16, 16),  # the last chunk is shorter
-        (3000, 23, 24),  # none is
-        (10007, 76, 80),  # nobody divides it
-        (100_000, 758, 800),
-        (7, 16, 7),
-        (100, 100, 100),
-    ],
-)
-def test_chunks_are_of_a_round_size(length: int, least: int, size: int) -> None:
-    assert split.rows_of_chunk(length, least) == size
-
-
-@given(length=st.integers(1, 200_000), least=st.integers(1, 4000))
-def test_chunks_are_hardly_longer_than_asked_for(length: int, least: int) -> None:
-    size = split.rows_of_chunk(length, least)
-    assert min(least, length) <= size <= min(length, least * 81 / 64 + 1)
 
 
 @pytest.mark.parametrize("columns", [256, 1024, 4096, 8192])

@@ -189,6 +189,17 @@ def test_what_is_in_memory_is_loaded() -> None:
     assert [load.buffer for load in graph.of_kind(Load)] == [7]
 
 
+@pytest.mark.parametrize(("filling", "choices"), [(0.0, 0), (-0.0, 1), (1.0, 1)])
+def test_zeros_around_what_is_loaded_are_no_choice(filling: float, choices: int) -> None:
+    """A masked load gives them."""
+    jaxpr = jax.make_jaxpr(lambda x: lax.pad(x, filling, [(0, 1, 0), (0, 0, 0)]))(X).jaxpr
+    row = of_axis(Axis("row", 7))
+    graph = walk(jaxpr, [(jaxpr.outvars[0], (row, of_axis(COL)))], lambda *_: ())
+    assert len(list(graph.of_kind(Choose))) == choices
+    (load,) = graph.of_kind(Load)
+    assert list(map(str, load.guard)) == ["0 <= row < 6"]
+
+
 def test_a_place_outside_of_an_operand_is_a_bug() -> None:
     jaxpr = jax.make_jaxpr(lambda x: x * 2)(X).jaxpr
     with pytest.raises(CompilerBug) as caught:

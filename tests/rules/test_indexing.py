@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from jax import lax
 
-from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.index import Axis, constant, of_axis
 from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.rules.indexing import TABLE, iota_place
 from tests.ir.values import holds, value_of
@@ -150,6 +150,14 @@ def test_elements_are_where_the_row_says(name: str, data: Draw) -> None:
     for eqn in eqns:  # none where JAX sees that nothing is moved
         assert TABLE[name].refuse(eqn) is None
         np.testing.assert_array_equal(followed(eqn, arrays), fn(*arrays))
+
+
+def test_a_reshape_keeps_the_places_of_what_it_does_not_join() -> None:
+    """Also beyond the end, where only a guard says that the place exists: no quotient carries over from row to part."""
+    (eqn,) = jax.make_jaxpr(lambda x: x.reshape(16, 1000, 1, 8))(np.zeros((16, 1000, 4, 2), np.float32)).jaxpr.eqns
+    part, row, col = of_axis(Axis("part", 16)), of_axis(Axis("row", 1024)), of_axis(Axis("col", 8))
+    (piece,) = TABLE["reshape"].read(eqn, (part, row, constant(0), col))
+    assert [str(index) for index in piece.index] == ["part", "row", "(col // 2)", "(col % 2)"]
 
 
 @pytest.mark.parametrize("dimension", [0, 1])
