@@ -85,6 +85,18 @@ def test_jax_src_has_one_door(path: Path) -> None:
     assert path.name == "_compat.py" or not (private or attributes)
 
 
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_jaxprs_are_put_together_in_one_place(path: Path) -> None:
+    """`ir/build.py` calls the constructors, with what `_compat.py` knows of the versions; all others use it."""
+    constructors = {"Jaxpr", "ClosedJaxpr", "JaxprEqn", "Var", "new_jaxpr_eqn", "jaxpr_as_fun"}
+    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _calls(node, constructors)]
+    assert show(path) in ("ir/build.py", "_compat.py") or not found, f"{show(path)}:{found[0]}"
+
+
+def _calls(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
+
+
 def _is_jax_src(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "_src"
 

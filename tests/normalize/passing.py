@@ -39,6 +39,7 @@ def after(each: Pass, function: Callable[..., Any], *args: Any) -> jex.ClosedJax
     """The program of the function after a pass, which must change no bit of its results."""
     before = traced(function, *args)
     result = each(before)
+    jex.check_jaxpr(result.jaxpr)
     assert result.out_avals == before.out_avals
     for expected, actual in zip(outputs(before, args), outputs(result, args), strict=True):
         assert same_bits(expected, actual), f"{each.__name__}: {expected} became {actual}"

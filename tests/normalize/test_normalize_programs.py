@@ -32,6 +32,7 @@ def _check(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         assert closed.out_avals == before.out_avals, each.__name__
         if closed is before:
             continue
+        jex.check_jaxpr(closed.jaxpr)
         assert argument_names(closed) == names, each.__name__
         expected, values = values, outputs(closed, operands)
         for old, new in zip(expected, values, strict=True):
