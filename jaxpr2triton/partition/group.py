@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from jaxpr2triton.rules.space import Space
 OUTPUTS_AT_MOST = 32
 POINTERS_AT_MOST = 448  # of all results of a loop and of what they read: a kernel takes 4096 bytes of arguments
 BUFFERS_AT_MOST = 96
+WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
 CHEAP_TO_JOIN = 1 << 22  # elements read, below which saving a launch is all that counts
 WALKED = 1 << 20  # elements that one program may walk for the sake of reading them once
 RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
@@ -64,7 +65,8 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     pending = deque(roots)
     while pending:
         level = by_level.setdefault(levels[pending[0]], [])
-        if not level and (batch := _of_one_loop(cuts, pending, levels)) is not None:
+        full = all(len(group.roots) >= OUTPUTS_AT_MOST for group in level)
+        if full and (batch := _all_at_once(cuts, pending, levels)) is not None:
             batch.roots.sort(key=lambda v: order[v])
             groups.append(batch)
             level.append(batch)
@@ -81,30 +83,50 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     return groups
 
 
-def _of_one_loop(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> Group | None:
-    """The next results of a loop in one kernel, found by one walk; None where they have to be tried one by one."""
-    first = cuts.spaces[pending[0]]
-    loops, loads = first.loops, set(loads_of(cuts, first))
-    batch: list[Any] = []
-    for root in pending if loops else ():
-        mine, theirs = set(loads_of(cuts, cuts.spaces[root])), cuts.spaces[root].loops
-        if levels[root] != levels[pending[0]] or not loops & theirs or not _reads_alike(mine, loads):
-            break
-        if len(batch) + len(loads | mine) >= POINTERS_AT_MOST:
-            break
-        batch.append(root)
-        loops, loads = loops | theirs, loads | mine
-    if len(batch) < 2:
-        return None
+def _all_at_once(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> Group | None:
+    """The next roots in one kernel, found by one walk; None where they have to be tried one by one."""
+    candidates = _alike(cuts, pending, levels)
+    while len(candidates) >= (2 if cuts.spaces[pending[0]].loops else WORTH_TRYING):
+        joined = _space_of_all(cuts, candidates)
+        if joined is not None:
+            for _ in candidates:
+                pending.popleft()
+            return Group(levels[candidates[0]], candidates, joined)
+        candidates = candidates[: len(candidates) // 2]
+    return None
+
+
+def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> list[Any]:
+    """The first of these roots that have a loop in common, or a shape, as many as can share a kernel."""
+    found: list[Any] = []
+    loops: frozenset[int] = frozenset()
+    loads: set[Any] = set()
+    for root in pending:
+        space = cuts.spaces[root]
+        mine = set(loads_of(cuts, space))
+        if found:
+            first = found[0]
+            same = bool(loops & space.loops) if loops else not space.loops and root.aval.shape == first.aval.shape
+            most = POINTERS_AT_MOST - len(loads | mine) if loops else OUTPUTS_AT_MOST
+            if levels[root] != levels[first] or not same or len(found) >= most or not _reads_alike(mine, loads):
+                break
+        found.append(root)
+        loops, loads = loops | space.loops, loads | mine
+    return found
+
+
+def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
+    """The space of a kernel of these roots; None if there had better be no such kernel, or it is not sure."""
+    spaces = [cuts.spaces[root] for root in roots]
+    common_loop = bool(spaces[0].loops)
     try:
-        joined = cuts.space_of(batch, union=True)
+        joined = cuts.space_of(roots, union=common_loop)
     except Crowded:
         return None
-    if joined is None or any(True for _ in Order(joined.graph, joined.steps).conflicts()):
+    if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
-    for _ in batch:
-        pending.popleft()
-    return Group(levels[batch[0]], batch, joined)
+    good = common_loop or (acceptable(joined) and joined.held <= min(space.held for space in spaces))
+    return joined if good else None
 
 
 def _reads_alike(mine: Set[Any], theirs: Set[Any]) -> bool:
