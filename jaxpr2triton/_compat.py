@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 from jax._src import core, source_info_util
+from jax._src.interpreters import partial_eval
 
 # The lines of this package are never the user's lines.
 source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
@@ -38,6 +39,16 @@ def user_frame(eqn: Any) -> Frame | None:
 def _user_frame(traceback: Any) -> Frame | None:
     frame = source_info_util.user_frame(traceback) if traceback is not None else None
     return None if frame is None else Frame(frame.file_name, frame.start_line, frame.function_name)
+
+
+def closed_over(traced: jax.stages.Traced) -> list[Any]:
+    """The tracers and such that a traced function closes over; its jaxpr takes them first."""
+    return list(traced._consts)
+
+
+def is_staging() -> bool:
+    """Whether what is computed now becomes equations, as inside of `jax.jit`, and not numbers."""
+    return isinstance(core.trace_ctx.trace, partial_eval.DynamicJaxprTrace)
 
 
 def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:

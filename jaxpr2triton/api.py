@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, overload
@@ -10,8 +13,8 @@ from typing import Any, cast, overload
 import jax
 
 from jaxpr2triton import fused
-from jaxpr2triton._compat import user_frame
-from jaxpr2triton.arguments import Call, Signature, check_arrays, static_positions
+from jaxpr2triton._compat import is_staging, user_frame
+from jaxpr2triton.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.ir.roles import Roles, parse_roles
@@ -27,9 +30,43 @@ __all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpi
 
 
 @overload
-def fuse(function: Callable[..., Any], /, **options: Any) -> jax.stages.Wrapped: ...
+def fuse(
+    function: Callable[..., Any],
+    /,
+    *,
+    backend: str = ...,
+    strict: bool = ...,
+    roles: Mapping[str, str] | None = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    donate_argnums: int | Sequence[int] | None = ...,
+    donate_argnames: str | Iterable[str] | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    keep_unused: bool = ...,
+    inline: bool = ...,
+    device: jax.Device | None = ...,
+    compiler_options: dict[str, Any] | None = ...,
+) -> jax.stages.Wrapped: ...
 @overload
-def fuse(function: None = None, /, **options: Any) -> Callable[[Callable[..., Any]], jax.stages.Wrapped]: ...
+def fuse(
+    function: None = None,
+    /,
+    *,
+    backend: str = ...,
+    strict: bool = ...,
+    roles: Mapping[str, str] | None = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    donate_argnums: int | Sequence[int] | None = ...,
+    donate_argnames: str | Iterable[str] | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    keep_unused: bool = ...,
+    inline: bool = ...,
+    device: jax.Device | None = ...,
+    compiler_options: dict[str, Any] | None = ...,
+) -> Callable[[Callable[..., Any]], jax.stages.Wrapped]: ...
 def fuse(
     function: Callable[..., Any] | None = None,
     /,
@@ -37,10 +74,6 @@ def fuse(
     backend: str = "auto",
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Iterable[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
@@ -55,30 +88,31 @@ def fuse(
     strict    raise `NotFusible` if any equation would be left to XLA, on every machine
     roles     what axes become, instead of what the compiler chooses, by the names that `explain` shows:
               {"k": "unroll"} for all kernels that have such an axis, {"rnn_bwd_0.col": "lane"} for one kernel;
-              "grid", "lane", "loop" or "unroll", and an error where the axis is not there or cannot be that
+              "grid", "lane", "loop" or "unroll", and an error where the axis is not there or cannot be that, on
+              every machine
 
     A fused function inside another one is part of it: the outer one's options count. A function with side effects
     (`jax.debug.print`, references, collectives over a named axis) stays with XLA as a whole.
     """
-    options = dict(
-        backend=backend,
-        strict=strict,
-        roles=roles,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-        **jit_options,
-    )
+    for option in jit_options:
+        if option not in _JIT_OPTIONS:
+            raise TypeError(_unexpected(option))
     _known_backend("backend", backend)
     if function is None:
-        return functools.partial(fuse, **options)
+        return functools.partial(fuse, backend=backend, strict=strict, roles=roles, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    for option in ("backend", "strict", "roles"):
-        options.pop(option)
     asked = parse_roles(program_name(function), roles)
-    return jax.jit(_traced_when_called(function, backend, strict, asked), **options)
+    static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
+    return jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
+
+
+_JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
+
+
+def _unexpected(option: str) -> str:
+    close = difflib.get_close_matches(option, sorted({"backend", "strict", "roles", *_JIT_OPTIONS}), 1)
+    return f"fuse() got an unexpected keyword argument {option!r}" + (f". Did you mean {close[0]!r}?" if close else "")
 
 
 def _known_backend(option: str, backend: str) -> str:
@@ -87,37 +121,39 @@ def _known_backend(option: str, backend: str) -> str:
     return backend
 
 
-def _traced_when_called(function: Callable[..., Any], backend: str, strict: bool, roles: Roles) -> Callable[..., Any]:
+def _traced_when_called(
+    function: Callable[..., Any], backend: str, strict: bool, roles: Roles, static: Mapping[str, Any]
+) -> Callable[..., Any]:
     """The function that `jax.jit` traces: it binds one primitive that carries the user's function as a jaxpr."""
     name = program_name(function)
 
     @functools.wraps(function)
     def fused_function(*args: Any, **kwargs: Any) -> Any:
-        if cast(Any, jax.config).jax_disable_jit:
+        # without jit, or when jit looks for the operation that made a NaN (jax_debug_nans), nothing is to be compiled
+        if cast(Any, jax.config).jax_disable_jit or not is_staging():
             return function(*args, **kwargs)
-        # jit has made tracers of all arrays, so an argument without one is static, or holds nothing
-        values = (*args, *kwargs.values())
-        dynamic = [any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)) for value in values]
-        call = Call(function, args, kwargs, tuple(dynamic))
-        jaxpr, out_tree = call.trace()
-        chosen = backend if backend != "auto" else _known_backend("J2T_BACKEND", read_knobs().backend or "auto")
-        if jaxpr.effects:  # their order is XLA's to keep
+        environment = read_knobs().backend or "auto"
+        chosen = backend if backend != "auto" else _known_backend("J2T_BACKEND", environment)
+        traced = trace(function, args, kwargs, **static)
+        # jit has made tracers of all arrays, so what is none is static
+        leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
+        if traced.jaxpr.effects:  # their order is XLA's to keep
             if strict and chosen != "xla":
-                raise _side_effects(jaxpr, "leave it to XLA (drop strict=True)")
-            outputs = run(jaxpr, *call.leaves)
+                raise _side_effects(traced.jaxpr, "leave it to XLA (drop strict=True)")
+            outputs = run(traced.jaxpr, *traced.closed_over, *leaves)
         else:
-            outputs = _bound(jaxpr, call.leaves, name=name, backend=chosen, strict=strict, roles=roles)
-        return jax.tree.unflatten(out_tree, outputs)
+            outputs = _bound(traced, leaves, name=name, backend=chosen, strict=strict, roles=roles)
+        return jax.tree.unflatten(traced.out_tree, outputs)
 
     return fused_function
 
 
-def _bound(jaxpr: Any, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
+def _bound(traced: Trace, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
     try:
-        program, constants = hoist(jaxpr)
+        program, constants = hoist(traced.jaxpr, traced.closed_over)
     except Exception as problem:
         with instead_of(problem, name, strict, "XLA runs the whole program"):
-            return run(jaxpr, *leaves)
+            return run(traced.jaxpr, *traced.closed_over, *leaves)
     return fused.bind(program, [*constants, *leaves], name=name, strict=strict, **settings)
 
 
@@ -161,18 +197,22 @@ def transpile(
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
     asked = parse_roles(name, roles)
+    read_knobs()  # a misspelt one is an error here too
     argnums = _argnums(name, grad, len(args))
+    jax.jit(function, static_argnums=static_argnums, static_argnames=static_argnames)  # checks these two
     fixed, fixed_names = static_positions(function, len(args), static_argnums, static_argnames)
-    moving = [*(i not in fixed for i in range(len(args))), *(key not in fixed_names for key in kwargs)]
-    call = Call(function, args, kwargs, tuple(moving))
-    check_arrays(name, call.names, call.values)
-    traced, out_tree = call.trace()
-    hoisted, constants = hoist(traced)
+    keywords = sorted(kwargs)  # the order in which JAX flattens them
+    moving = [*(i not in fixed for i in range(len(args))), *(key not in fixed_names for key in keywords)]
+    values = tuple(itertools.compress((*args, *map(kwargs.get, keywords)), moving))
+    names = tuple(itertools.compress(labels(function, len(args), keywords), moving))
+    check_arrays(name, names, values)
+    traced = trace(function, args, kwargs, static_argnums, static_argnames)
+    hoisted, constants = hoist(traced.jaxpr, traced.closed_over)
     jaxpr = _flattened(hoisted, name, strict)
     if jaxpr.effects:
         raise _side_effects(jaxpr, "call it through `fuse`")
-    avals = tuple(var.aval for var in traced.jaxpr.invars)
-    signature = Signature(name, call.names, jax.tree.structure(call.values), avals)
+    signature = Signature(name, names, jax.tree.structure(values), traced.avals)
+    out_tree = traced.out_tree
     if argnums is None:
         return plain_program(jaxpr, constants, signature, out_tree, strict, asked)
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):

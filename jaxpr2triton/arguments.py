@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpr2triton._compat import closed_over
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.tracing import identifiers
 from jaxpr2triton.report.explain import short_type
 
 
-def labels(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """What the function calls these arguments: `x`, `rest_0`; then the keywords."""
+def labels(function: Callable[..., Any], count: int, keywords: Sequence[str]) -> list[str]:
+    """What the function calls so many positional arguments: `x`, `rest_0`; then the keywords."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # builtins have no signature
         parameters = []
     names = []
-    for position in range(len(args)):
+    for position in range(count):
         parameter = parameters[min(position, len(parameters) - 1)] if parameters else None
         if parameter is None or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             names.append(f"arg{position}")
@@ -33,7 +36,7 @@ def labels(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
             names.append(f"arg{position}")
         else:
             names.append(parameter.name)
-    return identifiers([*names, *kwargs])
+    return identifiers([*names, *keywords])
 
 
 def leaf_names(names: Sequence[str], values: Sequence[Any]) -> list[str]:
@@ -51,44 +54,28 @@ def signature_of(names: Sequence[str]) -> inspect.Signature:
 
 
 @dataclass(frozen=True)
-class Call:
-    """One call of a user's function; `dynamic` tells which of its arguments hold arrays to trace, keywords last."""
+class Trace:
+    """A user's function as a jaxpr of flat arrays; what it closes over are leading operands."""
 
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    dynamic: tuple[bool, ...]
+    jaxpr: Any
+    closed_over: list[Any]
+    out_tree: Any
+    avals: tuple[Any, ...]  # of the arguments alone
 
-    @property
-    def values(self) -> tuple[Any, ...]:
-        return tuple(value for value, moves in zip((*self.args, *self.kwargs.values()), self.dynamic) if moves)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        every = labels(self.function, self.args, self.kwargs)
-        return tuple(name for name, moves in zip(every, self.dynamic) if moves)
-
-    @property
-    def leaves(self) -> list[Any]:
-        return jax.tree.leaves(self.values)
-
-    def trace(self) -> tuple[Any, Any]:
-        """The call as a jaxpr of flat arrays, and the form of its result."""
-        leaves, tree = jax.tree.flatten(self.values)
-        trees: list[Any] = []
-
-        def flat(*leaves: Any) -> list[Any]:
-            given = iter(jax.tree.unflatten(tree, leaves))
-            everything = zip((*self.args, *self.kwargs.values()), self.dynamic)
-            full = [next(given) if moves else value for value, moves in everything]
-            keywords = dict(zip(self.kwargs, full[len(self.args) :]))
-            outputs, out_tree = jax.tree.flatten(self.function(*full[: len(self.args)], **keywords))
-            trees.append(out_tree)
-            return outputs
-
-        names = identifiers(leaf_names(self.names, self.values))
-        setattr(flat, "__signature__", signature_of(names))  # noqa: B010  # tells JAX what to call the arrays
-        return jax.make_jaxpr(flat)(*leaves), trees[-1]
+def trace(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static_argnums: int | Sequence[int] | None,
+    static_argnames: str | Iterable[str] | None,
+) -> Trace:
+    """What `jax.jit` would trace, with what it would say: its messages name the user's function and arguments."""
+    # jit remembers what it traced by the identity of the function, for longer than we may: globals change
+    fresh = functools.partial(function)
+    traced = jax.jit(fresh, static_argnums=static_argnums, static_argnames=static_argnames).trace(*args, **kwargs)
+    leading = closed_over(traced)
+    return Trace(traced.jaxpr, leading, traced.out_tree, tuple(traced.jaxpr.in_avals[len(leading) :]))
 
 
 @dataclass(frozen=True)
@@ -116,21 +103,46 @@ class Signature:
 
     def leaves(self, values: Sequence[Any]) -> list[Any]:
         """The arrays in the arguments, checked against what the program was transpiled for."""
-        leaves, tree = jax.tree.flatten(tuple(values))
-        if tree != self.tree:
-            raise UserError(f"{self.function} was transpiled for arguments of the form {self.tree}, not {tree}")
-        names = leaf_names(self.names, values)
-        return [self._checked(name, leaf, aval) for name, leaf, aval in zip(names, leaves, self.avals)]
+        for name, value, tree in zip(self.names, values, self.tree.children()):
+            if jax.tree.structure(value) != tree:
+                raise UserError(
+                    f"`{name}` has the form {_form(jax.tree.structure(value))}, "
+                    f"but {self.function} was transpiled for the form {_form(tree)}",
+                    hint=_AGAIN,
+                )
+        named = zip(leaf_names(self.names, values), jax.tree.leaves(tuple(values)), self.avals)
+        return [self._checked(name, leaf, aval) for name, leaf, aval in named]
 
     def _checked(self, name: str, leaf: Any, aval: Any) -> Any:
-        if not jnp.issubdtype(aval.dtype, jax.dtypes.extended) and jnp.result_type(leaf, aval.dtype) == aval.dtype:
-            leaf = jnp.asarray(leaf, aval.dtype)
-        if leaf.shape != aval.shape or leaf.dtype != aval.dtype:
+        """The array, if it has the very shape and dtype; numbers of Python's take any dtype that they go into."""
+        try:
+            given = jax.typeof(leaf)
+        except (TypeError, OverflowError):  # no array at all, or an integer of more bits than JAX has
             raise UserError(
-                f"`{name}` is {short_type(leaf)}, but {self.function} was transpiled for {short_type(aval)}",
-                hint="transpile it again for this shape and dtype, or use `fuse`, which does so by itself",
+                f"`{name}` is {reprlib.repr(leaf)}, but {self.function} was transpiled for {short_type(aval)}"
+            ) from None
+        if not fits(leaf, given, aval):
+            raise UserError(
+                f"`{name}` is {short_type(given)}, but {self.function} was transpiled for {short_type(aval)}",
+                hint=_AGAIN,
             )
-        return leaf
+        return leaf if jnp.issubdtype(aval.dtype, jax.dtypes.extended) else jnp.asarray(leaf, aval.dtype)
+
+
+def fits(leaf: Any, given: Any, aval: Any) -> bool:
+    """The shape is the same, and so is the dtype, unless it is that of a number of Python's."""
+    if given.shape != aval.shape:
+        return False
+    weak = getattr(given, "weak_type", False)  # references have none
+    return bool(given.dtype == aval.dtype or (weak and jnp.result_type(leaf, aval.dtype) == aval.dtype))
+
+
+_AGAIN = "transpile it again for this argument, or use `fuse`, which does so by itself"
+
+
+def _form(tree: Any) -> str:
+    """[*, *] for a list of two arrays."""
+    return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
 
 
 def check_arrays(function: str, names: Sequence[str], values: Sequence[Any]) -> None:
@@ -147,20 +159,20 @@ def check_arrays(function: str, names: Sequence[str], values: Sequence[Any]) -> 
 def static_positions(
     function: Callable[..., Any], count: int, static_argnums: Any, static_argnames: Any
 ) -> tuple[frozenset[int], frozenset[str]]:
-    """Which positional arguments and which keywords are static; a name counts for its position too, as in `jax.jit`."""
+    """Which positional arguments and which keywords are static, as `jax.jit` sees it, which has checked them before.
+
+    Numbers alone imply names, and names alone imply numbers; who gives both says all.
+    """
     numbers = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums or ())
     named = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames or ())
-    for number in numbers:
-        if not -count <= number < count:
-            raise UserError(f"static_argnums has {number}, but there are {count} positional arguments")
-    positions = {number % count for number in numbers}
+    positions = {number % count for number in numbers if -count <= number < count}
     try:
-        parameters = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # builtins have no signature
         parameters = []
-    unknown = sorted(named - set(parameters)) if parameters else []
-    if unknown and not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(function).parameters.values()):
-        raise UserError(f"static_argnames has {unknown[0]!r}, but the arguments are ({', '.join(parameters)})")
-    positions |= {position for position, name in enumerate(parameters[:count]) if name in named}
-    named |= {parameters[position] for position in positions if position < len(parameters)}
+    plain = {place: each.name for place, each in enumerate(parameters) if each.kind is each.POSITIONAL_OR_KEYWORD}
+    if static_argnums is None:
+        positions |= {place for place, name in plain.items() if name in named and place < count}
+    if static_argnames is None:
+        named |= {plain[number] for number in numbers if number in plain}
     return frozenset(positions), frozenset(named)

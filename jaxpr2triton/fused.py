@@ -83,13 +83,30 @@ def _slot(jaxpr: Any, name: str, roles: Roles) -> _Slot:
     return _Slot()
 
 
+_WATCHING: list[list[Compiled]] = []
+
+
+@contextlib.contextmanager
+def watched_programs() -> Iterator[list[Compiled]]:
+    """The programs that are lowered inside of the `with`, in the order in which they are."""
+    seen: list[Compiled] = []
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
+
 def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False) -> Compiled:
     """The kernels of a program; compiled once in a process. Under `strict` nothing may stay with XLA."""
     slot = _slot(jaxpr, name, roles)
     with slot.lock:
         if slot.compiled is None:
-            slot.compiled = compile_jaxpr(jaxpr, name, roles)
+            with jax.debug_nans(False), jax.debug_infs(False):  # a constant that is folded need not be a result
+                slot.compiled = compile_jaxpr(jaxpr, name, roles)
     compiled = slot.compiled
+    for seen in _WATCHING:
+        seen.append(compiled)
     for mistake in compiled.mistakes:
         if strict:
             raise_with_context(mistake, name)
@@ -108,7 +125,13 @@ def _instead(compiled: Compiled, mistake: Mistake) -> str:
 
 
 # ---------------------------------------------------------------------------------------------- running
-fused_p.def_impl(functools.partial(xla.apply_primitive, fused_p))
+@fused_p.def_impl
+def _impl(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    try:
+        return list(xla.apply_primitive(fused_p, *args, jaxpr=jaxpr, **settings))
+    except FloatingPointError:  # jax_debug_nans: the equation that made the NaN says so itself, as in `jax.jit`
+        run(flatten(jaxpr), *args)
+        raise
 
 
 @fused_p.def_abstract_eval
@@ -126,7 +149,7 @@ def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, role
         )
     if backend in ("interpret", KERNELS):
         return _run_kernels("interpret", jaxpr, name, strict, roles, args)
-    if strict and backend != "xla":
+    if backend != "xla" and (strict or roles.asked):  # what a GPU would refuse is refused here too
         compiled_program(jaxpr, name, roles, strict)
     return run(jaxpr, *args)
 

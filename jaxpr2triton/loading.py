@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,14 +23,36 @@ def load_function(reference: str) -> Callable[..., Any]:
         raise UserError(f"expected FILE.py:FUNCTION, found {reference!r}")
     value: Any = load_module(Path(file))
     found: list[str] = []
-    for part in name.split("."):
-        if not hasattr(value, part):
-            raise UserError(_missing(file, found, part, value))
-        value = getattr(value, part)
-        found.append(part)
+    try:
+        for part in name.split("."):
+            if not part or not hasattr(value, part):
+                raise UserError(_missing(file, found, part, value))
+            value = _attribute(value, part, file, found)
+            found.append(part)
+    except UserError:
+        raise
+    except (Exception, SystemExit) as problem:  # a property or a constructor of the user's
+        raise UserError(f"cannot find {name} in {file}: {describe(problem, Path(file))}") from problem
     if not callable(value):
         raise UserError(f"{name} in {file} is not a function but of type {type(value).__name__}")
     return value
+
+
+def _attribute(holder: Any, part: str, file: str, found: list[str]) -> Any:
+    """`holder.part`; a method that is asked of a class is that of an instance, which is made without arguments."""
+    if not inspect.isclass(holder) or not inspect.isfunction(inspect.getattr_static(holder, part)):
+        return getattr(holder, part)
+    try:
+        inspect.signature(holder).bind()
+    except TypeError as problem:
+        name = ".".join(found)
+        raise UserError(
+            f"{name}.{part} in {file} is a method, and {name}() is no instance: {problem}",
+            hint=f"give an instance a name in {file}, as in `net = {name}(...)`, and take net.{part}",
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
+    return getattr(holder(), part)
 
 
 def load_module(path: Path) -> ModuleType:
@@ -54,16 +78,25 @@ def load_module(path: Path) -> ModuleType:
 
 def describe(problem: BaseException, path: Path) -> str:
     """'ValueError: what it says (model.py:12)': the last line of that file that the exception passed through."""
-    says = " ".join(str(getattr(problem, "msg", None) or problem).split())
-    text = f"{type(problem).__name__}: {says}" if says else type(problem).__name__
+    text = summary(problem)
     if isinstance(problem, SyntaxError) and problem.filename == str(path.resolve()):
         return f"{text} ({path.name}:{problem.lineno})"
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(path.resolve())]
     return f"{text} ({path.name}:{frames[-1].lineno})" if frames else text
 
 
+def summary(problem: BaseException) -> str:
+    """'ValueError: what it says', in one line; of what arrives as the text of a whole traceback, the end."""
+    says = str(getattr(problem, "msg", None) or problem)
+    text = f"{type(problem).__name__}: {says}" if says else type(problem).__name__
+    inner = [match.start() for match in re.finditer(r"^\w+(Error|Bug|Refused): ", text, re.MULTILINE)]
+    return " ".join(text[inner[-1] if inner else 0 :].split())
+
+
 def _missing(file: str, found: list[str], part: str, value: Any) -> str:
     holder = f"{'.'.join(found)} in {file}" if found else file
+    if not part:
+        return f"expected a name after the last dot of {'.'.join(found)}. in {file}"
     names = [name for name in dir(value) if not name.startswith("_") and callable(getattr(value, name, None))]
     close = difflib.get_close_matches(part, names, 1)
     return f"there is no {part} in {holder}" + (f"; is it {close[0]}?" if close else "")

@@ -88,7 +88,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("function", metavar="FILE.py:FUNCTION", nargs="?", help="the function; Class.method works too")
+    add("function", metavar="FILE.py:FUNCTION", nargs="?", help="the function; Class.method and instance.method too")
     add(
         "spec",
         metavar="SPEC",
@@ -98,6 +98,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     add(
         "--args",
         metavar="FILE.py:NAME",
+        type=_name,
         help="instead of SPECs: a function that returns the arguments as a tuple; it may take a `seed`",
     )
     add("--grad", metavar="[=0,1]", type=_grad, default=False, help="the gradient too, of all or some arguments")
@@ -117,16 +118,28 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     match command:
         case "dump":
             kinds = sorted({kind for kinds in ASSEMBLIES.values() for kind in kinds})
-            add("--target", metavar="NAME", help=f"the device to compile for, none is needed: {', '.join(TARGETS)}")
+            add(
+                "--target",
+                metavar="NAME",
+                type=_name,
+                help=f"the device to compile for, none is needed: {', '.join(TARGETS)}",
+            )
             add("--asm", choices=kinds, help="print this instead of Triton")
-            add("-o", metavar="FILE", dest="output", help="write to FILE instead of standard output")
+            add("-o", metavar="FILE", dest="output", type=_name, help="write to FILE instead of standard output")
         case "show":
             add("--stage", choices=STAGES, required=True, help="the stage to look at")
         case "explain":
             add("--json", action="store_true", help="the same facts for programs to read")
         case "check":
             add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
+            add("--allow-none", action="store_true", help="exit with 0 even if there was nothing to check")
     return parser
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("expected a name, found ''")
+    return text
 
 
 def _grad(text: str) -> bool | tuple[int, ...]:
@@ -139,7 +152,7 @@ def _grad(text: str) -> bool | tuple[int, ...]:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1 or len(text) > 18:
         raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
     return int(text)
 

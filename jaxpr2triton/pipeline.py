@@ -226,6 +226,21 @@ class Compiled:
                 found += [self._leftover(inner, mistake) for inner in eqn.params["jaxpr"].jaxpr.eqns]
         return tuple(found)
 
+    @property
+    def shares(self) -> tuple[int, int]:
+        """How many equations are in kernels, and how many stay with XLA; those in the bodies of loops count too."""
+        kernels = {kernel.name for kernel in self.kernels}
+        inside = outside = 0
+        for eqn in self.program.jaxpr.eqns:
+            inner = sum(1 for body in jex.jaxprs_in_params(eqn.params) for _ in equations(body))
+            if eqn.primitive is not region_p:
+                outside += 0 if _is_free(eqn) else 1 + inner
+            elif eqn.params["name"] in kernels:
+                inside += inner
+            else:
+                outside += inner
+        return inside, outside
+
     def _leftover(self, eqn: Any, because: Reason) -> Leftover:
         reason: Any = because or why_not(eqn)
         if self.why_no_loops and eqn.primitive.name in RAW_LOOPS:

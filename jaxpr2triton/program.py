@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxpr2triton import fused
 from jaxpr2triton._compat import user_frame
-from jaxpr2triton.arguments import Signature
+from jaxpr2triton.arguments import Signature, fits
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -261,11 +261,12 @@ def _cotangent_leaves(
         raise UserError(f"the cotangents have the form {tree}, but {name} returns {out_tree}")
     result = []
     for leaf, aval, moves in zip(leaves, out_avals, halves.nonzero_outputs):
-        if moves and jnp.shape(leaf) != aval.shape:
-            raise UserError(
-                f"a cotangent has the shape {jnp.shape(leaf)}, but {name} returns {report.short_type(aval)}"
-            )
         if moves:
+            given = jax.typeof(leaf)
+            if not fits(leaf, given, aval):
+                raise UserError(
+                    f"a cotangent is {report.short_type(given)}, but {name} returns {report.short_type(aval)}"
+                )
             result.append(jnp.asarray(leaf, aval.dtype))
     return result
 

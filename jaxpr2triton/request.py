@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class Request:
 
     function: Callable[..., Any]
     name: str
+    file: str
     shapes: tuple[Any, ...]  # ShapeDtypeStructs
     parameters: tuple[str, ...]  # a name for each argument
     grad: tuple[int, ...] | None  # the arguments whose gradients are wanted
@@ -33,7 +35,7 @@ class Request:
 
 def specs_of(options: argparse.Namespace) -> tuple[Any, ...]:
     """The SPECs of the command line as trees of ShapeDtypeStructs."""
-    if options.args and options.spec:
+    if options.args is not None and options.spec:
         raise UserError("give SPECs or --args, not both")
     return tuple(parse_spec(spec) for spec in options.spec)
 
@@ -42,39 +44,46 @@ def make_request(options: argparse.Namespace, specs: tuple[Any, ...]) -> Request
     """Loads the function and tries it; whatever is wrong with it or its arguments is a `UserError` in one line."""
     file, _, name = options.function.rpartition(":")
     function = load_function(options.function)
-    draw, seeds = _example(options.args) if options.args else (functools.partial(random_arguments, specs), 0)
-    shapes = _shapes(draw(0)) if options.args else specs
+    draw, seeds = (None, 0) if options.args is None else _example(options.args)
+    shapes = specs if draw is None else _shapes(draw(0))
     static = dict(options.static)
     parameters = _parameters(function, name, file, shapes, static)
     grad = _argnums(options.grad, name, shapes)
-    function = _bound(function, static)
+    function = functools.partial(function, **static) if static else function
     if options.vmap:
         function = jax.vmap(function)
-        if options.args:
-            draw = functools.partial(_broadcast, draw, options.vmap)
+        draw = draw and functools.partial(_broadcast, draw, options.vmap)
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((options.vmap, *leaf.shape), leaf.dtype), shapes)
-        if not options.args:
-            draw = functools.partial(random_arguments, shapes)
-    try:
+    with blaming(f"{name} cannot be traced", file):
         jax.eval_shape(function, *shapes)
-    except Exception as problem:  # JAX itself cannot trace it: whatever it is, it is not ours
-        raise UserError(f"{name} cannot be traced: {describe(problem, Path(file))}") from problem
-    return Request(function, name, shapes, parameters, grad, draw, seeds)
+    return Request(
+        function, name, file, shapes, parameters, grad, draw or functools.partial(random_arguments, shapes), seeds
+    )
+
+
+@contextlib.contextmanager
+def blaming(what: str, file: str) -> Iterator[None]:
+    """Whatever fails inside, in plain JAX and the user's own code, is not ours; the last line of `file` is named."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise UserError(f"{what}: {describe(problem, Path(file))}") from problem
 
 
 def _example(reference: str) -> tuple[Callable[[int], tuple[Any, ...]], int]:
     """The user's function that returns example arguments, as a function of the seed."""
     file, _, name = reference.rpartition(":")
     example = load_function(reference)
-    takes_seed = "seed" in inspect.signature(example).parameters
+    with blaming(f"{name} has no signature", file):
+        takes_seed = "seed" in inspect.signature(example).parameters
 
     def draw(seed: int) -> tuple[Any, ...]:
-        try:
+        with blaming(f"{name} failed", file):
             found = example(seed=seed) if takes_seed else example()
             found = found if isinstance(found, tuple) else (found,)
             return jax.tree.map(jnp.asarray, found)
-        except Exception as problem:
-            raise UserError(f"{name} failed: {describe(problem, Path(file))}") from problem
 
     return draw, 0 if takes_seed else 1
 
@@ -117,18 +126,6 @@ def _argnums(grad: bool | tuple[int, ...], name: str, shapes: tuple[Any, ...]) -
 
 def _is_float(tree: Any) -> bool:
     return all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(tree))
-
-
-def _bound(function: Callable[..., Any], static: dict[str, Any]) -> Callable[..., Any]:
-    """The function with its static arguments given; it keeps its name, which names the kernels."""
-    if not static:
-        return function
-
-    def bound(*args: Any) -> Any:
-        return function(*args, **static)
-
-    bound.__name__ = getattr(function, "__name__", bound.__name__)
-    return bound
 
 
 def _broadcast(draw: Callable[[int], tuple[Any, ...]], size: int, seed: int) -> tuple[Any, ...]:

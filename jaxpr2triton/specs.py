@@ -3,6 +3,7 @@
     f32[128,64]    bf16[8]    i32[]    key[]
     {w: f32[3,4], b: f32[4]}    (f32[2], f32[3])    [i8[1], bool[1]]
 
+The long names of dtypes, float32[128,64], are understood too.
 One SPEC stands for one argument: an array, or a dict, tuple or list of them.
 """
 
@@ -27,6 +28,7 @@ _DTYPES: dict[str, Any] = {
     **{f"c{bits}": getattr(jnp, f"complex{bits}") for bits in (64, 128)},
 }
 _SHORT_NAMES = {np.dtype(dtype): short for short, dtype in _DTYPES.items()}
+_LONG_NAMES = {np.dtype(dtype).name: dtype for dtype in _DTYPES.values()}  # float32, as JAX says it too
 _KNOWN = ", ".join([*_DTYPES, "key"])
 _TOKEN = re.compile(r"\s*(?:(?P<word>\w+)|(?P<mark>[^\s\w]))")
 _NESTS = {"(": ")", "[": "]", "{": "}"}
@@ -98,8 +100,8 @@ def _read_tree(reader: _Reader) -> Any:
         case "key":
             # The dtype of a key depends on jax_default_prng_impl.
             return jax.ShapeDtypeStruct(_read_shape(reader), jax.eval_shape(lambda: jax.random.key(0)).dtype)
-        case name if name in _DTYPES:
-            return jax.ShapeDtypeStruct(_read_shape(reader), np.dtype(_DTYPES[name]))
+        case name if name in _DTYPES or name in _LONG_NAMES:
+            return jax.ShapeDtypeStruct(_read_shape(reader), np.dtype(_DTYPES.get(name) or _LONG_NAMES[name]))
         case name if name.isidentifier():
             raise reader.wrong(f"a dtype ({_KNOWN})", token)
         case _:
@@ -137,7 +139,7 @@ def _read_shape(reader: _Reader) -> tuple[int, ...]:
     shape: list[int] = []
     while reader.peek().text != "]":
         size = reader.take()
-        if not re.fullmatch(r"[0-9]+", size.text):
+        if not re.fullmatch(r"[0-9]{1,18}", size.text):
             raise reader.wrong("a size", size)
         shape.append(int(size.text))
         if reader.expect(",", "]").text == "]":

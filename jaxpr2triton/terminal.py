@@ -1,11 +1,15 @@
-"""Colours for Python source on a terminal, with the standard library's own tokenizer."""
+"""What a terminal can show: colours for Python source, lines of its width, letters of its encoding."""
 
 from __future__ import annotations
 
 import builtins
+import codecs
+import contextlib
 import io
 import keyword
 import os
+import shutil
+import textwrap
 import token
 import tokenize
 from collections.abc import Iterator
@@ -19,6 +23,54 @@ _KNOWN = frozenset({"tl", "triton", "libdevice", *dir(builtins)})
 def wants_colour(stream: TextIO) -> bool:
     """On a terminal, unless NO_COLOR is set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width_of(stream: TextIO) -> int | None:
+    """How long a line may be, if anybody cares: a terminal does, and so does whoever sets COLUMNS."""
+    if not (stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()):
+        return None
+    return max(shutil.get_terminal_size().columns, 40)
+
+
+def folded(text: str, width: int | None) -> str:
+    """The same text without lines that are longer than that; what is left of a line is indented."""
+    return text if width is None else "\n".join(_fold(line, width) for line in text.splitlines())
+
+
+def _fold(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+_LOOK_ALIKES = {"→": "->", "…": "...", "─": "-", "×": "x", "’": "'"}
+
+
+def _look_alike(problem: UnicodeError) -> tuple[str, int]:
+    if not isinstance(problem, UnicodeEncodeError):
+        raise problem
+    letters = problem.object[problem.start : problem.end]
+    shown = [_LOOK_ALIKES.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters]
+    return "".join(shown), problem.end
+
+
+codecs.register_error("look-alike", _look_alike)
+
+
+@contextlib.contextmanager
+def any_letter(*streams: TextIO | None) -> Iterator[None]:
+    """What a stream's encoding has no letter for is written with others: → as ->."""
+    texts = [each for each in streams if isinstance(each, io.TextIOWrapper)]
+    before = [each.errors for each in texts]
+    try:
+        for each in texts:
+            each.reconfigure(errors="look-alike")
+        yield
+    finally:
+        for each, errors in zip(texts, before):
+            if not each.closed:
+                each.reconfigure(errors=errors)
 
 
 def coloured(source: str) -> str:

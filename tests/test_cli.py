@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,50 @@ def one():
 def printing(x):
     jax.debug.print("{}", x)
     return x
+
+class Scale:
+    def __init__(self, by=3):
+        self.by = by
+
+    def times(self, x):
+        return x * self.by
+
+    @classmethod
+    def plus(cls, x):
+        return x + 1
+
+    def __call__(self, x):
+        return x - self.by
+
+class Given:
+    def __init__(self, by):
+        self.by = by
+
+    def times(self, x):
+        return x * self.by
+
+scale = Scale(5)
+scale.inner = Given(2)
+
+def only_sorted(x):
+    return jnp.sort(x)
+
+def nothing(x):
+    return None
+
+def stepwise(x):
+    return jax.lax.while_loop(lambda c: c.sum() < 10, lambda c: c * 2, x)
+
+def leaving(x):
+    raise SystemExit(5)
+
+def branching(x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+def calling_back(x):
+    return jax.pure_callback(lambda x: 1 / 0, x, x)
 """
 
 
@@ -163,7 +208,7 @@ def test_explain_says_why_something_is_left(model: Path, capsys: pytest.CaptureF
 # ------------------------------------------------------------------------------------------------ check
 def check_rows(text: str) -> list[tuple[str, str, str]]:
     """(array, type, verdict) of every line of the table."""
-    lines = [line.split("  ") for line in text.splitlines()[2:-1]]
+    lines = [line.split("  ") for line in text.splitlines()[2:] if line.startswith("  ")]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     return [(row[0], row[1], row[-1]) for row in cells]
 
@@ -214,6 +259,38 @@ def test_check_says_when_there_is_no_gradient(model: Path, capsys: pytest.Captur
     assert (run.code, run.err) == (0, "jaxpr2triton: no gradients to check: no argument is a float\n")
 
 
+def test_check_says_what_ran(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:softmax", "f32[8,10]", "--seeds", "1")
+    values, gradients, verdict = run.out.splitlines()[-3:]
+    assert values == "values     1 kernel ran, with 7 of 7 equations (100%)"
+    assert re.fullmatch(r"gradients  2 kernels ran, with (\d+) of \1 equations \(100%\)", gradients)
+    assert verdict == "all agree"
+    partly = Run(capsys, "check", "model.py:rows", "i32[8]", "--seeds", "1").out.splitlines()
+    assert partly[-2:] == ["values     1 kernel ran, with 1 of 2 equations (50%); left to XLA: sort", "all agree"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ran", "verdict"),
+    [
+        ("only_sorted f32[8]", "values     no kernel ran; left to XLA: sort", "XLA was compared with itself"),
+        ("only_sorted i32[8]", "values     no kernel ran; left to XLA: sort", "XLA was compared with itself"),
+        ("printing f32[8]", "values     no kernel ran", "XLA was compared with itself"),
+        ("nothing f32[8]", "", "there are no results"),
+    ],
+)
+def test_check_of_nothing_is_no_success(
+    model: Path, capsys: pytest.CaptureFixture[str], words: str, ran: str, verdict: str
+) -> None:
+    function, spec = words.split()
+    run = Run(capsys, "check", f"model.py:{function}", spec, "--seeds", "1")
+    assert run.code == 1
+    assert run.out.splitlines()[-1] == f"NOTHING CHECKED: {verdict}"
+    assert not ran or ran in run.out.splitlines()
+    assert run.err.endswith("jaxpr2triton: there was nothing to check; --allow-none takes that for success\n")
+    allowed = Run(capsys, "check", f"model.py:{function}", spec, "--seeds", "1", "--allow-none")
+    assert (allowed.code, allowed.out) == (0, run.out)
+
+
 def test_check_exits_1_on_a_mismatch(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +302,12 @@ def test_check_exits_1_on_a_mismatch(
 
 
 # ----------------------------------------------------------------------------------------------- errors
+METHOD = (
+    "Given.times in model.py is a method, and Given() is no instance: missing a required argument: 'by'; try give an "
+    "instance a name in model.py, as in `net = Given(...)`, and take net.times"
+)
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -302,6 +385,31 @@ def test_check_exits_1_on_a_mismatch(
             "cannot compile `debug_print`: it has side effects, so the whole function stays with XLA at "
             "model.py:42 (printing); try take the side effect out of the function, or call it through `fuse`",
         ),
+        ("dump model.py:softmax ", "softmax(x) in model.py does not fit 0 arguments: missing a required argument: 'x'"),
+        ("dump model.py:Given.times f32[8]", METHOD),
+        ("dump model.py:scale. f32[8]", "expected a name after the last dot of scale. in model.py"),
+        ("dump model.py:scale.by f32[8]", "scale.by in model.py is not a function but of type int"),
+        ("dump model.py:leaving f32[8]", "leaving cannot be traced: SystemExit: 5 (model.py:79)"),
+        (
+            "dump model.py:softmax f32[8] --role col=wide",
+            "roles: 'wide' is not a role; try one of grid, lane, loop, unroll",
+        ),
+        ("dump model.py:softmax f32[8] --role zzz=lane", 'roles: there is no axis "zzz": softmax has col'),
+        ("check model.py:softmax f32[8] --role zzz=lane", 'roles: there is no axis "zzz": softmax has col'),
+        (
+            "check model.py:calling_back f32[8]",
+            "calling_back fails with plain JAX: ZeroDivisionError: division by zero",
+        ),
+        ("check model.py:softmax f32[999999999999]", "there is not enough memory"),
+        (
+            "dump model.py:stepwise f32[8] --grad",
+            "stepwise cannot be differentiated: ValueError: Reverse-mode differentiation does not work for "
+            "lax.while_loop or lax.fori_loop with dynamic start/stop values. Try using lax.scan, or using fori_loop "
+            "with static start/stop. at model.py:76 (stepwise); try a `lax.scan` as long as the loop may ever run, or "
+            "a `fori_loop` with static bounds",
+        ),
+        ("explain broken.py:f f32[8]", "cannot load broken.py: SyntaxError: expected ':' (broken.py:3)"),
+        ("explain failing.py:f f32[8]", "cannot load failing.py: RuntimeError: too early (failing.py:4)"),
         ("show model.py:softmax f32[8]", "the following arguments are required: --stage; try jaxpr2triton show --help"),
         ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
         (
@@ -314,10 +422,111 @@ def test_what_cannot_be_done_is_said_in_one_line(
     model: Path, capsys: pytest.CaptureFixture[str], line: str, complaint: str
 ) -> None:
     (model / "bad.py").write_text("import no_such_module\n")
+    (model / "broken.py").write_text("import sys\n\ndef f(x)\n    return x\n")
+    (model / "failing.py").write_text(
+        "import sys\nprint('early')\ndef early():\n    raise RuntimeError('too early')\nearly()\n"
+    )
     run = Run(capsys, *line.split())
     # argparse of Python 3.12 writes choices without quotes
-    assert run.err.replace("'", "") == f"jaxpr2triton: {complaint}\n".replace("'", "")
+    assert run.err.splitlines()[-1].replace("'", "") == f"jaxpr2triton: {complaint}".replace("'", "")
+    assert run.err.count("jaxpr2triton: ") == 1
     assert (run.code, run.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["dump", ""], "expected FILE.py:FUNCTION, found ''"),
+        (
+            ["dump", "model.py:softmax", ""],
+            "bad SPEC '': expected an array such as f32[8,4], or one of ( [ {, found the end",
+        ),
+        (["dump", "model.py:softmax", "f32[8]", "-o", ""], "argument -o: expected a name, found ''"),
+        (["dump", "model.py:softmax", "f32[8]", "--target", ""], "argument --target: expected a name, found ''"),
+        (["dump", "model.py:softmax", "--args", ""], "argument --args: expected a name, found ''"),
+        (["dump", "model.py:softmax", "f32[8]", "--role", "=lane"], "roles: '' is not the name of an axis"),
+        (
+            ["dump", "model.py:softmax", "f32[99999999999999999999]"],
+            "bad SPEC 'f32[99999999999999999999]': expected a size",
+        ),
+        (
+            ["dump", "model.py:softmax", "f32[8]", "--vmap", "9" * 30],
+            "argument --vmap: expected a positive number, found",
+        ),
+    ],
+)
+def test_empty_and_enormous_words(
+    model: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    run = Run(capsys, *words)
+    assert (run.code, run.out) == (2, "")
+    assert run.err.startswith(f"jaxpr2triton: {complaint}")
+
+
+def test_a_tracing_error_is_that_of_jax(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "explain", "model.py:branching", "f32[8]")
+    assert run.code == 2
+    assert run.err.startswith("jaxpr2triton: branching cannot be traced: TracerBoolConversionError: Attempted boolean ")
+    assert f"while tracing the function branching at {model}/model.py:81 for jit." in run.err
+    assert run.err.endswith("(model.py:82)\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("Scale.times", "times"),
+        ("Scale.plus", "plus"),
+        ("scale.times", "times"),
+        ("scale.inner.times", "times"),
+        ("scale", "Scale"),
+        ("Net.apply", "apply"),
+        ("jnp.tanh", "tanh"),
+    ],
+)
+def test_methods_of_classes_and_instances(
+    model: Path, capsys: pytest.CaptureFixture[str], name: str, kernel: str
+) -> None:
+    run = Run(capsys, "dump", f"model.py:{name}", "f32[8]")
+    assert (run.code, run.err) == (0, "")
+    assert f"def {kernel}(x_ptr, out_ptr):" in run.out
+
+
+def test_what_a_module_prints_is_no_result(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "loud.py").write_text("print('loading')\ndef f(x):\n    print('tracing')\n    return x * 2\n")
+    run = Run(capsys, "explain", "loud.py:f", "f32[8]", "--json")
+    assert json.loads(run.out)["name"] == "f"
+    assert set(run.err.split()) == {"loading", "tracing"}
+    assert "print" not in Run(capsys, "dump", "loud.py:f", "f32[8]").out
+
+
+@pytest.mark.parametrize("command", ["dump", "explain", "check"])
+def test_a_misspelt_knob_is_an_error_of_every_command(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("J2T_FOO", "1")
+    run = Run(capsys, command, "model.py:softmax", "f32[8]")
+    assert (run.code, run.out) == (2, "")
+    assert run.err.startswith("jaxpr2triton: unknown environment variable J2T_FOO; known are J2T_BACKEND, ")
+
+
+def test_lines_are_as_long_as_columns_says(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("model.py:softmax", "f32[8,100]", "--grad")
+    whole = Run(capsys, "explain", *words).out
+    assert max(map(len, whole.splitlines())) > 60, "without a terminal lines are left alone"
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = Run(capsys, "explain", *words).out
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.split() == whole.split()
+    assert json.loads(Run(capsys, "explain", *words, "--json").out)
+    assert max(map(len, Run(capsys, "check", *words, "--seeds", "1").out.splitlines())) <= 60
+
+
+def test_ctrl_c_is_130(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "long.py").write_text("raise KeyboardInterrupt\n")
+    run = Run(capsys, "explain", "long.py:f", "f32[8]")
+    assert (run.code, run.out, run.err) == (130, "", "")
 
 
 def test_debug_shows_the_traceback(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,8 +581,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 # ----------------------------------------------------------------------------------------- as a process
-def process(*words: str, cwd: Path, tail: str = "") -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+def process(*words: str, cwd: Path, tail: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT), **variables}
     command = ["bash", "-c", f'set -o pipefail; "$0" -m jaxpr2triton "$@" {tail}', sys.executable, *words]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environ, check=False)
 
@@ -395,3 +604,38 @@ def test_a_reader_that_goes_away_is_no_error(model: Path) -> None:
     done = process("dump", "model.py:softmax", "f32[8,100]", cwd=model, tail="| true")
     assert done.stderr == ""
     assert done.returncode in (0, 141)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=str,
+)
+def test_any_encoding_will_do(model: Path, variables: dict[str, str]) -> None:
+    done = process("explain", "model.py:softmax", "f32[8,100]", cwd=model, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "softmax: (f32[8,100]) -> (f32[8,100])"
+    written = process("dump", "model.py:softmax", "f32[8,100]", "-o", "out.py", cwd=model, **variables)
+    assert (written.returncode, written.stderr) == (0, "")
+    assert "(f32[8,100]) → (f32[8,100])" in (model / "out.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("tail", "code"), [("| head -1", (0, 141)), ("2>&1 | true", (2, 141)), (">&-", (0,)), ("2>&- | true", (0, 141))]
+)
+def test_closed_streams_are_no_error(model: Path, tail: str, code: tuple[int, ...]) -> None:
+    words = ("dump", "modle.py:softmax") if code[0] == 2 else ("dump", "model.py:softmax", "f32[8,100]")
+    done = process(*words, cwd=model, tail=tail)
+    assert done.stderr == ""
+    assert done.returncode in code
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_an_error(model: Path) -> None:
+    done = process("explain", "model.py:softmax", "f32[8]", cwd=model, tail="> /dev/full")
+    assert done.stderr == "jaxpr2triton: cannot write standard output: No space left on device\n"
+    assert done.returncode == 2

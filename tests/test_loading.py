@@ -16,9 +16,20 @@ class Net:
     @staticmethod
     def apply(x):
         return x + beside.ONE
+    def method(self, x):
+        return x + 2
+    @property
+    def failing(self):
+        return 1 / 0
+class Closed:
+    def __init__(self):
+        raise OSError("shut")
+    def method(self, x):
+        return x
 def loss(x):
     return x
 size = 3
+net = Net()
 """
 
 
@@ -35,6 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_function_is_found_with_the_modules_beside_it(folder: Path) -> None:
     assert load_function("model.py:loss")(5) == 5
     assert load_function(f"{folder}/model.py:Net.apply")(5) == 6
+    assert load_function("model.py:Net.method")(5) == load_function("model.py:net.method")(5) == 7
 
 
 def test_a_module_can_look_itself_up(folder: Path) -> None:
@@ -54,6 +66,12 @@ def test_a_module_can_look_itself_up(folder: Path) -> None:
         ("model.py:los", "there is no los in model.py; is it loss?"),
         ("model.py:gradient", "there is no gradient in model.py"),
         ("model.py:Net.aply", "there is no aply in Net in model.py; is it apply?"),
+        ("model.py:net.", "expected a name after the last dot of net. in model.py"),
+        (
+            "model.py:net.failing",
+            "cannot find net.failing in model.py: ZeroDivisionError: division by zero (model.py:11)",
+        ),
+        ("model.py:Closed.method", "cannot find Closed.method in model.py: OSError: shut (model.py:14)"),
         ("model.py:size", "size in model.py is not a function but of type int"),
     ],
 )

@@ -43,6 +43,12 @@ def test_a_spec_is_a_tree_of_shapes(text: str, tree: Any) -> None:
     assert parse_spec(text) == tree
 
 
+@pytest.mark.parametrize("name", DTYPES)
+def test_long_names_of_dtypes_are_understood(name: str) -> None:
+    dtype = parse_spec(f"{name}[4]").dtype
+    assert parse_spec(f"{dtype.name}[4]") == struct((4,), dtype)
+
+
 def test_a_key_has_the_dtype_of_keys() -> None:
     assert parse_spec("key[5]") == struct((5,), jax.random.key(0).dtype)
 
@@ -52,6 +58,7 @@ def test_a_key_has_the_dtype_of_keys() -> None:
     [
         ("f32[128,x]", "expected a size, found 'x' at column 9"),
         ("f32[-1]", "expected a size, found '-' at column 5"),
+        ("f32[9999999999999999999]", "expected a size, found '9999999999999999999' at column 5"),
         ("f32[2", "expected ',' or ']', found the end at column 6"),
         ("f32", "expected '[', found the end at column 4"),
         ("f32(2)", "expected '[', found '(' at column 4"),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from jaxpr2triton.fused import BACKENDS
 from tests.transforms.functions import PARAMS, V, X, Y, dense, energy, layer_norm, mix, wave
 
 
@@ -265,12 +266,6 @@ def test_errors_of_transpile() -> None:
     assert message(lambda: j2t.transpile(mix, X, Y, grad=(0, "y"))) == (
         "grad=(0, 'y'): mix is given 2 positional arguments, numbered from 0"
     )
-    assert message(lambda: j2t.transpile(mix, X, Y, static_argnums=5)) == (
-        "static_argnums has 5, but there are 2 positional arguments"
-    )
-    assert message(lambda: j2t.transpile(mix, X, Y, static_argnames="z")) == (
-        "static_argnames has 'z', but the arguments are (x, y)"
-    )
     assert message(lambda: j2t.transpile(pow, X, 2, grad=1, static_argnums=1)) == "grad=1: argument 1 of pow is static"
     assert message(lambda: j2t.transpile(mix, X, jnp.arange(4), grad=1)) == (
         "`y` is i32[4]: only floating-point arguments have gradients"
@@ -279,16 +274,43 @@ def test_errors_of_transpile() -> None:
 
 def test_errors_of_a_call() -> None:
     program = j2t.transpile(mix, X, Y)
-    assert message(lambda: program(X, V)) == (
-        "`y` is f32[4], but mix was transpiled for f32[3,4]\n"
-        "  try  transpile it again for this shape and dtype, or use `fuse`, which does so by itself"
-    )
+    again = "\n  try  transpile it again for this argument, or use `fuse`, which does so by itself"
+    assert message(lambda: program(X, V)) == f"`y` is f32[4], but mix was transpiled for f32[3,4]{again}"
     assert message(lambda: program(X)) == (
         "mix was transpiled for the arguments (x, y): missing a required argument: 'y'"
     )
-    assert message(lambda: program(X, [Y])) == (
-        "mix was transpiled for arguments of the form PyTreeDef((*, *)), not PyTreeDef((*, [*]))"
-    )
+    assert message(lambda: program(X, [Y])) == f"`y` has the form [*], but mix was transpiled for the form *{again}"
+    assert message(lambda: program(X, None)) == f"`y` has the form None, but mix was transpiled for the form *{again}"
+    assert message(lambda: program(X, "abc")) == "`y` is 'abc', but mix was transpiled for f32[3,4]"
+
+
+OTHER_DTYPES = ("float16", "bfloat16", "int32", "uint8", "bool", "complex64")
+
+
+@pytest.mark.parametrize("dtype", OTHER_DTYPES)
+def test_a_program_takes_no_other_dtype(dtype: str) -> None:
+    """Not even one that would go into its own: `jit` would compute with the dtype that it is given."""
+    program = j2t.transpile(lambda params: params["w"] * 2, {"w": V})
+    given = {"w": jnp.ones(4, dtype)}
+    short = {"float16": "f16", "bfloat16": "bf16", "int32": "i32", "uint8": "u8", "bool": "bool", "complex64": "c64"}
+    text = f"`params['w']` is {short[dtype]}[4], but lambda was transpiled for f32[4]\n"
+    assert message(lambda: program(given)).startswith(text)
+    with jax.enable_x64(True):
+        assert message(lambda: program({"w": jnp.ones(4, "float64")})).startswith("`params['w']` is f64[4], but")
+
+
+def test_a_program_takes_numbers_as_jit_does() -> None:
+    program = j2t.transpile(lambda x, k: x * k, X, jnp.float32(2))
+    for number in (3, 3.0, np.float32(3), np.float64(3), jnp.float32(3), jnp.asarray(3)):
+        close(program(X, number), X * 3)
+    close(program(np.asarray(X, np.float64), 3), X * 3)  # JAX has no f64 unless it is told to
+    assert message(lambda: program(X, True)).startswith("`k` is bool[], but lambda was transpiled for f32[]")
+    assert message(lambda: program(X, 1j)).startswith("`k` is c64[], but lambda was transpiled for f32[]")
+    assert j2t.transpile(lambda k: k * 2, jnp.bfloat16(2))(3.0).dtype == jnp.bfloat16
+    counter = j2t.transpile(lambda n: n + 1, jnp.int32(2))
+    assert int(counter(3)) == 4
+    assert message(lambda: counter(3.0)).startswith("`n` is f32[], but lambda was transpiled for i32[]")
+    assert message(lambda: counter(2**40)) == "`n` is 1099511627776, but lambda was transpiled for i32[]"
 
 
 def test_errors_of_a_gradient() -> None:
@@ -298,12 +320,19 @@ def test_errors_of_a_gradient() -> None:
         "  try  `result, residuals = program.forward(...)` and `program.backward(residuals, cotangents)`"
     )
     _, residuals = program.forward(X, Y)
-    assert message(lambda: program.backward(residuals, V)) == (
-        "a cotangent has the shape (4,), but mix returns f32[3,4]"
+    assert message(lambda: program.backward(residuals, V)) == ("a cotangent is f32[4], but mix returns f32[3,4]")
+    assert message(lambda: program.backward(residuals, X.astype(int))) == (
+        "a cotangent is i32[3,4], but mix returns f32[3,4]"
     )
     assert message(lambda: program.backward(residuals, (X, X))) == (
         "the cotangents have the form PyTreeDef((*, *)), but mix returns PyTreeDef(*)"
     )
+
+
+def test_a_misspelt_knob_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_BACKND", "xla")
+    for call in (lambda: j2t.transpile(mix, X, Y), *(lambda b=b: j2t.fuse(mix, backend=b)(X, Y) for b in BACKENDS)):
+        assert message(call).startswith("unknown environment variable J2T_BACKND; known are J2T_BACKEND, ")
 
 
 def test_side_effects_cannot_be_transpiled() -> None:

@@ -53,6 +53,12 @@ NO_ROLES = Roles()
 
 def parse_roles(function: str, roles: Mapping[str, str] | None) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
+    if roles is None:
+        return NO_ROLES
+    if not isinstance(roles, Mapping):
+        axis, equals, role = roles.partition("=") if isinstance(roles, str) else ("", "", "")
+        example = {axis: role} if equals else {"col": "lane"}
+        raise UserError(f"roles={roles!r} is not a dict of axes and roles", hint=f"roles={example}")
     if not roles:
         return NO_ROLES
     return Roles(function, tuple(_asked(function, key, role) for key, role in roles.items()))
@@ -64,7 +70,7 @@ def _asked(function: str, key: str, role: str) -> Asked:
             f"roles: {key!r} is not the name of an axis", hint='"AXIS" or "KERNEL.AXIS", as explain shows them'
         )
     names = [each.value for each in Role]
-    if role not in names:
+    if not isinstance(role, str) or role not in names:
         raise UserError(f"roles: {role!r} is not a role", hint="one of " + ", ".join(names))
     kernel, _, axis = key.rpartition(".")
     if kernel and kernel != function and not kernel.startswith(f"{function}_"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +14,19 @@ from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.launch.memory import make_memory
 from jaxpr2triton.launch.triton_door import TRITON_LOCK, triton_side
 
+_WATCHING: list[set[str]] = []
+
+
+@contextlib.contextmanager
+def watched_kernels() -> Iterator[set[str]]:
+    """The names of the kernels that run inside of the `with`."""
+    seen: set[str] = set()
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
 
 def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of `kernel` for these inputs.
@@ -21,7 +35,7 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     and forgotten elements are `CompilerBug`s that name the kernel and its line.
     """
     inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
-    outputs = [_poisoned(buffer) for buffer in kernel.outputs]
+    outputs = poisoned_outputs(kernel)
     kept = [_poisoned(buffer) for buffer in kernel.kept]
     writable = list(zip((*kernel.outputs, *kernel.kept), (*outputs, *kept)))
     memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
@@ -29,7 +43,14 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     with TRITON_LOCK:
         triton_side("interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
     memory.check_all_written(kernel.outputs)
+    for seen in _WATCHING:
+        seen.add(kernel.name)
     return outputs
+
+
+def poisoned_outputs(kernel: Kernel) -> list[np.ndarray]:
+    """What a kernel finds where it has written nothing yet."""
+    return [_poisoned(buffer) for buffer in kernel.outputs]
 
 
 def _checked(kernel: Kernel, buffer: Buffer, array: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,10 @@ class Comparison:
     error: float
     allowed: float
     seed: int
+
+    @property
+    def part(self) -> str:
+        return "gradients" if self.what.startswith("gradient of ") else "values"
 
     @property
     def agrees(self) -> bool:
@@ -90,16 +95,52 @@ def inexact_outputs(outputs: Any) -> list[Any]:
     return [out for out in jax.tree.leaves(outputs) if _is_inexact(out)]
 
 
-def show_comparisons(title: str, comparisons: Sequence[Comparison]) -> str:
-    """A table, and a verdict on the last line."""
+@dataclass(frozen=True)
+class Checked:
+    """What the comparisons stand for: the kernels that ran, and the equations of the programs that they are part of."""
+
+    kernels: int
+    inside: int  # equations
+    outside: int
+    left_to_xla: tuple[str, ...] = ()  # primitives
+
+    def __str__(self) -> str:
+        every = self.inside + self.outside
+        share = f", with {self.inside} of {count(every, 'equation')} ({100 * self.inside // every}%)" if every else ""
+        ran = f"{count(self.kernels, 'kernel')} ran{share}" if self.kernels else "no kernel ran"
+        names = Counter(self.left_to_xla)
+        listed = ", ".join(f"{name} ({many})" if many > 1 else name for name, many in names.most_common())
+        return f"{ran}; left to XLA: {listed}" if names else ran
+
+
+def show_check(title: str, comparisons: Sequence[Comparison], parts: Mapping[str, Checked]) -> str:
+    """A table, what it stands for, and a verdict on the last line."""
+    width = max(map(len, parts))
+    ran = [f"{name:{width}}  {part}" for name, part in parts.items() if any(each.part == name for each in comparisons)]
+    return "\n".join([title, *([_table(comparisons)] if comparisons else []), *ran, _verdict(comparisons, parts)])
+
+
+def why_nothing(comparisons: Sequence[Comparison], values: Checked) -> str:
+    """Why a comparison says nothing about kernels; empty if it does."""
+    if not comparisons:
+        return "there are no results"
+    return "" if values.kernels else "XLA was compared with itself"
+
+
+def _verdict(comparisons: Sequence[Comparison], parts: Mapping[str, Checked]) -> str:
+    wrong = sum(not each.agrees for each in comparisons)
+    if wrong:
+        return f"MISMATCH in {wrong} of {count(len(comparisons), 'array')}"
+    nothing = why_nothing(comparisons, parts["values"])
+    return f"NOTHING CHECKED: {nothing}" if nothing else "all agree"
+
+
+def _table(comparisons: Sequence[Comparison]) -> str:
     rows = [
         [each.what, each.type, f"{each.error:.1e}", f"{each.allowed:.1e}", each.seed, "ok" if each.agrees else "WRONG"]
         for each in comparisons
     ]
-    wrong = sum(not each.agrees for each in comparisons)
-    verdict = f"MISMATCH in {wrong} of {count(len(comparisons), 'array')}" if wrong else "all agree"
-    body = table(["array", "type", "error", "allowed", "worst seed", ""], rows)
-    return f"{title}\n{body}\n{verdict}"
+    return table(["array", "type", "error", "allowed", "worst seed", ""], rows)
 
 
 def _compare_arrays(name: str, have: Any, want: Any, allowed: float, seed: int) -> Comparison:

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from jaxpr2triton.report.check import (
+    Checked,
     Comparison,
     compare,
     gradient_names,
     inexact_outputs,
     output_names,
-    show_comparisons,
+    show_check,
     vjp_function,
+    why_nothing,
 )
 from jaxpr2triton.specs import parse_spec, random_arguments
 
@@ -102,14 +104,34 @@ def test_gradients_are_those_of_jax() -> None:
     assert np.array_equal(only_x, by_x)
 
 
+VALUES = Checked(2, 3, 1, ("sort",))
+
+
 def test_the_table_ends_with_a_verdict() -> None:
     good = Comparison("value", "f32[4]", 1.234e-6, 5e-5, 2)
     bad = Comparison("gradient of x", "f32[2,4]", np.inf, 5e-5, 0)
-    assert show_comparisons("f(f32[4])", [good, bad]) == (
+    parts = {"values": VALUES, "gradients": Checked(1, 5, 0)}
+    assert show_check("f(f32[4])", [good, bad], parts) == (
         "f(f32[4])\n"
         "  array          type      error    allowed  worst seed\n"
         "  value          f32[4]    1.2e-06  5.0e-05           2  ok\n"
         "  gradient of x  f32[2,4]  inf      5.0e-05           0  WRONG\n"
+        "values     2 kernels ran, with 3 of 4 equations (75%); left to XLA: sort\n"
+        "gradients  1 kernel ran, with 5 of 5 equations (100%)\n"
         "MISMATCH in 1 of 2 arrays"
     )
-    assert show_comparisons("f(f32[4])", [good]).endswith("\nall agree")
+    assert show_check("f(f32[4])", [good], parts).splitlines()[-2:] == [
+        "values     2 kernels ran, with 3 of 4 equations (75%); left to XLA: sort",
+        "all agree",
+    ]
+
+
+def test_the_verdict_of_nothing() -> None:
+    good = Comparison("value", "f32[4]", 0.0, 5e-5, 0)
+    none = Checked(0, 0, 3, ("sort", "sort", "gather"))
+    assert why_nothing([good], VALUES) == ""
+    assert show_check("f()", [good], {"values": none}).splitlines()[-2:] == [
+        "values  no kernel ran; left to XLA: sort (2), gather",
+        "NOTHING CHECKED: XLA was compared with itself",
+    ]
+    assert show_check("f()", [], {"values": VALUES}) == "f()\nNOTHING CHECKED: there are no results"
