@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import inspect
 import os
 import platform
 import sys
@@ -97,6 +98,7 @@ class Work:
             return function(*args)
 
         named.__name__ = self.program.name
+        vars(named)["__signature__"] = inspect.signature(function)  # the names of the arguments
         return named
 
     def arguments(self) -> tuple[Any, ...]:

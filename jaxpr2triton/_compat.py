@@ -25,6 +25,7 @@ class Frame:
     file: str
     line: int
     function: str
+    span: tuple[int, int, int, int] = (0, 0, 0, 0)  # of the expression: first line and column, last line and column
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
@@ -49,6 +50,25 @@ def closed_over(traced: jax.stages.Traced) -> list[Any]:
 def is_staging() -> bool:
     """Whether what is computed now becomes equations, as inside of `jax.jit`, and not numbers."""
     return isinstance(core.trace_ctx.trace, partial_eval.DynamicJaxprTrace)
+
+
+def user_frames(eqn: Any) -> list[Frame]:
+    """All lines of the user's that were being run when an equation was made, the outermost one first."""
+    frames = [
+        Frame(f.file_name, f.start_line, f.function_name, (f.start_line, f.start_column, f.end_line, f.end_column))
+        for f in source_info_util.user_frames(eqn.source_info.traceback)
+    ]
+    return frames[::-1]
+
+
+def is_transposed(eqn: Any) -> bool:
+    """Whether an equation is part of a derivative that is taken backwards; what is computed again for it is not."""
+    names = str(eqn.source_info.name_stack)
+    return "transpose(" in names and "rematted" not in names
+
+
+def is_differentiated(eqn: Any) -> bool:
+    return "jvp(" in str(eqn.source_info.name_stack)
 
 
 def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:

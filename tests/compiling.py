@@ -12,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpr2triton as j2t
+from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from tests.loop_programs import PROGRAMS as LOOP_PROGRAMS
 from tests.programs import PROGRAMS, Arguments, Program
 
 BY_NAME = {program.name: program for program in PROGRAMS}
+LOOPING = tuple(program.name for program in LOOP_PROGRAMS)
 RUNNABLE = tuple(program.name for program in PROGRAMS if "long" not in program.tags)  # in the interpreter
 
 
@@ -62,6 +65,18 @@ def halves_of(name: str) -> tuple[Half, ...]:
         rng = np.random.default_rng()
         saved += [np.asarray(rng.standard_normal(leaf.shape)).astype(leaf.dtype) for leaf in moving]
         return Half(program, forward, flat), Half(program, backward, tuple(map(np.asarray, saved)))
+
+
+@functools.cache
+def kernels_of(name: str) -> tuple[Kernel, ...]:
+    """Those of a named program and of its gradient; a program with loops has both in one."""
+    if name in BY_NAME:
+        return tuple(kernel for half in halves_of(name) for kernel in half.compiled.kernels)
+    (program,) = (program for program in LOOP_PROGRAMS if program.name == name)
+    with program.precision():
+        args = program.args(np.random.default_rng(0))
+        functions = [program.fn] if program.grad is None else [program.fn, program.gradient()]
+        return tuple(kernel for fn in functions for kernel in j2t.transpile(fn, *args).kernels)
 
 
 def differences(found: Any, expected: Any, digits: float) -> list[str]:

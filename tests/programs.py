@@ -5,6 +5,7 @@ Sizes are small, because Triton's interpreter is slow; `bench_args` makes the fu
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Program:
             outputs = [out for out in jax.tree.leaves(self.fn(*args)) if jnp.issubdtype(out.dtype, jnp.floating)]
             return sum(jnp.sum(out) for out in outputs)
 
+        vars(loss)["__signature__"] = inspect.signature(self.fn)  # the names of the arguments
         return jax.grad(loss, argnums=self.grad)
 
 

@@ -19,6 +19,7 @@ from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.tracing import argument_names, avals, closed_over, is_differentiable, retrace, run, trace
+from jaxpr2triton.ir.user_names import user_names
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def linearize(
 
     names = argument_names(flat)
     labels = {var: name for var, name in zip(flat.jaxpr.invars, names)}
+    labels = user_names(flat.jaxpr) | labels
     residual_names = [labels.get(var) or _label(source) for var, source in zip(saved, sources)]
     tangents = [f"d_{name}" for name, moves in zip(names[len(constants) :], nonzero) if moves]
     return Split(

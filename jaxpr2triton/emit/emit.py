@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jax.extend.core import Literal
 
 from jaxpr2triton.emit.emitter import Emitter
-from jaxpr2triton.emit.scope import Line
+from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.statements import Buffers
-from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.emit.tidy import tidy
+from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.tracing import argument_names
+from jaxpr2triton.ir.user_names import user_names
 from jaxpr2triton.rules.helpers import texts_of
 from jaxpr2triton.rules.nodes import Graph, Keep
+from jaxpr2triton.rules.scans import LOOPS, scan_of
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"
@@ -26,16 +29,18 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     """The finished kernel of a plan; `graph` is what it computes."""
     jaxpr = plan.jaxpr.jaxpr
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
-    outputs = _buffers(free_names("out", len(jaxpr.outvars), [b.name for b in inputs]), jaxpr.outvars)
+    outputs = _buffers(_output_names(jaxpr, [b.name for b in inputs]), jaxpr.outvars)
     buffers = Buffers(inputs, outputs, _kept(graph, [b.name for b in (*inputs, *outputs)]))
     emitter = Emitter(plan, graph, buffers)
     lines = emitter.run()
-    parameters = ", ".join(f"{buffer.name}_ptr" for buffer in buffers.all)
-    body = "\n".join(_indented(lines, 1, iter(_with_least_parentheses(list(_statements(lines))))))
+    parameters = [f"{buffer.name}_ptr" for buffer in buffers.all]
+    written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
+    same = _same_variables(plan)
+    body = "\n".join(text_of(tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)))
     helpers = texts_of(emitter.helpers) + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)
-    source = f"{imports}\n\n{helpers}{header}@triton.jit\ndef {plan.name}({parameters}):\n{body}\n"
+    source = f"{imports}\n\n{helpers}{header}@triton.jit\n{_signature(plan.name, parameters)}\n{body}\n"
     return Kernel(
         name=plan.name,
         source=source,
@@ -53,8 +58,44 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     )
 
 
+def _same_variables(plan: Plan) -> dict[str, str]:
+    """The variables of lanes that are the same as those of an axis before, and theirs.
+
+    Where several warps meet, every axis has lanes of its own: tiles that are loaded once for two axes have to change
+    places for one of them, and do so at a barrier.
+    """
+    first: dict[tuple[int, int], str] = {}
+    found: dict[str, str] = {}
+    for planned in plan.axes:
+        if planned.role is Role.LANE and planned.block > 1 and plan.num_warps == 1:
+            name = planned.axis.name
+            known = first.setdefault((planned.axis.size, planned.block), name)
+            found |= {name + end: known + end for end in ("", "_ok") if known != name}
+    return found
+
+
 def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ...]:
     return tuple(Buffer(name, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for name, v in zip(names, variables))
+
+
+def _output_names(jaxpr: Any, taken: Sequence[str]) -> list[str]:
+    """`h_out` for what the user calls h, also in the loop that makes it; `out` or `out0`, `out1`, … for all others."""
+    known = user_names(jaxpr)
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in LOOPS:
+            scan, inside = scan_of(eqn), user_names(eqn.params["jaxpr"].jaxpr, eqn)
+            made = [(after, result) for _, _, after, result in scan.carries] + list(scan.ys)
+            known |= {result: inside[atom] for atom, result in made if not isinstance(atom, Literal) and atom in inside}
+    others = free_names("out", len(jaxpr.outvars), taken)
+    found: list[str] = []
+    for var, other in zip(jaxpr.outvars, others):
+        stem = name = f"{known[var]}_out" if not isinstance(var, Literal) and var in known else other
+        copy = 1
+        while name in (*found, *taken) or (name in others and name is not other):
+            copy += 1
+            name = f"{stem}_{copy}"
+        found.append(name)
+    return found
 
 
 def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
@@ -70,44 +111,29 @@ def _kept(graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
     return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
 
 
-def _statements(lines: Sequence[Line]) -> Iterator[str]:
-    """All lines that are neither comments nor headers."""
-    for line in lines:
-        if not isinstance(line, str):
-            yield from _statements(line[1])
-        elif not line.startswith("#"):
-            yield line
-
-
-def _with_least_parentheses(statements: Sequence[str]) -> list[str]:
-    """Each in a line; all of them are parsed at once, which is what takes time."""
-    return ast.unparse(ast.parse("\n".join(statements))).split("\n")
-
-
-def _indented(lines: Sequence[Line], depth: int, statements: Iterator[str]) -> list[str]:
-    pad = "    " * depth
-    written: list[str] = []
-    for line in lines:
-        if isinstance(line, str):
-            written.append(pad + (line if line.startswith("#") else next(statements)))
-        else:
-            header, inner = line
-            written.append(pad + header)
-            written.extend(_indented(inner, depth + 1, statements))
-    return written
-
-
 def _header(plan: Plan, buffers: Buffers) -> str:
-    axes = " | ".join(str(axis) for axis in plan.kernel_axes()) or "one element"
+    same = _same_variables(plan)
+    axes = [_axis_text(axis, same) for axis in plan.kernel_axes()] or ["one element"]
     programs = math.prod([p.steps for p in plan.axes if p.role.value == "grid"])
-    lines = [
-        f"{axes}   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})",
-        f"reads  {', '.join(map(_described, buffers.inputs)) or 'nothing'}",
-        f"writes {', '.join(map(_described, buffers.outputs))}",
-    ]
+    axes[-1] += f"   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})"
+    lines = filled("# ", axes, " | ", "#   ")
+    for verb, listed in (("reads ", buffers.inputs), ("writes", buffers.outputs), ("keeps ", buffers.kept.values())):
+        if listed or verb == "reads ":
+            lines += filled(f"# {verb} ", [*map(_described, listed)] or ["nothing"], ", ", "#        ")
     if buffers.kept:
-        lines.append(f"keeps  {', '.join(map(_described, buffers.kept.values()))}")
-    return "".join(f"# {line}\n" for line in lines)
+        lines.append("#        (what is kept is read after a barrier, by lanes that have not written it)")
+    return "\n".join(lines) + "\n"
+
+
+def _axis_text(axis: KernelAxis, same: Mapping[str, str]) -> str:
+    return f"{axis.name}: as {same[axis.name]}" if axis.name in same else str(axis)
+
+
+def _signature(name: str, parameters: Sequence[str]) -> str:
+    line = f"def {name}({', '.join(parameters)}):"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"def {name}(", *filled("    ", parameters, ", ", "    "), "):"])
 
 
 def _count(number: int, noun: str) -> str:

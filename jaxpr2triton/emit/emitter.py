@@ -26,7 +26,6 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.nodes import (
-    Carried,
     Choose,
     Collected,
     Compute,
@@ -297,31 +296,11 @@ class Emitter(Statements):
                 self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
                 body.known[leaf] = Written(name, tile)
                 continue
-            own = start in scope.known and self._has_own_name(start, scope) and self._free_after(start, loop, scope)
-            named = written.text.isidentifier() and not written.bare and not isinstance(start, Position)
-            if own and written.tile == tile and named:
-                body.known[leaf] = Written(written.text, tile)
-                continue
+            telling = self.names.rank(written.text) > 1 and not written.bare
             stem = "going" if loop.conditional and leaf is loop.carried[0] else "state"
-            name = self.names.new(written.text if named else stem, scope.depth)
+            name = self.names.new(self.names.wish(written.text) if telling else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
-
-    def _has_own_name(self, start: Node, scope: Scope) -> bool:
-        """Whether a variable is this value's alone: no axis, not carried around, not the same as another value's."""
-        text = scope.known[start].text
-        if any(text == planned.axis.name for planned in self.plan.axes):
-            return False
-        named = [node for outer in scope.chain() for node, written in outer.known.items() if written.text == text]
-        return named == [start] and not isinstance(start, Carried)
-
-    def _free_after(self, start: Node, loop: Recurrence, scope: Scope) -> bool:
-        """Whether nobody but the loop will read a variable any more, so that the loop may change it."""
-        for user in self.users[start]:
-            written = None if isinstance(user, Store) else scope.find(user)
-            if user is not loop and (written is None or not written.text.isidentifier()):
-                return False
-        return self.users[start].count(loop) == 1
 
     def _header_of(self, loop: Recurrence, body: Scope) -> str:
         going = self._get(loop.carried[0], body)

@@ -6,11 +6,13 @@ import builtins
 import keyword
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxpr2triton._compat import Frame, user_frame
+from jaxpr2triton._compat import Frame
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.user_names import user_names
+from jaxpr2triton.rules.scans import LOOPS
 
 _WORDS = {
     "reduce_sum": "total",
@@ -59,10 +61,17 @@ class Names:
     They are not free for the scope around: what is written there last may stand before the loop, and be read after it.
     """
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = [set(taken) | RESERVED]
+    def __init__(self, taken: Iterable[str], ranks: Mapping[str, int] | None = None) -> None:
+        self._given = frozenset(taken) | RESERVED
+        self._ranks = ranks or {}
+        self._wishes: dict[str, str] = {}
+        self._taken = [set(self._given)]
         self._below: list[set[str]] = [set()]  # names of the loops that have ended in each open scope
         self._copies: list[dict[str, int]] = [{}]  # in each open scope: up to which copy a name is taken
+
+    def anew(self) -> Names:
+        """Names for the same kernel, none of them handed out yet."""
+        return Names(self._given, self._ranks)
 
     def new(self, wish: str, depth: int) -> str:
         """A name for the scope at that depth; it differs from all names of the scopes that are open, and below it."""
@@ -75,7 +84,16 @@ class Names:
             name = f"{wish}_{copy}"
         copies[wish] = copy
         self._taken[depth].add(name)
+        self._wishes[name] = wish
         return name
+
+    def wish(self, name: str) -> str:
+        """What a name was before it got a number."""
+        return self._wishes.get(name, name)
+
+    def rank(self, name: str) -> int:
+        """How telling a name is: 3 if a line of the user's assigns it, 2 for a buffer, 1 for a role, 0 for a deed."""
+        return self._ranks.get(self.wish(name), 0)
 
     def enter(self) -> None:
         self._taken.append(set())
@@ -88,33 +106,27 @@ class Names:
         self._copies.pop()
 
 
-def wishes(eqns: Iterable[Any]) -> dict[int, str]:
-    """For each equation (by its number) what its result would best be called.
+def wishes(jaxpr: Any, loop: Any = None) -> tuple[dict[int, str], set[str]]:
+    """For each equation, by its identity, what its result would best be called; and the names that are the user's.
 
-    The last equation of a line such as `mean = x.mean(-1)` computes `mean`; the others are called after what they do.
+    What no line of the user's assigns is called after what the equation does.
     """
-    by_line: dict[tuple[str, int], int] = {}
     found: dict[int, str] = {}
     makers: dict[Any, str] = {}
-    for number, eqn in enumerate(eqns):
+    own = user_names(jaxpr, loop)
+    named = set(own.values())
+    for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         if name == "settled":  # it is the same value
             name = next((makers.get(var, name) for var in variables(eqn.invars)), name)
         makers.update(dict.fromkeys(eqn.outvars, name))
-        found[number] = _WORDS.get(name, re.sub(r"\W", "_", name))
-        frame = user_frame(eqn)
-        if frame is not None:
-            by_line[frame.file, frame.line] = number
-    for (file, line), number in by_line.items():
-        target = _assigned(file, line)
-        if target:
-            found[number] = target
-    return found
-
-
-def _assigned(file: str, line: int) -> str | None:
-    match = re.match(r"\s*([A-Za-z_]\w*)\s*=[^=]", linecache.getline(file, line))
-    return match.group(1).strip("_") or None if match and match.group(1).isascii() else None
+        wish = own.get(eqn.outvars[0]) if eqn.outvars else None
+        found[id(eqn)] = wish or _WORDS.get(name, re.sub(r"\W", "_", name))
+        if name in LOOPS:
+            inner, more = wishes(eqn.params["jaxpr"].jaxpr, eqn)
+            found |= inner
+            named |= more
+    return found, named
 
 
 def comment(frame: Frame | None) -> str | None:

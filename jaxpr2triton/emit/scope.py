@@ -12,6 +12,7 @@ from jaxpr2triton.ir.index import Axis, Condition
 from jaxpr2triton.rules.nodes import Node
 from jaxpr2triton.rules.order import LoopKey
 
+Limits = tuple[Node, int, int]  # a number, and the least and the largest it may be
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it
 
 
@@ -21,6 +22,8 @@ class Scope:
     axis: Axis | None  # the loop that this scope is the body of
     lines: list[Line] = field(default_factory=list)
     known: dict[Node, Written] = field(default_factory=dict)
+    clamped: dict[Limits, str] = field(default_factory=dict)  # numbers that were brought into range
+    lanes: dict[str, str] = field(default_factory=dict)  # lanes that tiles are read at: the text → its name
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
     named: dict[Condition, str] = field(default_factory=dict)  # what holds for several values, as a variable
     said: str | None = None  # the last comment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.narrow import Narrow
-from jaxpr2triton.emit.scope import Line, Scope
+from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.dtypes import held, is_bool, triton_name
+from jaxpr2triton.ir.dtypes import held, is_bool, is_float, triton_name
 from jaxpr2triton.ir.index import (
     Axis,
     Condition,
@@ -42,6 +42,7 @@ from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.nodes import (
     Choose,
     Compute,
+    Constant,
     Graph,
     Kept,
     Load,
@@ -56,7 +57,7 @@ from jaxpr2triton.rules.nodes import (
 from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.scans import LOOPS
+from jaxpr2triton.rules.simplify import is_truth
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1
@@ -83,11 +84,9 @@ class Statements:
         self.spell = Spelling(plan.axes, self._computed)
         self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
-        taken = [p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start")]
-        self.names = Names([*taken, *(f"{b.name}_ptr" for b in buffers.all)])
-        eqns = list(_all_equations(plan.jaxpr.jaxpr))
-        hints = wishes(eqns)
-        self.wish = {id(eqn): hints[n] for n, eqn in enumerate(eqns)}
+        self.wish, own = wishes(plan.jaxpr.jaxpr)
+        self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
+        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(own, buffers))
         self.users = _users(graph)
         stored = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
         self.guarded = Counter([*graph.conditions(), *itertools.chain(*stored)])
@@ -101,10 +100,30 @@ class Statements:
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
         """A number that the kernel computes, inside an index."""
-        text = self._operand(self.graph.computed[number.key], self.scope_now, tile)
+        node = self.graph.computed[number.key]
         if number.clamped:
-            text = f"tl.minimum(tl.maximum({text}, {number.low}), {number.high})"
+            text = self._clamped(node, number.low, number.high)
+            text += suffix(self._get(node, self.scope_now).tile, tile)
+        else:
+            text = self._operand(node, self.scope_now, tile)
         return f"{text}.to({triton_name(number.signed)})" if number.signed else text
+
+    def _clamped(self, node: Node, low: int, high: int) -> str:
+        """A computed number, brought into range; once, where the number itself is written."""
+        for user in self.users[node]:
+            written = self.scope_now.find(user) if limits_of(user) == (node, low, high) else None
+            if written is not None and written.text.isidentifier():
+                return written.text
+        home = next(scope for scope in self.scope_now.chain() if node in scope.known)
+        if (node, low, high) not in home.clamped:
+            name = self.names.new("place", home.depth)
+            home.lines.append(f"{name} = {clamp(home.known[node].text, low, high)}")
+            home.clamped[node, low, high] = name
+        return home.clamped[node, low, high]
+
+    def _clamped_already(self, limits: Limits, scope: Scope) -> str | None:
+        """The name of a number that was brought into that range for an index."""
+        return next((each.clamped[limits] for each in scope.chain() if limits in each.clamped), None)
 
     # -- statements -------------------------------------------------------------------------------------------
 
@@ -218,7 +237,9 @@ class Statements:
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
-        if row.helper is not None:
+        if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
+            scope.known[node] = Written(known, tile)
+        elif row.helper is not None:
             self._call(node, scope, row.helper, text)
         elif text in texts and (is_atom(text) or node.eqn.primitive is not settled_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
@@ -255,6 +276,9 @@ class Statements:
     def _choose(self, node: Choose, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
         sides = [side for c in node.conditions for side in self._condition(c, tile, scope)]
+        if is_truth(node.then, True) and is_truth(node.other, False):
+            self._assign(node, scope, conjunction(sides), "inside")
+            return
         then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
         if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
             then = as_tensor(then, node.dtype)
@@ -265,10 +289,10 @@ class Statements:
         kind = triton_name(held(node.dtype))
         factors = []
         for operand in node.operands:
-            text = self._operand(operand, scope, tile)
-            if self._get(operand, scope).bare:
+            text, same = self._operand(operand, scope, tile), held(operand.dtype) == held(node.dtype)
+            if not same or all(self._get(each, scope).bare for each in node.operands):
                 text = as_tensor(text, operand.dtype)
-            factors.append(text if held(operand.dtype) == held(node.dtype) else f"{text}.to({kind})")
+            factors.append(text if same else f"{text}.to({kind})")
         text = " * ".join(factors)
         if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
             scope.known[node] = Written(text, tile)
@@ -321,13 +345,22 @@ class Statements:
         shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
         value, index = self._operand(node.source, scope, tile), self.spell.index(node.index, tile)
         value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
-        index = f"tl.minimum(tl.maximum({index}, 0), {last})"  # lanes beyond the axis read anything
+        index = self._lanes(index, last, scope)
         if self._get(node.source, scope).tile != tile:
             value = f"tl.broadcast_to({value}, {shape})"
         if len(tile) > 1 or not self.spell.tile(self._spread_along(node.index)):  # one place for all lanes, say
             index = f"tl.broadcast_to({index}, {shape})"
         text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
         self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
+
+    def _lanes(self, index: str, last: int, scope: Scope) -> str:
+        """The lanes that are read, written once; those beyond the axis read anything."""
+        text = clamp(index, 0, last)
+        known = next((each.lanes[text] for each in scope.chain() if text in each.lanes), None)
+        if known is None:
+            known = scope.lanes[text] = self.names.new("lanes", scope.depth)
+            scope.lines.append(f"{known} = {text}")
+        return known
 
     def _same_lanes(self, one: Axis, other: Axis) -> bool:
         mine, theirs = self.spell.planned[one], self.spell.planned[other]
@@ -364,7 +397,6 @@ class Statements:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
             text = self.narrow.rounded(operand, text) if row.indexed else text
             text = self._neutralised(node, operand, text, tile, scope)
-            text = f"{text} + 0.0" if len(operands) == 1 and _looks_like_a_dot(node, operand, tile) else text
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
         return parts, tile
@@ -425,12 +457,23 @@ def _reduction_row(node: Reduce) -> Reduction:
     return row
 
 
-def _all_equations(jaxpr: Any) -> Iterator[Any]:
-    """The equations of a jaxpr and of the loops in it."""
-    for eqn in jaxpr.eqns:
-        yield eqn
-        if eqn.primitive.name in LOOPS:
-            yield from _all_equations(eqn.params["jaxpr"].jaxpr)
+def _ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
+    """How telling names are."""
+    return {"state": 1, "going": 1} | dict.fromkeys((b.name for b in buffers.inputs), 2) | dict.fromkeys(own, 3)
+
+
+def limits_of(node: Node) -> Limits | None:
+    """What `clamp` brings into which range, if that is a known one of integers."""
+    if not isinstance(node, Compute) or node.eqn.primitive.name != "clamp" or is_float(node.dtype):
+        return None
+    low, value, high = node.operands
+    if not isinstance(low, Constant) or not isinstance(high, Constant):
+        return None
+    return value, int(low.value), int(high.value)
+
+
+def clamp(text: str, low: int, high: int) -> str:
+    return f"tl.minimum(tl.maximum({text}, {low}), {high})"
 
 
 def minus(one: Index, other: Index) -> Index:
@@ -445,12 +488,6 @@ def _users(graph: Graph) -> dict[Node, list[Any]]:
     for store in graph.stores:
         users[store.value].append(store)
     return users
-
-
-def _looks_like_a_dot(node: Reduce, operand: Node, tile: Tile) -> bool:
-    """Whether Triton would turn the sum into a dot of reduced precision: the sum of a product of broadcasts."""
-    product = isinstance(operand, Product) or (isinstance(operand, Compute) and operand.eqn.primitive.name == "mul")
-    return node.eqn.primitive.name in ("reduce_sum", "dot_general") and product and len(tile) > 1
 
 
 def weight_of(node: Node) -> int:

@@ -137,6 +137,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "fast_log10": np.log10,
     "fast_pow": _pow,
     "fast_fdivide": np.divide,
+    "fadd_rn": np.add,
+    "dadd_rn": np.add,
     "fdiv_rn": np.divide,
     "ddiv_rn": np.divide,
     "fsqrt_rn": np.sqrt,

@@ -28,6 +28,15 @@ HELPERS = {
         "    y = x ^ (y << d | y >> (32 - d))\n"
         "    return x, y\n"
     ),
+    # Copies of one sum have to be equal, whichever lane holds them: a loop may go on by it, or its result be stored by
+    # all. As `a + b`, a product on one side is fused with the addition, which rounds once instead of twice; then lane 0
+    # has fma(x0, y0, x1 * y1) and lane 1 has fma(x1, y1, x0 * y0). Nor does Triton make a dot of TF32 of this one.
+    # ROCm's library has no such addition: there a fused one is what remains, and no dot either.
+    "_add": (
+        "def _add(a, b):\n"
+        "    # rounded by itself: fused with a product, copies of a sum would differ; and no TF32 dot is made of it\n"
+        "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
+    ),
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_multiply": "def _multiply(a, b):\n    return a * b\n",

@@ -12,10 +12,8 @@ from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 from jaxpr2triton.rules.nodes import (
-    Carried,
     Choose,
     Compute,
-    Final,
     Graph,
     Keep,
     Kept,
@@ -23,13 +21,13 @@ from jaxpr2triton.rules.nodes import (
     Node,
     Position,
     Product,
-    Recurrence,
     Reduce,
     Store,
     Take,
     operands_of,
     with_operands,
 )
+from jaxpr2triton.rules.simplify import wanted
 
 
 def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
@@ -39,16 +37,38 @@ def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
     return _Sharing(groups).run(graph)
 
 
-def _wanted(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
-    """What the targets are made of, and whatever belongs to a loop."""
-    found: set[Node] = set()
-    stack = [*targets, *(node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(operands_of(node))
-    return found
+def keep_lanes(graph: Graph, streamed: frozenset[Axis]) -> Graph:
+    """Tiles are kept along the lanes that they have, not along an axis that is walked through block by block.
+
+    for k_start in range(0, 128, 32):
+        k = k_start + tl.arange(0, 32)
+        element = tl.sum(tl.where(row[None, :] == k[:, None], c[None, :], 0), axis=1)
+        tl.store(kept_ptr + k, element)                              →      tl.store(kept_ptr + row, c)
+    """
+    standing: dict[Node, Node] = {}
+    for node in graph.nodes:
+        node_now = with_operands(node, standing)
+        standing[node] = _along_its_lanes(node_now, streamed) if isinstance(node_now, Keep) else node_now
+    stores = tuple(Store(s.output, s.place, standing[s.value]) for s in graph.stores)
+    computed = {key: standing[node] for key, node in graph.computed.items()}
+    return Graph(tuple(standing[node] for node in graph.nodes), stores, computed)
+
+
+def _along_its_lanes(keep: Keep, streamed: frozenset[Axis]) -> Keep:
+    for axis in streamed.intersection(keep.over):
+        operands = [each for each in keep.operands if isinstance(each, Take) and each.index == of_axis(axis)]
+        lanes = {each.axis for each in operands if each.axis in each.source.axes}
+        if len(operands) < len(keep.operands) or len(lanes) != 1 or lanes & streamed:
+            continue
+        (lane,) = lanes
+        used = frozenset().union(*(index.axes for place in keep.places for index in place))
+        if lane in used or lane.size != axis.size or any(axis in each.source.axes for each in operands):
+            continue
+        moved = {axis: of_axis(lane)}
+        places = tuple(tuple(substitute(index, moved) for index in place) for place in keep.places)
+        over = tuple(lane if each == axis else each for each in keep.over)
+        keep = replace(keep, operands=tuple(each.source for each in operands), places=places, over=over)
+    return keep
 
 
 class _Sharing:
@@ -66,8 +86,8 @@ class _Sharing:
             self.standing[node] = self._shared(with_operands(node, self.standing))
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in graph.stores)
         computed = {key: self.standing[node] for key, node in graph.computed.items()}
-        wanted = _wanted(self.order, [store.value for store in stores])
-        return Graph(tuple(node for node in self.order if node in wanted), stores, computed)
+        used = wanted(self.order, [store.value for store in stores])
+        return Graph(tuple(node for node in self.order if node in used), stores, computed)
 
     def _shared(self, node: Node) -> Node:
         """The node, or the same value along another axis under a new name."""
@@ -79,8 +99,9 @@ class _Sharing:
             self.plain[node] = (node.source, node.axis, axis)
             return self._add(node)
         if key not in self.first:
-            self.first[key] = (node, axis)
-            return self._add(node)
+            added = self._add(node)
+            self.first[key] = (added, axis)
+            return added
         known, usual = self.first[key]
         if usual is axis:
             return known if known.axes == node.axes else self._add(node)

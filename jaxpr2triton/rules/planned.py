@@ -11,17 +11,18 @@ from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.demand import walk
-from jaxpr2triton.rules.lanes import share_lanes
+from jaxpr2triton.rules.lanes import keep_lanes, share_lanes
 from jaxpr2triton.rules.nodes import Graph, Recurrence
+from jaxpr2triton.rules.simplify import simplify
 from jaxpr2triton.rules.sound import check_graph
 
 
 def graph_of(plan: Plan) -> Graph:
     """What the kernel of a plan computes."""
     jaxpr = plan.jaxpr.jaxpr
-    graph = walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled)
+    graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled))
     if any(True for _ in graph.of_kind(Recurrence)):
-        graph = share_lanes(graph, _alike(plan))
+        graph = simplify(keep_lanes(share_lanes(graph, _alike(plan)), _streamed(plan)))
     shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
     check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)
     return graph
@@ -65,3 +66,8 @@ def _alike(plan: Plan) -> list[frozenset[Axis]]:
         if planned.role is Role.LANE and planned.block > 1:
             groups.setdefault((planned.axis.size, planned.block), set()).add(planned.axis)
     return [frozenset(group) for group in groups.values() if len(group) > 1]
+
+
+def _streamed(plan: Plan) -> frozenset[Axis]:
+    """The axes that are walked through block by block."""
+    return frozenset(p.axis for p in plan.axes if p.role is Role.LOOP and p.block > 1)

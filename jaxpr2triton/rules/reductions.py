@@ -59,9 +59,16 @@ def _extreme(direction: str, helper: str) -> Reduction:
 
 
 def _sum(dtype: np.dtype) -> str:
+    """Floats go through a helper, whose text says why; integers are Triton's own sum."""
+    if is_float(dtype):
+        return "tl.reduce({0}, {axis}, _add)"
     # Triton widens small integers while it sums; the sum wraps as JAX's does when it is cut back.
-    small = not is_float(dtype) and np.dtype(dtype).itemsize < 4
+    small = np.dtype(dtype).itemsize < 4
     return f"tl.sum({{0}}, axis={{axis}}).to(tl.{np.dtype(dtype).name})" if small else "tl.sum({0}, axis={axis})"
+
+
+def _sum_helper(dtype: np.dtype) -> str | None:
+    return "_add" if is_float(dtype) else None
 
 
 def _one_axis(eqn: Any) -> WhyNot | None:
@@ -94,7 +101,7 @@ def _place(helper: str) -> Reduction:
 
 
 TABLE: dict[str, Reduction] = {
-    "reduce_sum": Reduction(lambda d: "{0} + {1}", _sum, lambda d: 0),
+    "reduce_sum": Reduction(lambda d: "{0} + {1}", _sum, lambda d: 0, _sum_helper),
     "reduce_max": _extreme("max", "_maximum"),
     "reduce_min": _extreme("min", "_minimum"),
     "reduce_prod": Reduction(lambda d: "{0} * {1}", _through("_multiply"), lambda d: 1, _always("_multiply")),

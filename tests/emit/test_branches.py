@@ -135,7 +135,6 @@ def test_long_sides_are_branches(step: Any) -> None:
     kernel = only_kernel(stepping(step), X, KEY)
     found = branches_of(reading.function_of(kernel))
     assert len(found) == BRANCHES[step], kernel.source
-    assert all(node.orelse for node in found)
 
 
 def test_what_a_side_needs_is_in_it() -> None:
@@ -148,8 +147,9 @@ def test_what_a_side_needs_is_in_it() -> None:
 
 def test_what_both_sides_need_is_before() -> None:
     kernel = only_kernel(stepping(several), X, KEY)
-    (branch,) = branches_of(reading.function_of(kernel))
-    assert kernel.source.index("libdevice.exp") < kernel.source.index(" if ")
+    function = reading.function_of(kernel)
+    (branch,), body = branches_of(function), ast.unparse(function)
+    assert body.index("libdevice.exp") < body.index(" if ")
     assert ast.unparse(branch).count("libdevice.exp") == 1, kernel.source
 
 
@@ -162,7 +162,7 @@ def test_what_no_step_changes_stays_before_the_loop() -> None:
         return lax.scan(body, x, jnp.arange(9))[0]
 
     with mock.patch.object(branches, "WORTHWHILE", 0):
-        source = only_kernel(run, X, X, KEY).source
+        source = ast.unparse(reading.function_of(only_kernel(run, X, X, KEY)))
     assert source.index("libdevice.exp") < source.index("for t") < source.index(" if ") < source.index("libdevice.tanh")
 
 

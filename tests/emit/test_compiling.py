@@ -6,6 +6,7 @@ The quick profile takes a sample (one target for a kernel, some kernels for spil
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,31 @@ def test_sums_of_products_do_not_become_tf32_dots(fn: Callable[..., Any]) -> Non
     for kernel in kernels(fn, TALL, TALL):
         text = asm(kernel, SM_90, "ttgir")
         assert "tt.dot" not in text and "warp_group_dot" not in text and "tf32" not in text, kernel.source
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: (x * x).sum(-1),
+        lambda x, y: (x * y).sum(-1),
+        lambda x, y: (x * 0.7).sum(-1),
+        lambda x, y: (x / 3.0).sum(-1),
+        lambda x, y: ((x - y) ** 2).sum(0),
+        lambda x, y: jnp.where(x > 0, x * x, 0.7 * x).sum(),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copies_of_a_sum_are_equal(fn: Callable[..., Any], dtype: Any) -> None:
+    """Lanes exchange their parts and add: with a product fused into the addition, each would round another number."""
+    with jax.enable_x64(True):
+        avals = [jax.ShapeDtypeStruct((32, 32), dtype)] * 2
+        found = kernels(fn, *avals)
+    assert found
+    for kernel in found:
+        text = asm(kernel, SM_90, "ptx")
+        assert isinstance(text, str)
+        adds = [line for line in text.splitlines() if re.match(r"\s*(add|fma)\.\S*f(32|64)", line)]
+        assert "shfl" in text and adds and all("add.rn." in line for line in adds), kernel.source
 
 
 # registers

@@ -6,10 +6,11 @@ import ast
 import builtins
 import keyword
 import os
+import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +21,51 @@ import pytest
 import triton
 
 import jaxpr2triton as j2t
+from jaxpr2triton.emit.layout import WIDTH
 from jaxpr2triton.emit.names import Names, comment
-from jaxpr2triton.ir.kernel import Kernel
-from tests.compiling import RUNNABLE, compiled, halves_of
+from jaxpr2triton.ir.kernel import Kernel, Role
+from tests.compiling import LOOPING, RUNNABLE, compiled, halves_of, kernels_of
 from tests.emit import reading
 from tests.golden import functions as f
 
 ROOT = Path(__file__).parents[2]
 
 
-def kernels_of(name: str) -> list[Kernel]:
-    return [kernel for half in halves_of(name) for kernel in half.compiled.kernels]
-
-
-every_program = pytest.mark.parametrize("name", RUNNABLE)
+every_program = pytest.mark.parametrize("name", (*RUNNABLE, *LOOPING))
 
 
 @every_program
 def test_source_is_clean(name: str) -> None:
     for kernel in kernels_of(name):
         function = reading.function_of(kernel)
-        buffers = [*kernel.inputs, *kernel.outputs]
-        assert reading.parameters(function) == [f"{buffer.name}_ptr" for buffer in buffers]
+        assert reading.parameters(function) == [f"{buffer.name}_ptr" for buffer in kernel.buffers]
         assert set(reading.parameters(function)) <= reading.loaded(function), "an unused parameter"
-        assert reading.copies(function) == [], kernel.source
         assert reading.dead(function) == set(), kernel.source
         assert reading.loaded_twice(function) == [], kernel.source
         assert kernel.source.endswith("\n") and "\t" not in kernel.source
-        assert not [line for line in kernel.source.splitlines() if line != line.rstrip()]
+        lines = kernel.source.splitlines()
+        assert not [line for line in lines if line != line.rstrip() or len(line) > WIDTH]
+
+
+@every_program
+def test_nothing_is_written_that_need_not_be(name: str) -> None:
+    for kernel in kernels_of(name):
+        function = reading.function_of(kernel)
+        assert reading.copies(function) == [], kernel.source
+        assert reading.equal_lines(function) == [], kernel.source
+        assert reading.lanes_twice(function) == [], kernel.source
+        assert reading.clamps_repeated(function) == [], kernel.source
+        assert reading.constants_computed(function) == [], kernel.source
+        assert reading.tiles_copied_by_sums(function) == [], kernel.source
+        assert not re.search(r"\+ 0\.0(?!\d)", kernel.source), kernel.source
+
+
+@every_program
+def test_a_number_is_counted_once(name: str) -> None:
+    """`x_3` may have a successor `x_4`, but no `x_3_2`."""
+    for kernel in kernels_of(name):
+        names = reading.defined(reading.function_of(kernel))
+        assert not [name for name in names if re.search(r"_\d+_\d+$", name)], kernel.source
 
 
 @every_program
@@ -82,12 +100,27 @@ def test_imports_are_those_that_are_used(name: str) -> None:
         assert kernel.source.count("@triton.jit\n") == kernel.source.count("\ndef ")
 
 
+def header_of(kernel: Kernel) -> list[str]:
+    """The comments before a kernel, each one's further lines joined to its first."""
+    comments = "\n".join(line for line in kernel.source.splitlines() if line.startswith("# "))
+    return re.sub(r"\n#   +(?=\S)", " ", comments).split("\n")
+
+
+def axes_of(kernel: Kernel) -> Iterator[str]:
+    """What the header says of each axis; in one warp, lanes of as many elements as others are those."""
+    seen: dict[tuple[int, int], str] = {}
+    for axis in kernel.axes:
+        alike = axis.role is Role.LANE and axis.block > 1 and kernel.num_warps == 1
+        first = seen.setdefault((axis.size, axis.block), axis.name) if alike else axis.name
+        yield str(axis) if first == axis.name else f"{axis.name}: as {first}"
+
+
 @every_program
 def test_the_header_says_what_a_kernel_is(name: str) -> None:
     for kernel in kernels_of(name):
-        header = [line for line in kernel.source.splitlines() if line.startswith("# ")]
+        header = header_of(kernel)
         programs = int(np.prod(kernel.grid))
-        axes = " | ".join(map(str, kernel.axes)) or "one element"
+        axes = " | ".join(axes_of(kernel)) or "one element"
         count, warps = f"{programs} program{'s' * (programs != 1)}", kernel.num_warps
         assert header[0] == f"# {axes}   ({count} of {warps} warp{'s' * (warps != 1)})"
         assert header[1].startswith("# reads  ") and header[2].startswith("# writes ")
@@ -123,7 +156,7 @@ def test_the_same_text_every_time() -> None:
     assert done.stdout == first
 
 
-@every_program
+@pytest.mark.parametrize("name", RUNNABLE)
 def test_all_kernels_of_a_program_are_one_module(name: str, tmp_path: Path) -> None:
     (program,) = {half.program for half in halves_of(name)}
     with jax.enable_x64("x64" in program.tags):

@@ -79,3 +79,23 @@ def adam(p: Any, m: Any, v: Any, g: Any) -> Any:
     m = 0.9 * m + 0.1 * g
     v = 0.999 * v + 0.001 * g * g
     return p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+
+def lstm(params: Any, h: Any, c: Any, xs: Any) -> Any:
+    def step(state: Any, x: Any) -> Any:
+        h, c = state
+        i, f, g, o = jnp.split(x @ params["w"] + h @ params["u"] + params["b"], 4, axis=-1)
+        c = lax.logistic(f) * c + lax.logistic(i) * jnp.tanh(g)
+        h = lax.logistic(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return lax.scan(step, (h, c), xs)
+
+
+def smoothed(rate: Any, level: Any, xs: Any) -> Any:
+    def step(level: Any, x: Any) -> Any:
+        error = x - level
+        level = level + rate * jnp.tanh(error)
+        return level, error * error
+
+    return lax.scan(step, level, xs)[1].sum()

@@ -20,7 +20,7 @@ import jaxpr2triton as j2t
 from tests.golden import functions as f
 
 FOLDER = Path(__file__).parent
-LINES_AT_MOST = 60
+LINES_AT_MOST = 80
 Shape = tuple[int, ...]
 Case = tuple[Callable[..., Any], tuple[Shape, ...]]
 
@@ -53,6 +53,7 @@ def kernels(program: Any) -> str:
 NORM = ((8192, 4096), (4096,), (4096,))
 LITTLE_NORM = ((8192, 256), (256,), (256,))
 ROTARY = ((8, 16, 2048, 128), (2048, 128), (2048, 128))
+LSTM = dict(zip("wub", avals(((16, 128), (32, 128), (128,)))))
 PAIRS = ((8, 16, 2048, 128), (2048, 64), (2048, 64))
 
 GOLDENS: dict[str, Callable[[], str]] = {
@@ -98,6 +99,10 @@ GOLDENS: dict[str, Callable[[], str]] = {
     ),
     "kernel_softmax_streamed": lambda: kernels(j2t.transpile(f.softmax, *avals(((64, 1_000_000),)))),
     "kernel_rotary": lambda: kernels(j2t.transpile(f.rotary, *avals(ROTARY))),
+    "kernel_lstm": lambda: kernels(j2t.transpile(f.lstm, LSTM, *avals(((64, 32), (64, 32), (512, 64, 16))))),
+    "kernel_smoothed_gradient": lambda: kernels(
+        j2t.transpile(jax.grad(f.smoothed, (0, 1)), *avals(((4096,), (4096,), (128, 4096))))
+    ),
     "kernel_column_sum": lambda: kernels(j2t.transpile(f.column_sum, *avals(((100_000, 64),)))),
 }
 

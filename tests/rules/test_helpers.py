@@ -10,7 +10,8 @@ from jaxpr2triton.rules.table import POINTWISE
 
 
 def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
-    named = {row.helper(np.dtype(np.int32)) for row in reductions.TABLE.values()} - {None}
+    dtypes = np.dtype(np.int32), np.dtype(np.float32)
+    named = {row.helper(dtype) for row in reductions.TABLE.values() for dtype in dtypes} - {None}
     named |= {row.helper for row in POINTWISE.values()} - {None}
     assert {each for name in named for each in with_callees(name)} == set(HELPERS)
 

@@ -11,8 +11,8 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.index import Axis, Index, of_axis
-from jaxpr2triton.rules.lanes import share_lanes
-from jaxpr2triton.rules.nodes import Carried, Compute, Constant, Graph, Load, Node, Reduce, Store, Take
+from jaxpr2triton.rules.lanes import keep_lanes, share_lanes
+from jaxpr2triton.rules.nodes import Carried, Compute, Constant, Graph, Keep, Kept, Load, Node, Reduce, Store, Take
 
 ROW, K, OTHER, STEP = Axis("row", 8), Axis("k", 8), Axis("other", 8), Axis("t", 5)
 F32 = np.dtype(np.float32)
@@ -77,3 +77,31 @@ def test_gates_of_a_backward_loop_are_computed_once() -> None:
     (loop,) = (kernel for kernel in backward.kernels if "for t" in kernel.source)
     lines = [line.strip() for line in loop.source.splitlines() if "tl.load" in line]
     assert len(lines) == len({line.split("_ptr")[0] for line in lines}), loop.source
+
+
+def kept(*operands: Node, axis: Axis) -> tuple[Keep, Kept]:
+    eqn = jax.make_jaxpr(lambda x: x)(np.ones(8, np.float32)).jaxpr
+    places = tuple((of_axis(axis),) for _ in operands)
+    keep = Keep(9, frozenset({STEP}), F32, eqn, operands, (axis,), places, (0,))
+    return keep, Kept(10, frozenset({ROW}), F32, keep, (of_axis(ROW),), ())
+
+
+def test_a_tile_is_kept_along_its_own_lanes() -> None:
+    state = Carried(0, frozenset({ROW, STEP}), F32, STEP)
+    renamed = Take(1, frozenset({K, STEP}), F32, state, ROW, of_axis(K))
+    keep, read = kept(renamed, axis=K)
+    moved = next(keep_lanes(graph(state, renamed, keep, read, stored=read), frozenset({K})).of_kind(Keep))
+    assert moved.operands[0] == state or isinstance(moved.operands[0], Carried)
+    assert moved.over == (ROW,) and moved.places == ((of_axis(ROW),),)
+
+
+def test_a_tile_that_is_moved_or_held_is_kept_as_it_is() -> None:
+    state = Carried(0, frozenset({ROW, STEP}), F32, STEP)
+    shifted = Take(1, frozenset({K, STEP}), F32, state, ROW, Index(1, ((K, 1),)))
+    keep, read = kept(shifted, axis=K)
+    whole = graph(state, shifted, keep, read, stored=read)
+    assert next(keep_lanes(whole, frozenset({K})).of_kind(Keep)).over == (K,)
+    renamed = Take(1, frozenset({K, STEP}), F32, state, ROW, of_axis(K))
+    keep, read = kept(renamed, axis=K)
+    whole = graph(state, renamed, keep, read, stored=read)
+    assert next(keep_lanes(whole, frozenset()).of_kind(Keep)).over == (K,)

@@ -1,0 +1,162 @@
+"""What the user calls the values of a program, by the lines that assign them.
+
+    mean = x.mean(-1)         the equation that ends this expression computes `mean`
+    k2 = slope(x + h * k1)    and so does the last one of what a function called here gives back
+
+An equation of a transposed program is on the line whose values it takes back. What it is given by the equations of
+later lines is the cotangent of what the line assigned: `d_mean`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton._compat import Frame, is_differentiated, is_transposed, user_frames
+from jaxpr2triton.ir.evaluate import variables
+
+Span = tuple[int, int, int, int]  # first line and column, last line and column
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """An expression that a line gives a name, within the calls that led to it."""
+
+    name: str
+    span: Span
+    calls: tuple[Frame, ...]
+    transposed: bool
+
+
+Runs = dict[Assigned, list[list[int]]]  # numbers of equations
+
+
+def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
+    """A name for each variable of a jaxpr that a line of the user's assigns; `loop`: whose body the jaxpr is."""
+    around = [] if loop is None else user_frames(loop)
+    backwards = loop is not None and is_transposed(loop)  # its body does not say so
+    frames = [_inside(user_frames(eqn), around) for eqn in jaxpr.eqns]
+    transposed = [backwards or is_transposed(eqn) for eqn in jaxpr.eqns]
+    readers: dict[Any, set[int]] = {}
+    makers = {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
+    for number, eqn in enumerate(jaxpr.eqns):
+        for var in variables(eqn.invars):
+            readers.setdefault(var, set()).add(number)
+    for var in variables(jaxpr.outvars):
+        readers.setdefault(var, set()).add(-1)
+    given = {var: number for var, number in makers.items() if transposed[number]}
+    found: dict[Any, str] = {}
+    runs = _runs(frames, transposed)
+    for place in sorted(runs, key=lambda place: -len(place.calls)):
+        for run in runs[place]:
+            if place.transposed:
+                var = _cotangent(jaxpr, run, given, frames, place)
+                name = f"d_{place.name}"
+            else:
+                exact = frames[run[-1]][len(place.calls)].span == place.span
+                var, name = _result(jaxpr, run, readers, exact), place.name
+            if var is not None:
+                found.setdefault(var, name)
+    return found
+
+
+def _inside(frames: list[Frame], around: Sequence[Frame]) -> list[Frame]:
+    """The calls within a loop's body."""
+    shared = next((n for n, pair in enumerate(zip(frames, around)) if pair[0] != pair[1]), len(around))
+    return frames[shared:]
+
+
+def _runs(frames: Sequence[Sequence[Frame]], transposed: Sequence[bool]) -> Runs:
+    """The equations of each expression that is assigned; where it is evaluated several times, one run for each."""
+    runs: Runs = {}
+    last: set[Assigned] = set()
+    for number, calls in enumerate(frames):
+        current = set()
+        for depth, frame in enumerate(calls):
+            for span, name in _targets(frame.file).get(frame.line, ()):
+                if span[:2] <= frame.span[:2] and frame.span[2:] <= span[2:]:
+                    place = Assigned(name, span, tuple(calls[:depth]), transposed[number])
+                    current.add(place)
+                    if place not in last:
+                        runs.setdefault(place, []).append([])
+                    runs[place][-1].append(number)
+        last = current
+    return runs
+
+
+def _result(jaxpr: Any, run: Sequence[int], readers: Mapping[Any, set[int]], exact: bool) -> Any:
+    """The one variable that is read elsewhere; of several the last one, but derivatives may be among those."""
+    own, last = set(run), jaxpr.eqns[run[-1]].outvars
+    outs = [var for number in run for var in jaxpr.eqns[number].outvars if readers.get(var, set()) - own]
+    if len(outs) == 1 and outs[0] in last:
+        return outs[0]
+    if outs and exact and last == outs[-1:] and not any(is_differentiated(jaxpr.eqns[number]) for number in run):
+        return outs[-1]
+    return None
+
+
+def _cotangent(
+    jaxpr: Any, run: Sequence[int], makers: Mapping[Any, int], frames: Sequence[Sequence[Frame]], place: Assigned
+) -> Any:
+    """The one cotangent that comes from a later line; what is only added to another one may be anything's."""
+    own = set(run)
+    given: dict[Any, None] = {}
+    for number in run:
+        eqn = jaxpr.eqns[number]
+        operands = variables(eqn.invars) if eqn.primitive.name != "add_any" else []
+        given |= dict.fromkeys(v for v in operands if v in makers and makers[v] not in own)
+    later = [var for var in given if _is_later(frames[makers[var]], place)]
+    return later[0] if len(later) == 1 else None
+
+
+def _is_later(calls: Sequence[Frame], place: Assigned) -> bool:
+    """Whether a line lies after an expression, or outside of the function that it is in."""
+    depth = len(place.calls)
+    return len(calls) <= depth or tuple(calls[:depth]) != place.calls or calls[depth].line > place.span[2]
+
+
+def _targets(file: str) -> Mapping[int, Sequence[tuple[Span, str]]]:
+    return _parsed("".join(linecache.getlines(file)))
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(text: str) -> Mapping[int, Sequence[tuple[Span, str]]]:
+    """For each line the expressions on it that are assigned, with the names they are given."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the user has seen them
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError):  # a template, say, or a line of a debugger's
+        return {}
+    found: dict[int, list[tuple[Span, str]]] = {}
+    for node in ast.walk(tree):
+        for name, value in _assigned(node):
+            span = _span(value)
+            for line in range(span[0], span[2] + 1):
+                found.setdefault(line, []).append((span, name))
+    return found
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    pairs: list[tuple[ast.expr, ast.AST]] = []
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+            pairs = list(zip(names, values))
+        case ast.Assign(targets=[target], value=value) | ast.NamedExpr(target=target, value=value):
+            pairs = [(target, value)]
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            pairs = [(target, value)]
+        case ast.AugAssign(target=whole):
+            pairs = [(whole, node)]
+    for name, expression in pairs:
+        if isinstance(name, ast.Name) and name.id.isascii() and name.id.strip("_"):
+            yield name.id.strip("_"), expression
+
+
+def _span(node: Any) -> Span:
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
