@@ -115,7 +115,8 @@ def _difference(other: Candidate, best: Candidate) -> str:
 
 def _seen(space: Space, draft: Draft, width: int) -> Seen:
     leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
-    rows = {axis for first, then in crossings(space.graph) for axis in then.axes.intersection(first.over)}
+    pairs = () if space.steps else crossings(space.graph)  # in a loop they are lanes anyway
+    rows = {axis for first, then in pairs for axis in then.axes.intersection(first.over)}
     carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
     crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
     passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}

@@ -21,7 +21,7 @@ from jaxpr2triton import fused, pipeline
 from jaxpr2triton.emit import branches, emitter
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
-from jaxpr2triton.partition import cut, group
+from jaxpr2triton.partition import companions, cut, group
 from jaxpr2triton.partition import split as partition_split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.rules.coverage import why_not
@@ -33,15 +33,16 @@ from tests.drawn.transforms import arguments, transformed
 
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL = (
-    (blocks, {"RESIDENT": 128, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
+    (blocks, {"RESIDENT": 128, "RESIDENT_CROSSED": 64, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
     (emitter, {"READ_AGAIN": 16}),
     (branches, {"WORTHWHILE": 0}),
     (pieces, {"LARGE": 16}),
     (schedule, {"KEPT_AT_MOST": 64}),
-    (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4}),
+    (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4, "LANES_OF_A_ROW": 8}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
     (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),
-    (partition_split, {"COMPANION_CHUNKS": 4, "ROWS_AT_LEAST": 4, "WORTH_SHARING": 64, "CHUNK_AT_LEAST": 8}),
+    (partition_split, {"ROWS_AT_LEAST": 4, "CHUNK_AT_LEAST": 8}),
+    (companions, {"COMPANION_CHUNKS": 4, "FEW_CHUNKS": 2, "ROWS_AT_LEAST": 4, "WORTH_SHARING": 64}),
 )
 
 
