@@ -22,6 +22,7 @@ import numpy as np
 
 from jaxpr2triton.emit.text import Spelling
 from jaxpr2triton.hardware import WARP
+from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.rules.coverage import call_of
 from jaxpr2triton.rules.literals import as_tensor
@@ -59,6 +60,7 @@ LINES: dict[str, tuple[int, int]] = {
     "erfc": (56, 147),
     "erf_inv": (48, 203),
     "lgamma": (341, 164),
+    "rem": (82, 92),
 }
 
 
@@ -68,17 +70,18 @@ class Calls:
     def __init__(self, graph: Graph, spell: Spelling, num_warps: int) -> None:
         self._spell, self._num_warps = spell, num_warps
         self._functions: dict[tuple[str, int, tuple[str, ...]], str] = {}  # primitive, elements, results → name
+        self._called = set(LINES)
         lines: Counter[str] = Counter()
         for node in graph.of_kind(Compute):
             name = node.eqn.primitive.name
-            if name in LINES:
+            if node in self:
                 is_double = node.operands[0].dtype == np.float64
                 lines[name] += LINES[name][is_double] * self._elements_of(node, WARP)
         is_long = lines.total() > WRITTEN_AT_MOST
         self._called = {name for name, count in lines.items() if is_long and count > WORTH_CALLING}
 
     def __contains__(self, node: Compute) -> bool:
-        return node.eqn.primitive.name in self._called
+        return node.eqn.primitive.name in self._called and is_float(node.operands[0].dtype)
 
     def write(self, node: Compute, texts: Sequence[str]) -> str:
         """The value of a computation, by a call; a function of many elements has one result for each."""

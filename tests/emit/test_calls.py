@@ -33,7 +33,8 @@ def several(x: Any) -> Any:
     """Constants for operands, two operands, and an integer exponent that is computed."""
     power = x**0.3 + 2.0**x + jnp.power(x, jnp.abs(x))
     angle = jnp.arctan2(x, 0.4) * jnp.arctan2(power, x)
-    return power + angle + lax.erf_inv(0.1 * x) + jnp.log(x) * jnp.expm1(-x)
+    whole = lax.rem(jnp.arange(x.size), 7).reshape(x.shape)  # of integers: no such function
+    return power + angle + lax.erf_inv(0.1 * x) + jnp.log(x) * jnp.expm1(-x) + lax.rem(4 * x, x + 1) + whole
 
 
 def looping(x: Any) -> Any:
