@@ -47,6 +47,7 @@ from jaxpr2triton.rules.nodes import (
     operands_of,
 )
 from jaxpr2triton.rules.order import LoopKey
+from jaxpr2triton.rules.together import SUMS
 
 MEETING = 100  # cycles until a number that all lanes have made is there
 READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
@@ -286,7 +287,7 @@ class Emitter(Statements):
 
     def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
         """Give each carried value a variable, and its value before the loop."""
-        for start, leaf in zip(loop.starts, loop.carried):
+        for start, leaf, value in zip(loop.starts, loop.carried, loop.nexts):
             self._require(start, scope)
             written = self._get(start, scope)
             tile = self.spell.tile(leaf.axes)
@@ -297,10 +298,20 @@ class Emitter(Statements):
                 body.known[leaf] = Written(name, tile)
                 continue
             telling = self.names.rank(written.text) > 1 and not written.bare
-            stem = "going" if loop.conditional and leaf is loop.carried[0] else "state"
+            stem = "going" if loop.conditional and leaf is loop.carried[0] else self._stem(leaf, value)
             name = self.names.new(self.names.wish(written.text) if telling else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
+
+    def _stem(self, leaf: Node, value: Node) -> str:
+        """What a carried value is called whose start has no name: part of a cotangent, a running total, or a state."""
+        users = [user for user in self.users[leaf] if isinstance(user, Compute)]
+        for user in users:
+            wish = self.wish[id(user.eqn)]
+            if user.eqn.primitive.name == "add_any" and self.names.rank(wish) == 3:
+                return wish
+        adds = isinstance(value, Compute) and value.eqn.primitive.name in SUMS
+        return "total" if adds and self.users[leaf] == [value] else "state"
 
     def _header_of(self, loop: Recurrence, body: Scope) -> str:
         going = self._get(loop.carried[0], body)

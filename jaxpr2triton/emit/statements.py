@@ -459,7 +459,8 @@ def _reduction_row(node: Reduce) -> Reduction:
 
 def _ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
     """How telling names are."""
-    return {"state": 1, "going": 1} | dict.fromkeys((b.name for b in buffers.inputs), 2) | dict.fromkeys(own, 3)
+    inputs = (buffer.name for buffer in buffers.inputs)
+    return dict.fromkeys(("state", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
 
 
 def limits_of(node: Node) -> Limits | None:

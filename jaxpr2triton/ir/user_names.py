@@ -58,8 +58,8 @@ def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
                 var = _cotangent(jaxpr, run, given, frames, place)
                 name = f"d_{place.name}"
             else:
-                exact = frames[run[-1]][len(place.calls)].span == place.span
-                var, name = _result(jaxpr, run, readers, exact), place.name
+                whole = frames[run[-1]][len(place.calls)].span == place.span  # not a part that has been left of it
+                var, name = _result(jaxpr, run, readers) if whole else None, place.name
             if var is not None:
                 found.setdefault(var, name)
     return found
@@ -89,15 +89,14 @@ def _runs(frames: Sequence[Sequence[Frame]], transposed: Sequence[bool]) -> Runs
     return runs
 
 
-def _result(jaxpr: Any, run: Sequence[int], readers: Mapping[Any, set[int]], exact: bool) -> Any:
+def _result(jaxpr: Any, run: Sequence[int], readers: Mapping[Any, set[int]]) -> Any:
     """The one variable that is read elsewhere; of several the last one, but derivatives may be among those."""
     own, last = set(run), jaxpr.eqns[run[-1]].outvars
     outs = [var for number in run for var in jaxpr.eqns[number].outvars if readers.get(var, set()) - own]
-    if len(outs) == 1 and outs[0] in last:
-        return outs[0]
-    if outs and exact and last == outs[-1:] and not any(is_differentiated(jaxpr.eqns[number]) for number in run):
-        return outs[-1]
-    return None
+    if last != outs[-1:]:
+        return None
+    derived = len(outs) > 1 and any(is_differentiated(jaxpr.eqns[number]) for number in run)
+    return None if derived else outs[-1]
 
 
 def _cotangent(
