@@ -20,6 +20,7 @@ from jaxpr2triton.errors import NotFusible, UserError
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.launch.interrupts import Interruptible
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.report.table import count as counted
@@ -104,7 +105,8 @@ def fuse(
         raise UserError(f"fuse takes a function, not {function!r}")
     asked = parse_roles(program_name(function), roles)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
-    return jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
+    jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
+    return Interruptible(jitted) if backend == "interpret" else jitted
 
 
 _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}

@@ -18,6 +18,7 @@ from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.launch.interrupts import delivering_interrupts, waited_for
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.modules import one_module
 from jaxpr2triton.pipeline import Compiled
@@ -59,7 +60,8 @@ class Program:
         return report.explain_json(self.compiled, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run(*args, **kwargs)
+        with delivering_interrupts():
+            return waited_for(self._run(*args, **kwargs))
 
 
 @dataclass(frozen=True)

@@ -1,92 +1,70 @@
-"""Ctrl-C while XLA waits for a kernel that runs in Triton's interpreter.
+"""Ctrl-C while a kernel runs in Triton's interpreter.
 
-A `KeyboardInterrupt` does not get through XLA, which makes an error of its own out of every exception. So the kernel
-that is interrupted gives results that mean nothing, those after it in the same call do not run, and the interrupt is
-delivered once more when the call is over, within about a millisecond.
+XLA makes an error of its own out of every exception of a callback. Whoever called XLA turns that one back:
+
+    JaxRuntimeError: INTERNAL: CpuCallback error … KeyboardInterrupt     →     KeyboardInterrupt
 """
 
 from __future__ import annotations
 
-import _thread
-import signal
-import sys
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import CodeType, FrameType
-from typing import Any, TypeVar
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
-SKIPPED_AT_MOST = 1000  # kernels; more of them are a loop of XLA's that may never end with such results
+import jax
 
-T = TypeVar("T")
+_noted: list[KeyboardInterrupt] = []  # those on their way through XLA
 
 
-@dataclass
-class _Postponed:
-    """An interrupt on its way out of XLA."""
-
-    callbacks: frozenset[CodeType]  # what XLA calls
-    handler: Any  # of SIGINT, from before
-    skipped: int = 0
-    delivered: bool = False
-
-
-_postponed: list[_Postponed] = []  # one at most
-
-
-def interruptible(run: Callable[[], T], meaningless: Callable[[], T]) -> T:
-    """`run()`, called by XLA; if that is interrupted, results that mean nothing, and the interrupt later."""
-    if threading.current_thread() is not threading.main_thread():  # no other is ever interrupted
-        return run()
-    for interrupt in _postponed:
-        interrupt.skipped += 1
-        if interrupt.skipped > SKIPPED_AT_MOST:
-            raise KeyboardInterrupt
-        return meaningless()
+@contextlib.contextmanager
+def noting_interrupts() -> Iterator[None]:
+    """Inside of a callback."""
     try:
-        return run()
-    except KeyboardInterrupt:
-        callback = sys._getframe(1)
-        outer = callback.f_back
-        _postpone(_Postponed(frozenset({callback.f_code, *([outer.f_code] if outer else [])}), None))
-        return meaningless()
+        yield
+    except KeyboardInterrupt as interrupt:
+        _noted.append(interrupt)
+        raise
 
 
-def _postpone(interrupt: _Postponed) -> None:
-    interrupt.handler = signal.getsignal(signal.SIGINT)
-    patience, trying = sys.getswitchinterval(), threading.Lock()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        # it is called again at any call in here, as long as `deliver` goes on
-        if interrupt.delivered or _runs(interrupt.callbacks, frame):
-            return  # not yet: XLA would swallow it
-        interrupt.delivered = True
-        with trying:  # the last try is over
-            _postponed.remove(interrupt)
-        sys.setswitchinterval(patience)
-        signal.signal(signal.SIGINT, interrupt.handler)
-        if callable(interrupt.handler):
-            interrupt.handler(number, frame)
-        raise KeyboardInterrupt
-
-    def deliver() -> None:
-        while True:
-            with trying:
-                if interrupt.delivered:
-                    return
-                _thread.interrupt_main()
-            time.sleep(0)  # the other thread's turn
-
-    _postponed.append(interrupt)
-    signal.signal(signal.SIGINT, handle)
-    sys.setswitchinterval(1e-6)  # or what reads the results has 5 ms to do so
-    threading.Thread(target=deliver, daemon=True).start()
+@contextlib.contextmanager
+def delivering_interrupts() -> Iterator[None]:
+    """Around a call of XLA that waits for its results."""
+    _noted.clear()
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as problem:
+        if not _noted:
+            raise
+        _noted.clear()
+        raise KeyboardInterrupt from problem
 
 
-def _runs(callbacks: frozenset[CodeType], frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code in callbacks:
-            return True
-        frame = frame.f_back
-    return False
+class Interruptible:
+    """A function of `jax.jit`, which it is in all respects but one: its calls wait for their results, and Ctrl-C while
+    they do is a `KeyboardInterrupt`.
+    """
+
+    def __init__(self, jitted: Any) -> None:
+        functools.update_wrapper(self, jitted)
+        self._jitted = jitted
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with delivering_interrupts():
+            return waited_for(self._jitted(*args, **kwargs))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jitted, name)
+
+
+def waited_for(results: Any) -> Any:
+    """The results, when they are there; but at once on other devices, and where a program is being traced."""
+    return jax.block_until_ready(results) if all(map(_is_on_host, jax.tree.leaves(results))) else results
+
+
+def _is_on_host(leaf: Any) -> bool:
+    concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
+    return concrete and all(device.platform == "cpu" for device in leaf.devices())

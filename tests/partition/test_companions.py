@@ -176,7 +176,7 @@ def test_whole_chunks_are_not_masked() -> None:
     source = first_kernel(8192)
     assert "mask" not in source
     assert "inside" not in source
-    assert "float32[8192,256]" in source.splitlines()[6]
+    assert next(line for line in source.splitlines() if line.startswith("# reads")).count("float32[8192,256]") == 1
 
 
 def test_a_short_chunk_is_masked_by_one_variable() -> None:
@@ -185,7 +185,7 @@ def test_a_short_chunk_is_masked_by_one_variable() -> None:
     assert source.count("8191") == 6, "in the header and once below it"
     assert " // " not in source
     assert " % " not in source
-    assert "total = tl.sum(ct, axis=0)" in source, "what is loaded is zero beyond the end anyway"
+    assert "total = tl.reduce(ct, 0, _add)" in source, "what is loaded is zero beyond the end anyway"
 
 
 # any number of rows, anywhere

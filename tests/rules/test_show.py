@@ -35,10 +35,8 @@ SOFTMAX = """\
 out0 at [row, col] = 5"""
 
 PADDED = """\
-0: float32[] = 0.0
-1: float32[i, j] = load in0 at [j, i - 1] if 1 <= i < 65
-2: float32[i, j] = 1 if 0 <= i - 1 < 64 else 0
-out0 at [i, j] = 2"""
+0: float32[i, j] = load in0 at [j, i - 1] if 1 <= i < 65
+out0 at [i, j] = 0"""
 
 LOOKED_UP = """\
 0: uint8[] = load in1 at []

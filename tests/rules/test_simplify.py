@@ -13,8 +13,8 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit import emit as emit_module
 from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, of_axis, shift
+from jaxpr2triton.rules import planned
 from jaxpr2triton.rules.nodes import (
     Choose,
     Compute,
@@ -205,6 +205,6 @@ def test_whole_kernels(name: str) -> None:
         rounds.append(len(found.nodes) - len(graph.nodes))
         return found
 
-    with mock.patch.object(emit_module, "simplify", checked), program.precision():
+    with mock.patch.object(planned, "simplify", checked), program.precision():
         j2t.transpile(program.fn, *program.args(np.random.default_rng(0)))
     assert rounds and max(rounds) <= 0 and ROUNDS < 10
