@@ -42,7 +42,7 @@ def _user_frame(traceback: Any) -> Frame | None:
     return None if frame is None else Frame(frame.file_name, frame.start_line, frame.function_name)
 
 
-def closed_over(traced: jax.stages.Traced) -> list[Any]:
+def captured_by(traced: jax.stages.Traced) -> list[Any]:
     """The tracers and such that a traced function closes over; its jaxpr takes them first."""
     return list(traced._consts)
 

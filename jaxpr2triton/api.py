@@ -13,10 +13,10 @@ from typing import Any, cast, overload
 import jax
 
 from jaxpr2triton import fused
-from jaxpr2triton._compat import is_staging, user_frame
+from jaxpr2triton._compat import is_staging
 from jaxpr2triton.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
 from jaxpr2triton.autodiff.tracing import flatten
-from jaxpr2triton.errors import NotFusible, UserError
+from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
@@ -141,8 +141,8 @@ def _traced_when_called(
         leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
         if traced.jaxpr.effects:  # their order is XLA's to keep
             if strict and chosen != "xla":
-                raise _side_effects(traced.jaxpr, "leave it to XLA (drop strict=True)")
-            outputs = run(traced.jaxpr, *traced.closed_over, *leaves)
+                raise fused.side_effects(traced.jaxpr)
+            outputs = run(traced.jaxpr, *traced.captured, *leaves)
         else:
             outputs = _bound(traced, leaves, name=name, backend=chosen, strict=strict, roles=roles)
         return jax.tree.unflatten(traced.out_tree, outputs)
@@ -152,21 +152,11 @@ def _traced_when_called(
 
 def _bound(traced: Trace, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
     try:
-        program, constants = hoist(traced.jaxpr, traced.closed_over)
+        program, captured = hoist(traced.jaxpr, traced.captured)
     except Exception as problem:
         with instead_of(problem, name, strict, "XLA runs the whole program"):
-            return run(traced.jaxpr, *traced.closed_over, *leaves)
-    return fused.bind(program, [*constants, *leaves], name=name, strict=strict, **settings)
-
-
-def _side_effects(jaxpr: Any, way_out: str) -> NotFusible:
-    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if eqn.effects)
-    frame = user_frame(first)
-    return NotFusible(
-        f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
-        where=str(frame) if frame else None,
-        hint=f"take the side effect out of the function, or {way_out}",
-    )
+            return run(traced.jaxpr, *traced.captured, *leaves)
+    return fused.bind(program, [*captured, *leaves], name=name, strict=strict, **settings)
 
 
 def program_name(function: Callable[..., Any]) -> str:
@@ -209,19 +199,19 @@ def transpile(
     names = tuple(itertools.compress(labels(function, len(args), keywords), moving))
     check_arrays(name, names, values)
     traced = trace(function, args, kwargs, static_argnums, static_argnames)
-    hoisted, constants = hoist(traced.jaxpr, traced.closed_over)
+    hoisted, captured = hoist(traced.jaxpr, traced.captured)
     jaxpr = _flattened(hoisted, name, strict)
     if jaxpr.effects:
-        raise _side_effects(jaxpr, "call it through `fuse`")
+        raise fused.side_effects(jaxpr, "call it through `fuse`")
     signature = Signature(name, names, jax.tree.structure(values), traced.avals)
     out_tree = traced.out_tree
     if argnums is None:
-        return plain_program(jaxpr, constants, signature, out_tree, strict, asked)
+        return plain_program(jaxpr, captured, signature, out_tree, strict, asked)
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
-    return grad_program(jaxpr, constants, signature, out_tree, shifted, strict, asked)
+    return grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked)
 
 
 def _flattened(jaxpr: Any, name: str, strict: bool) -> Any:

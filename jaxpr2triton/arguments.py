@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton._compat import closed_over
+from jaxpr2triton._compat import captured_by
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.tracing import identifiers
 from jaxpr2triton.report.explain import short_type
@@ -58,7 +58,7 @@ class Trace:
     """A user's function as a jaxpr of flat arrays; what it closes over are leading operands."""
 
     jaxpr: Any
-    closed_over: list[Any]
+    captured: list[Any]
     out_tree: Any
     avals: tuple[Any, ...]  # of the arguments alone
 
@@ -74,8 +74,8 @@ def trace(
     # jit remembers what it traced by the identity of the function, for longer than we may: globals change
     fresh = functools.partial(function)
     traced = jax.jit(fresh, static_argnums=static_argnums, static_argnames=static_argnames).trace(*args, **kwargs)
-    leading = closed_over(traced)
-    return Trace(traced.jaxpr, leading, traced.out_tree, tuple(traced.jaxpr.in_avals[len(leading) :]))
+    captured = captured_by(traced)
+    return Trace(traced.jaxpr, captured, traced.out_tree, tuple(traced.jaxpr.in_avals[len(captured) :]))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,22 @@ fused_p.multiple_results = True
 
 
 def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+    """The outputs of a program; one with side effects is run equation by equation, as their order is XLA's to keep."""
+    if jaxpr.effects:
+        if strict and backend != "xla":
+            raise side_effects(jaxpr)
+        return run(jaxpr, *args)
     return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict, roles=roles)
+
+
+def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
+    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if eqn.effects)
+    frame = user_frame(first)
+    return NotFusible(
+        f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
+        where=str(frame) if frame else None,
+        hint=f"take the side effect out of the function, or {way_out}",
+    )
 
 
 # ---------------------------------------------------------------------------------------------- memory
@@ -62,11 +77,17 @@ _DERIVED_LOCK = threading.Lock()
 
 
 def _derived(jaxpr: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What was made from this jaxpr before. Two threads may both make it, but both get the same one."""
+    """What was made from this jaxpr before. Two threads may both make it, but both get the same one.
+
+    What has captured tracers is made again each time, as it must not outlive their trace.
+    """
     with _DERIVED_LOCK:
         table = _DERIVED.setdefault(jaxpr, {})
     if key not in table:
-        table.setdefault(key, make())
+        made = make()
+        if any(isinstance(value, jax.core.Tracer) for value in getattr(made, "captured", ())):
+            return made
+        table.setdefault(key, made)
     return table[key]
 
 
@@ -201,7 +222,9 @@ def recomputable(eqn: Any) -> bool:
 
 def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
     """The forward and the linear program of a derivative along the marked inputs."""
-    return _derived(jaxpr, ("linearize", nonzero), lambda: split.linearize(jaxpr, nonzero, recomputable, _prepare))
+    key = ("linearize", nonzero)
+    found: split.Split = _derived(jaxpr, key, lambda: split.linearize(jaxpr, nonzero, recomputable, _prepare))
+    return found
 
 
 def _prepare(forward: Any, num_outputs: int) -> Any:
@@ -210,9 +233,11 @@ def _prepare(forward: Any, num_outputs: int) -> Any:
 
 
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:
-    """The backward program, and which of its linear inputs have a cotangent that is not just zero."""
+    """The backward program."""
+    key = ("transpose", linear, nonzero)
     with _pointing_at_loops(jaxpr):
-        return _derived(jaxpr, ("transpose", linear, nonzero), lambda: split.transpose(jaxpr, linear, nonzero))
+        found: split.Transposed = _derived(jaxpr, key, lambda: split.transpose(jaxpr, linear, nonzero))
+        return found
 
 
 @contextlib.contextmanager
@@ -242,17 +267,27 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
     moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
     try:
         halves = split_program(jaxpr, nonzero)
+    except split.NotSplit as refusal:
+        if settings["strict"] and settings["backend"] != "xla":
+            raise not_split(name) from refusal
+        return split.plain_jvp(jaxpr, nonzero, primals, moving)
     except Exception as problem:
         with instead_of(problem, name, settings["strict"], "JAX differentiates it, and XLA runs that"):
             return split.plain_jvp(jaxpr, nonzero, primals, moving)
-    inputs = [*halves.constants, *primals]
-    results = bind(halves.forward, inputs, name=f"{name}_fwd", **settings)
+    results = bind(halves.forward, [*halves.captured, *primals], name=f"{name}_fwd", **settings)
     outputs, new = results[: len(zeros)], results[len(zeros) :]
     if not any(halves.nonzero_outputs):
         return outputs, zeros
-    operands = [*halves.residuals(inputs, outputs, new), *moving]
+    operands = [*halves.residuals(primals, outputs, new), *moving]
     directions = iter(bind(halves.linear, operands, name=f"{name}_lin", **settings))
     return outputs, [next(directions) if moves else zero for moves, zero in zip(halves.nonzero_outputs, zeros)]
+
+
+def not_split(name: str) -> NotFusible:
+    return NotFusible(
+        f"the derivative of {name} stays with XLA: a derivative rule in it has side effects, or cannot be linearized",
+        hint="differentiate outside of the fused function, or leave it to XLA (drop strict=True)",
+    )
 
 
 def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **settings: Any) -> list[Any]:
@@ -261,15 +296,15 @@ def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **s
     operands = [arg for arg, is_linear in zip(args, linear) if not is_linear]
     operands += [ct for ct, is_nonzero in zip(cotangents, nonzero) if is_nonzero]
     try:
-        made = transposed_program(jaxpr, linear, nonzero)
+        back = transposed_program(jaxpr, linear, nonzero)
     except Exception as problem:
         instead = "JAX makes its gradient, and XLA runs that"
         with instead_of(problem, name, settings["strict"], instead), _pointing_at_loops(jaxpr):
             results = iter(split.plain_transpose(jaxpr, linear, nonzero, operands))
             return [next(results) if is_linear else None for is_linear in linear]
-    operands = [*made.constants, *operands]
-    results = iter(bind(made.program, operands, name=backward_name(name), **settings) if any(made.reaching) else ())
-    reaches = iter(made.reaching)
+    operands = [*back.captured, *operands]
+    results = iter(bind(back.program, operands, name=backward_name(name), **settings) if any(back.reaching) else ())
+    reaches = iter(back.reaching)
     return [
         None if not is_linear else next(results) if next(reaches) else ad.Zero(arg.aval)
         for arg, is_linear in zip(args, linear)
@@ -279,14 +314,12 @@ def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **s
 def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
     key = ("batch", tuple(dims), axis.size, axis.name, axis.spmd_name, tuple(jax.typeof(arg) for arg in args))
     try:
-        program, constants, out_dims = _derived(
-            jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name)
-        )
+        batch = _derived(jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name))
     except Exception as problem:
         with instead_of(problem, name, settings["strict"], "JAX batches it, and XLA runs that"):
             batched, out_dims = split.plain_batch(jaxpr, dims, axis.size, axis.name, axis.spmd_name)
             return batched(*args), list(out_dims)
-    return bind(program, [*constants, *args], name=f"{name}_vmap", **settings), list(out_dims)
+    return bind(batch.program, [*batch.captured, *args], name=f"{name}_vmap", **settings), list(batch.out_dims)
 
 
 def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
@@ -311,11 +344,11 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
 def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
     """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
     try:
-        program = _derived(jaxpr, ("lower",), lambda: lower(jaxpr))
+        low = _derived(jaxpr, ("lower",), lambda: lower(jaxpr))
     except Exception as problem:
         with instead_of(problem, settings["name"], settings["strict"], "XLA runs the whole program"):
             return run(jaxpr, *args)
-    return fused_p.bind(*args, jaxpr=program, **settings)
+    return bind(low.program, [*low.captured, *args], **settings)
 
 
 ad.primitive_jvps[fused_p] = _jvp

@@ -11,7 +11,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
-from jaxpr2triton.autodiff.tracing import lower
+from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import (
     KeepsTooMuch,
@@ -174,7 +174,7 @@ def stages(
 ) -> tuple[Stage, ...]:
     """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
     return (
-        ("trace", lambda program, name: lower(program)),
+        ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, loops)),
         ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
         ("schedule", lambda program, name: _schedule_all(program, name, roles, keeping)),
@@ -193,6 +193,7 @@ class Compiled:
     why_no_loops: Reason = ""  # … and why all of them were, if they were
     why_nothing: Reason = ""  # … and why the whole program was, if it was
     mistakes: tuple[Mistake, ...] = ()  # whatever went wrong in this compiler
+    captured: tuple[Any, ...] = ()  # the leading operands of the program
 
     @property
     def program(self) -> Any:
@@ -269,7 +270,7 @@ class Compiled:
     def run(self, mode: Mode, strict: bool, *args: Any) -> list[Any]:
         """The outputs, from kernels and from what XLA keeps; traceable."""
         inner = self.program.jaxpr
-        env = dict(zip(inner.invars, args, strict=True))
+        env = dict(zip(inner.invars, [*self.captured, *args], strict=True))
         smaller = iter(self._alternatives if mode == "device" else [()] * len(self.kernels))
         kernels = iter(self.kernels)
 
@@ -299,16 +300,19 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
 def _as_far_as_possible(jaxpr: Any, name: str, roles: Roles) -> Compiled:
     mistakes: list[Mistake] = []
     made: dict[str, Any] = {}
+    low = Lowered(jaxpr)
     try:
-        return _compile(jaxpr, name, roles, mistakes)
+        low = lower(jaxpr)
+        return replace(_compile(low.program, name, roles, mistakes), captured=low.captured)
     except RolesFail:
         raise
     except Exception as problem:
         reason = _reason(problem, jaxpr, mistakes)
     if any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
         try:
-            _run_stages(jaxpr, name, stages(loops=False, roles=NO_ROLES if mistakes else roles), made)
-            return Compiled(name, made, {}, reason, mistakes=(*mistakes, *made["emit"].lost.values()))
+            _run_stages(low.program, name, stages(loops=False, roles=NO_ROLES if mistakes else roles), made)
+            lost = made["emit"].lost.values()
+            return Compiled(name, made, {}, reason, mistakes=(*mistakes, *lost), captured=low.captured)
         except RolesFail:
             raise
         except Exception as problem:

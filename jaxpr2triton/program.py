@@ -159,21 +159,21 @@ def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles) -> list[Any]
 
 
 def plain_program(
-    jaxpr: Any, constants: Sequence[Any], signature: Signature, out_tree: Any, strict: bool, roles: Roles
+    jaxpr: Any, captured: Sequence[Any], signature: Signature, out_tree: Any, strict: bool, roles: Roles
 ) -> Program:
-    """The program of a function; its jaxpr takes the constants first."""
+    """The program of a function; its jaxpr takes first what the function captured."""
     name = signature.function
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = signature.leaves(signature.bind(args, kwargs))
-        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*constants, *leaves], name, roles))
+        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles))
 
     return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call)
 
 
 def grad_program(
     jaxpr: Any,
-    constants: Sequence[Any],
+    captured: Sequence[Any],
     signature: Signature,
     out_tree: Any,
     argnums: int | tuple[int, ...],
@@ -184,16 +184,16 @@ def grad_program(
     name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
     trees = signature.tree.children()
     leaves = [position for position, tree in enumerate(trees) for _ in range(tree.num_leaves)]
-    nonzero = (*[False] * len(constants), *(position in numbers for position in leaves))
+    nonzero = (*[False] * len(captured), *(position in numbers for position in leaves))
     for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
         if moves and not is_differentiable(aval):
             raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
     halves = _split(jaxpr, nonzero, name, strict)
-    made = _transposed(halves, name, strict)
+    back = _transposed(halves, name, strict)
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
-        inputs = [*halves.constants, *constants, *signature.leaves(signature.bind(args, kwargs))]
-        results = _bind(halves.forward, inputs, f"{name}_fwd", roles)
+        inputs = [*captured, *signature.leaves(signature.bind(args, kwargs))]
+        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
 
@@ -202,10 +202,10 @@ def grad_program(
 
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
-        operands = [*made.constants, *residuals, *flat]
-        results = iter(_bind(made.program, operands, f"{name}_bwd", roles) if any(made.reaching) else ())
+        operands = [*back.captured, *residuals, *flat]
+        results = iter(_bind(back.program, operands, f"{name}_bwd", roles) if any(back.reaching) else ())
         gradients = iter(
-            [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(made.reaching, moving)]
+            [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(back.reaching, moving)]
         )
         by_position = {
             position: jax.tree.unflatten(tree, [next(gradients) for _ in range(tree.num_leaves)])
@@ -214,7 +214,7 @@ def grad_program(
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
     forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict)
-    backward = fused.compiled_program(made.program, f"{name}_bwd", roles, strict)
+    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict)
     _refuse_unknown(roles, forward, backward)
     return GradProgram(
         name,
@@ -229,6 +229,8 @@ def grad_program(
 def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool) -> split.Split:
     try:
         return fused.split_program(jaxpr, nonzero)
+    except split.NotSplit as refusal:
+        raise refusal.__cause__ or fused.not_split(name) from None
     except Exception as problem:
         with instead_of(problem, name, strict, "the forward program saves all that JAX would save"):
             return split.plain_split(jaxpr, nonzero)

@@ -171,7 +171,7 @@ def test_a_leak_is_found_where_it_happens(ours: Any) -> None:
     lines = says(lambda: checked(ours)).splitlines()
     assert lines[0] == "Exception: Leaked trace DynamicJaxprTrace. Leaked tracer(s):"
     assert re.fullmatch(
-        r"The error occurred while tracing the function keep at .*test_mistakes\.py:\d+ for jit\. ", lines[3]
+        r"The error occurred while tracing the function keep at .*test_user_mistakes\.py:\d+ for jit\. ", lines[3]
     )
 
 

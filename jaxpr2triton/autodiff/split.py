@@ -3,6 +3,9 @@
 linearize    y = f x      becomes      y, r = forward x    and    dy = linear r dx
 transpose    dy = linear r dx          becomes             dx = backward r dy
 batch        y = f x      becomes      the program of a whole batch
+
+What a rule of the user's closes over, arrays as well as tracers of a trace around, becomes leading operands of the
+program that is derived with it: it is `captured`.
 """
 
 from __future__ import annotations
@@ -18,36 +21,56 @@ from jax.interpreters import ad
 from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.tracing import argument_names, avals, closed_over, is_differentiable, retrace, run, trace
+from jaxpr2triton.ir.hoisting import hoist
+from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, traced
 from jaxpr2triton.ir.user_names import user_names
+
+
+class NotSplit(Exception):
+    """A derivative is not two programs: a rule in it has side effects, or JAX cannot linearize it (the cause)."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Where a residual comes from: input, output or new residual number `index` of the forward program."""
 
-    kind: str  # in, out or new
+    kind: str  # in (what is captured counts), out or new
     index: int
     eqn: Any = None  # the equation that makes it, unless it is an input
 
 
 @dataclass(frozen=True)
 class Split:
-    """Two programs: `forward` gives the outputs and then the new residuals, `linear` takes residuals and tangents.
-
-    Arrays that the user's derivative rules close over are `constants`, the first inputs of the forward program.
-    """
+    """Two programs: `forward` gives the outputs and then the new residuals, `linear` takes residuals and tangents."""
 
     forward: Any
     linear: Any
     sources: tuple[Source, ...]
     nonzero_outputs: tuple[bool, ...]
-    constants: tuple[Any, ...] = ()
+    captured: tuple[Any, ...] = ()  # the leading operands of the forward program
 
     def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
-        """The residuals among the values before and after the forward program; its inputs begin with the constants."""
-        places = {"in": inputs, "out": outputs, "new": new}
+        """The residuals among the values before and after the forward program."""
+        places = {"in": [*self.captured, *inputs], "out": outputs, "new": new}
         return [places[source.kind][source.index] for source in self.sources]
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The program from the other inputs and the nonzero cotangents to those cotangents of linear inputs that reach."""
+
+    program: Any
+    reaching: tuple[bool, ...]  # of each linear input, whether its cotangent is not just zero
+    captured: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batched:
+    """The program of a batch, and where each output has its batch dimension: first, or nowhere."""
+
+    program: Any
+    out_dims: tuple[int | None, ...]
+    captured: tuple[Any, ...] = ()
 
 
 def linearize(
@@ -58,6 +81,8 @@ def linearize(
 ) -> Split:
     """Split the derivative along the marked inputs; custom rules and checkpoints of the user's are honoured.
 
+    Not if one of those rules has side effects: what nobody needs would get lost.
+
     `prepare` is given the forward program, with all that could be kept as its last outputs, and may take work out of
     its loops that is better done again.
 
@@ -65,7 +90,8 @@ def linearize(
     linear program, and only what that program asks for can be chosen.
     """
     num_outputs = len(jaxpr.jaxpr.outvars)
-    forward, constants, linear = _linearized(jaxpr, nonzero)
+    forward, linear = _linearized(jaxpr, nonzero)
+    forward, captured = hoist(forward)
     num_tangents = sum(nonzero)
     num_asked = len(linear.jaxpr.invars) - num_tangents
     moving = reached(linear, [False] * num_asked + [True] * num_tangents)
@@ -90,7 +116,7 @@ def linearize(
     labels = {var: name for var, name in zip(flat.jaxpr.invars, names)}
     labels = user_names(flat.jaxpr) | labels
     residual_names = [labels.get(var) or _label(source) for var, source in zip(saved, sources)]
-    tangents = [f"d_{name}" for name, moves in zip(names[len(constants) :], nonzero) if moves]
+    tangents = [f"d_{name}" for name, moves in zip(names[len(captured) :], nonzero) if moves]
     return Split(
         retrace(with_residuals, *avals(flat), names=names),
         retrace(
@@ -101,15 +127,12 @@ def linearize(
         ),
         sources,
         tuple(nonzero_outputs),
-        tuple(constants),
+        tuple(captured),
     )
 
 
-def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, list[Any], Any]:
-    """JAX's own linearisation: inputs → outputs and all that it would save; and all that, tangents → tangents.
-
-    The first inputs are arrays that derivative rules close over, which come between.
-    """
+def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
+    """JAX's own linearisation: inputs → outputs and all that it would save; and all that, tangents → tangents."""
     linear: list[Any] = []
 
     def forward(*primals: Any) -> list[Any]:
@@ -120,12 +143,18 @@ def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, list[Any], An
             outputs = run(jaxpr, *[next(rest) if moves else p for p, moves in zip(primals, nonzero)])
             return [out for out, aval in zip(outputs, jaxpr.out_avals) if is_differentiable(aval)], outputs
 
-        _, pushforward, outputs = jax.linearize(partially_applied, *moving, has_aux=True)
-        program, residuals = trace(pushforward, *moving)
+        try:
+            _, pushforward, outputs = jax.linearize(partially_applied, *moving, has_aux=True)
+        except (NotImplementedError, ValueError) as problem:  # JAX's own: some rules push forward, and that is all
+            raise NotSplit from problem
+        program, residuals = hoist(traced(pushforward, *moving))
         linear.append(program)
         return [*outputs, *residuals]
 
-    return *closed_over(forward, *avals(jaxpr), names=argument_names(jaxpr)), linear[0]
+    program = traced(forward, *avals(jaxpr), names=argument_names(jaxpr))
+    if program.effects or linear[0].effects:
+        raise NotSplit
+    return program, linear[0]
 
 
 def _by_results(flat: Any) -> Any:
@@ -186,17 +215,6 @@ def _label(source: Source) -> str:
     return f"out{source.index}" if source.kind == "out" else f"{source.eqn.primitive.name}{source.index}"
 
 
-@dataclass(frozen=True)
-class Transposed:
-    """Of a program that is linear in some inputs: the other inputs and the nonzero cotangents → the cotangents of the
-    linear inputs. Arrays that the user's derivative rules close over are `constants`, the first inputs.
-    """
-
-    program: Any
-    reaching: tuple[bool, ...]  # which of the linear inputs have a cotangent that is not just zero
-    constants: tuple[Any, ...]
-
-
 def transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> Transposed:
     """The backward program of one that is linear in the marked inputs."""
     _, used = prune(jaxpr, list(nonzero))
@@ -215,28 +233,27 @@ def transpose_to(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool], re
 
     labels = [name for name, is_linear in zip(names, linear) if not is_linear]
     labels += [f"ct{k}" if len(cotangents) > 1 else "ct" for k in range(len(cotangents))]
-    program, constants = closed_over(backward, *fixed, *cotangents, names=labels)
-    return Transposed(program, tuple(reaching), tuple(constants))
+    program, captured = hoist(traced(backward, *fixed, *cotangents, names=labels))
+    return Transposed(program, tuple(reaching), tuple(captured))
 
 
 def batch(
     jaxpr: Any, args: Sequence[Any], dims: Sequence[int | None], size: int, axis_name: Any, spmd_name: Any
-) -> tuple[Any, list[Any], tuple[int | None, ...]]:
-    """The program of a batch, the arrays that it closes over, and where each output has its batch dimension: first, or
-    nowhere.
-    """
+) -> Batched:
     batched, out_dims = plain_batch(jaxpr, dims, size, axis_name, spmd_name)
     # the tracers themselves carry sharding and mesh axes that an abstract value would lose
-    return *closed_over(batched, *args, names=argument_names(jaxpr)), out_dims
+    program, captured = hoist(traced(batched, *args, names=argument_names(jaxpr)))
+    return Batched(program, out_dims, tuple(captured))
 
 
 # ---------------------------------------------------------------------------------------------- nothing but JAX
 def plain_split(jaxpr: Any, nonzero: Sequence[bool]) -> Split:
     """Without a choice of residuals: all that JAX itself would save."""
-    forward, constants, linear = _linearized(jaxpr, nonzero)
+    forward, linear = _linearized(jaxpr, nonzero)
+    forward, captured = hoist(forward)
     num_saved = len(linear.jaxpr.invars) - sum(nonzero)
     sources = tuple(Source("new", index) for index in range(num_saved))
-    return Split(forward, linear, sources, tuple(map(is_differentiable, jaxpr.out_avals)), tuple(constants))
+    return Split(forward, linear, sources, tuple(map(is_differentiable, jaxpr.out_avals)), tuple(captured))
 
 
 def plain_jvp(

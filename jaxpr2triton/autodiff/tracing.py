@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import jax.extend.core as jex
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import called_jaxpr, close_like, is_high_level, low_level_results, source_of
+from jaxpr2triton._compat import close_like, is_high_level, low_level_results, source_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace, run, trace
-
-# Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
-TRANSPARENT = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "fused"})
-
-
-def hoist(jaxpr: Any) -> tuple[Any, list[Any]]:
-    """The program with its constants as leading operands, and the constants."""
-    if not jaxpr.consts:
-        return jaxpr, []
-    return trace(partial(run, jaxpr), *avals(jaxpr), names=argument_names(jaxpr))
+from jaxpr2triton.ir.hoisting import hoist, holds_values, transparent_call
+from jaxpr2triton.ir.tracing import argument_names, avals, retrace, traced
 
 
 def flatten(jaxpr: Any) -> Any:
-    """The same program without transparent calls: `jit { y = f x }` becomes `y = f x`."""
+    """The same program without transparent calls: `jit { y = f x }` becomes `y = f x`.
+
+    Left alone: calls that hold values, which `hoist` makes operands of.
+    """
 
     def inline(eqn: Any, values: list[Any]) -> list[Any] | None:
         body = _body(eqn)
@@ -46,20 +40,28 @@ def flatten(jaxpr: Any) -> Any:
 
 def _body(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
     """What a transparent call runs, and its constants."""
-    return called_jaxpr(eqn.primitive.name, eqn.params) if eqn.primitive.name in TRANSPARENT else None
+    body = transparent_call(eqn)
+    return None if body is None or holds_values(*body) else body
 
 
-def lower(jaxpr: Any) -> Any:
+@dataclass(frozen=True)
+class Lowered:
+    program: Any
+    captured: tuple[Any, ...] = ()  # what the high-level equations held: its leading operands
+
+
+def lower(jaxpr: Any) -> Lowered:
     """The same program without high-level equations: each becomes what it does, and loses its derivative rule."""
     if not any(map(is_high_level, jaxpr.jaxpr.eqns)):
-        return jaxpr
+        return Lowered(jaxpr)
 
     def results(*args: Any) -> list[Any]:
         env = dict(zip(jaxpr.jaxpr.invars, args))
         evaluate.run(jaxpr.jaxpr.eqns, env, low_level_results)
         return [evaluate.read(env, atom) for atom in jaxpr.jaxpr.outvars]
 
-    return retrace(results, *avals(jaxpr), names=argument_names(jaxpr))
+    program, captured = hoist(traced(results, *avals(jaxpr), names=argument_names(jaxpr)))
+    return Lowered(program, tuple(captured))
 
 
 def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool = False) -> tuple[Any, list[bool]]:

@@ -23,12 +23,17 @@ def run(jaxpr: Any, *args: Any) -> list[Any]:
     return jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *args)
 
 
+def traced(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -> Any:
+    """The program of a function, with what it closes over as constants."""
+    return jax.make_jaxpr(_named(function, names))(*args)
+
+
 def trace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -> tuple[Any, list[Any]]:
     """A program without constants, and the values that became its leading operands.
 
     `args` are arrays, tracers or abstract values; `names` are what the printed program calls them.
     """
-    jaxpr = jax.make_jaxpr(_named(function, names))(*args)
+    jaxpr = traced(function, *args, names=names)
     hoisted: list[Any] = []
     while jaxpr.consts:
         constants, count = list(jaxpr.consts), len(jaxpr.consts)
@@ -51,16 +56,6 @@ def retrace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ())
     if hoisted:
         raise CompilerBug(f"a derived program closes over {len(hoisted)} values")
     return jaxpr
-
-
-def closed_over(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -> tuple[Any, list[Any]]:
-    """A program of a function that may close over arrays, as a derivative rule of the user's does; and these arrays,
-    which become its first operands.
-    """
-    jaxpr, hoisted = trace(function, *args, names=names)
-    if any(isinstance(value, jax.core.Tracer) for value in hoisted):
-        raise CompilerBug("a derived program closes over a value that is being traced")
-    return jaxpr, hoisted
 
 
 def excerpt(

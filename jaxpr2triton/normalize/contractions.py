@@ -10,6 +10,7 @@ import jax
 import jax.extend.core as jex
 from jax import lax
 
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 
 
@@ -36,9 +37,10 @@ def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not {"transpose", "dot_general"} <= primitive_names(closed):
         return closed
-    reads = Counter(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars if not isinstance(atom, jex.Literal))
-    reads.update(atom for atom in closed.jaxpr.outvars if not isinstance(atom, jex.Literal))
-    once = iter([reads[eqn.invars[0]] == 1 for eqn in closed.jaxpr.eqns if eqn.primitive.name == "transpose"])
+    reads = Counter(var for eqn in closed.jaxpr.eqns for var in variables(eqn.invars))
+    reads.update(variables(closed.jaxpr.outvars))
+    turns = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "transpose"]
+    once = iter([any(reads[var] == 1 for var in variables(eqn.invars)) for eqn in turns])
 
     def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         made = rewriter.maker(node.args[0]) if next(once) else None

@@ -196,9 +196,10 @@ class _Chooser:
 
     def _factors(self, term: Term) -> tuple[Factor, ...]:
         """What is to be there for every step if the term is summed after the loop; nothing if it cannot be."""
+        operands = evaluate.variables(term.maker.invars)
         if not self._is_product(term.maker) and term.maker.primitive.name != "reduce_sum":
             return ()
-        return tuple(map(self._factor, term.maker.invars))
+        return tuple(map(self._factor, operands)) if len(operands) == len(term.maker.invars) else ()
 
     def _factor(self, atom: Any) -> Factor:
         read = self._traced_back(atom, (*LAYOUT, "convert_element_type"))

@@ -18,7 +18,7 @@ def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     Calls are `jit`, `checkpoint`, `custom_jvp_call`, `custom_vjp_call` and what else only runs its jaxpr: programs
     come here after differentiation, so a `custom_linear_solve` only solves. Left alone: the bodies of `scan`, `while`
-    and `cond`, a `jit` that asks for shardings or compiler options, and calls that hold arrays (`trace.hoist` makes
+    and `cond`, a `jit` that asks for shardings or compiler options, and calls that hold arrays (`hoist` makes
     operands of those that it may).
     """
     return rewrite(closed, inline_call, lambda eqn: called_jaxpr(eqn.primitive.name, eqn.params) is not None)

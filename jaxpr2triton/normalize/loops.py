@@ -15,6 +15,7 @@ from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, named, primitive_names, rewrite
 from jaxpr2triton.rules.classes import Classes
+from jaxpr2triton.rules.needless import only_if_taken
 from jaxpr2triton.rules.scans import LOOPS, scan_of, time_dims
 
 Normalize = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
@@ -31,7 +32,7 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
         y = cond[branches] i x                  →   y = select_n i (branch0 x) (branch1 x) ...
         y = cond[a loop, branch] i x            →   y = branch x;  _, y = repeat[a loop] (i == 0) y
 
-    Left alone: loops and branches with effects.
+    Left alone: loops with effects, and a `cond` of whose branches only the one that is taken may be computed.
     """
     if not primitive_names(closed) & {"scan", "while", "cond"}:
         return closed
@@ -110,8 +111,10 @@ def _where(going: Value, new: Value, old: Value) -> Value:
 
 def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
     """All branches without loops, and a choice of their results; then a branch with loops, if it is the one."""
+    if any(only_if_taken(branch.jaxpr) for branch in node.params["branches"]):
+        return None
     branches = [normalize(branch) for branch in node.params["branches"]]
-    if any(eqn.primitive.name in ("while", "cond") or eqn.effects for b in branches for eqn in b.jaxpr.eqns):
+    if any(primitive_names(branch) & {"while", "cond"} for branch in branches):
         return None
     index, *operands = node.args
     taken = [_taken(index, number, len(branches)) for number in range(len(branches))]
@@ -142,12 +145,19 @@ def _runs_apart(branch: Any) -> bool:
     What such a loop puts out step by step can be chosen step by step; that needs no branch, if the loop has an end.
     """
     loops = [eqn for eqn in branch.jaxpr.eqns if eqn.primitive.name in LOOPS]
-    if "repeat" in primitive_names(branch):
+    if _may_not_end(branch.jaxpr):
         return True
     classes = Classes(branch.jaxpr)
     times = {classes.find(dim) for eqn in loops for dim in time_dims(scan_of(eqn))}
     results = (var for var in branch.jaxpr.outvars if not isinstance(var, jex.Literal))
     return bool(loops) and not any(kind in times for var in results for kind in classes.of(var))
+
+
+def _may_not_end(jaxpr: Any) -> bool:
+    """Whether a loop in it, or in one of its loops, ends when it says so itself."""
+    return any(
+        eqn.primitive is repeat_p or any(map(_may_not_end, jex.jaxprs_in_params(eqn.params))) for eqn in jaxpr.eqns
+    )
 
 
 def _at_most_once(

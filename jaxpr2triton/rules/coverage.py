@@ -12,6 +12,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.rules import linalg, moving
 from jaxpr2triton.rules.base import Call, Pointwise
+from jaxpr2triton.rules.needless import why_not_chosen
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.scans import LOOPS
 
@@ -29,6 +30,8 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     name = eqn.primitive.name
     if name in LOOPS:
         return _why_not_loop(eqn)
+    if name == "cond" and (refusal := why_not_chosen(eqn)):
+        return refusal
     for atom in [*eqn.invars, *eqn.outvars]:
         if not hasattr(atom.aval, "shape"):
             return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")

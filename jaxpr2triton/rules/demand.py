@@ -133,9 +133,11 @@ class Walk:
                 self.ask((*self.path, number), eqn, demands)
         return targets
 
-    def demands_on(self, var: Any) -> tuple[Demand, ...]:
-        """Where a variable is wanted that this walk has to compute."""
-        return () if var in self.buffers else tuple(self.wanted.get(var, ()))
+    def demands_on(self, atom: Any) -> tuple[Demand, ...]:
+        """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
+        if isinstance(atom, jex.Literal) or atom in self.buffers:
+            return ()
+        return tuple(self.wanted.get(atom, ()))
 
     def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""

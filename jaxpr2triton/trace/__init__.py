@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.trace.flat import hoist, jaxpr_function, trace_flat
+from jaxpr2triton.ir.hoisting import hoist
+from jaxpr2triton.trace.flat import jaxpr_function, trace_flat
 
 __all__ = ["hoist", "jaxpr_function", "trace_flat"]

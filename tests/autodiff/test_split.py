@@ -41,17 +41,17 @@ def test_forward_linear_and_backward(name: str) -> None:
     held = halves.residuals(args, outputs, new)
     close(run(halves.linear, *held, *args), [jax.jvp(function, args, args)[1]])
     linear = (False,) * len(held) + (True,) * len(args)
-    made = split.transpose(halves.linear, linear, (True,))
-    assert made.reaching == (True,) * len(args)
-    close(run(made.program, *held, jnp.cos(expected)), pullback(jnp.cos(expected)))
+    backward = split.transpose(halves.linear, linear, (True,))
+    assert backward.reaching == (True,) * len(args)
+    close(run(backward.program, *held, jnp.cos(expected)), pullback(jnp.cos(expected)))
 
 
 def test_names_say_where_values_come_from() -> None:
     halves = split.linearize(jax.make_jaxpr(layer_norm)(X, V, V), (True, False, True), recomputable)
     assert argument_names(halves.forward) == ["x", "scale", "bias"]
     assert argument_names(halves.linear) == ["x", "scale", "div0", "rsqrt1", "d_x", "d_bias"]
-    made = split.transpose(halves.linear, (False,) * 4 + (True,) * 2, (True,))
-    assert argument_names(made.program) == ["x", "scale", "div0", "rsqrt1", "ct"]
+    backward = split.transpose(halves.linear, (False,) * 4 + (True,) * 2, (True,))
+    assert argument_names(backward.program) == ["x", "scale", "div0", "rsqrt1", "ct"]
 
 
 def test_outputs_that_do_not_move() -> None:
@@ -63,9 +63,9 @@ def test_outputs_that_do_not_move() -> None:
 
 def test_cotangents_that_do_not_arrive() -> None:
     jaxpr = jax.make_jaxpr(lambda a, b, x, y: (a * x, b * y))(X, Y, X, Y)
-    made = split.transpose(jaxpr, (False, False, True, True), (False, True))
-    assert made.reaching == (False, True)
-    close(run(made.program, X, Y, V + X), [Y * (V + X)])
+    backward = split.transpose(jaxpr, (False, False, True, True), (False, True))
+    assert backward.reaching == (False, True)
+    close(run(backward.program, X, Y, V + X), [Y * (V + X)])
 
 
 def test_the_slope_of_rsqrt_needs_the_result_alone() -> None:
@@ -79,13 +79,13 @@ def test_the_slope_of_rsqrt_needs_the_result_alone() -> None:
 
 def test_batch_leaves_alone_what_is_not_batched() -> None:
     jaxpr = jax.make_jaxpr(lambda x, y: (x * 2, jnp.sin(y), x + y))(V, V)
-    program, _, dims = split.batch(jaxpr, [X, V], [0, None], 3, None, None)
-    assert dims == (0, None, 0)
-    close(run(program, X, V), [X * 2, jnp.sin(V), X + V])
+    batched = split.batch(jaxpr, [X, V], [0, None], 3, None, None)
+    assert batched.out_dims == (0, None, 0)
+    close(run(batched.program, X, V), [X * 2, jnp.sin(V), X + V])
 
 
 def test_batch_dimensions_come_first() -> None:
     jaxpr = jax.make_jaxpr(mix)(V, V)
-    program, _, dims = split.batch(jaxpr, [X.T, Y], [1, 0], 3, None, None)
-    assert dims == (0,)
-    close(run(program, X.T, Y), [mix(X, Y)])
+    batched = split.batch(jaxpr, [X.T, Y], [1, 0], 3, None, None)
+    assert batched.out_dims == (0,)
+    close(run(batched.program, X.T, Y), [mix(X, Y)])

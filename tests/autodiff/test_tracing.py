@@ -8,25 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.autodiff.tracing import flatten, hoist, lower, prune, reached
+from jaxpr2triton.autodiff.tracing import flatten, lower, prune, reached
 from jaxpr2triton.ir.tracing import argument_names, run
 from tests.transforms.functions import V, X, Y, wave
 
 
 def primitives(jaxpr: Any) -> list[str]:
     return [eqn.primitive.name for eqn in jaxpr.jaxpr.eqns]
-
-
-def test_hoist_makes_operands_of_constants() -> None:
-    table = np.arange(4, dtype=np.float32)
-    program, constants = hoist(jax.make_jaxpr(lambda x: x * table + Y)(X))
-    assert not program.consts and len(constants) == 2 and argument_names(program)[-1] == "x"
-    np.testing.assert_allclose(run(program, *constants, X)[0], X * table + Y, rtol=1e-6)
-
-
-def test_hoist_leaves_a_program_without_constants_alone() -> None:
-    jaxpr = jax.make_jaxpr(wave)(X)
-    assert hoist(jaxpr) == (jaxpr, [])
 
 
 def test_flatten_opens_calls_that_mean_nothing_more() -> None:
@@ -49,7 +37,7 @@ def test_flatten_leaves_a_flat_program_alone() -> None:
 
 def test_lower_leaves_a_low_program_alone() -> None:
     jaxpr = jax.make_jaxpr(wave)(X)
-    assert lower(jaxpr) is jaxpr
+    assert lower(jaxpr).program is jaxpr
 
 
 def test_lower_opens_functions_that_jax_keeps_for_their_derivatives() -> None:
@@ -58,7 +46,7 @@ def test_lower_opens_functions_that_jax_keeps_for_their_derivatives() -> None:
         return jax.lax.custom_root(lambda x: x * 3 - a, a, solve, lambda g, y: y / g(1.0))
 
     jaxpr = jax.make_jaxpr(root)(6.0)
-    lowered = lower(jaxpr)
+    lowered = lower(jaxpr).program
     assert not getattr(lowered.jaxpr, "is_high", False)
     np.testing.assert_allclose(run(lowered, 6.0)[0], 2.0, rtol=1e-6)
 

@@ -409,6 +409,25 @@ def place_of_extreme(draft: Draft) -> None:
         draft.add(f"lax.{draft.pick(('argmax', 'argmin'))}({x.name}, {draft.axis(x)}, jnp.int32)", x)
 
 
+NUMBERS = (
+    "lax.dot_general({number}, {x}, (((), ()), ((), ())))",
+    "lax.dot_general({x}, {number}, (((), ()), ((), ())))",
+    "{x} * lax.dot_general({number}, {number}, (((), ()), ((), ())))",
+    "{x} + lax.reduce_max({number}, ())",
+    "{x} * helpers.mean(lax.full({shape}, {number}))",
+    "{x} - jnp.max(lax.full({shape}, {number}))",
+    "jax.grad(lambda x: jnp.vdot(x, x))({x})",
+)
+
+
+def with_number(draft: Draft) -> None:
+    """A number, or an array of one number, where a product or a reduction has an array mostly."""
+    x = draft.float_value(lambda value: value.size > 0)
+    if x.size:
+        number = f"{dtype_text(x.dtype)}(0.5)"
+        draft.add(draft.pick(NUMBERS).format(x=x.name, number=number, shape=x.shape), x)
+
+
 # --------------------------------------------------------------------------------------------------------------- idioms
 
 ROW_IDIOMS = (
@@ -500,4 +519,5 @@ ALL: tuple[Family, ...] = (
     *REDUCTIONS,
     *IDIOMS,
     *LEFTOVERS,
+    with_number,
 )
