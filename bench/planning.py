@@ -5,8 +5,9 @@
     python -m bench.planning chain 'mlp gradient'   # families whose names begin so
     python -m bench.planning --at-most 2.0       # exit with 1 where a large program takes longer than that, in ratio
 
-`plan` is `transpile`; `jax` is tracing, lowering and compiling for the CPU. `growth` is how many times as long `plan`
-takes as for the size before, for twice as many equations. No GPU is needed.
+`plan` is `transpile`; `jax` is tracing, lowering and compiling for the CPU; `of work` is their ratio in seconds that a
+processor worked, which other programs on the machine disturb less. `growth` is how many times as long `plan` takes as
+for the size before, for twice as many equations. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -248,18 +249,25 @@ def measure(name: str, size: int) -> dict[str, float]:
 
 def _both(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, float]:
     jax.clear_caches()
-    started = time.perf_counter()
+    before = _now()
     program = j2t.transpile(fn, *args)
-    planned = time.perf_counter() - started
+    planned = _now() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     jax.clear_caches()
-    started = time.perf_counter()
+    before = _now()
     traced = jax.jit(fn).trace(*args)
     traced.lower().compile()
-    by_jax = time.perf_counter() - started
+    by_jax = _now() - before
     count = sum(1 for _ in equations(traced.jaxpr.jaxpr))
     kernels, left = len(program.kernels), len(program.leftovers)
-    return {"equations": count, "kernels": kernels, "left": left, "plan": planned, "jax": by_jax, "peak": peak}
+    counts = {"equations": count, "kernels": kernels, "left": left, "peak": peak}
+    (plan, plan_work), (compiled, compiled_work) = map(np.ndarray.tolist, (planned, by_jax))
+    return {**counts, "plan": plan, "jax": compiled, "work": plan_work / compiled_work}
+
+
+def _now() -> np.ndarray:
+    """Seconds on the wall's clock, and of work."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def _measured(name: str, size: int, seconds: float) -> dict[str, Any]:
@@ -283,7 +291,7 @@ def growth(now: Mapping[str, float], before: Mapping[str, float]) -> float:
 
 def _row(name: str, size: int, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[object]:
     if "why" in now:
-        return [name, size, *[""] * 3, now["why"]]
+        return [name, size, *[""] * 3, now["why"], *[""] * 5]
     grown = growth(now, before) if before else math.nan
     return [
         name,
@@ -292,12 +300,13 @@ def _row(name: str, size: int, now: Mapping[str, Any], before: Mapping[str, Any]
         f"{now['plan']:.2f}",
         f"{now['jax']:.2f}",
         f"{now['plan'] / now['jax']:.2f}",
+        f"{now['work']:.2f}",
         "" if math.isnan(grown) else f"{grown:.1f}",
         f"{now['peak']:.0f} MiB",
     ]
 
 
-HEADER = ("program", "size", "equations", "kernels", "left", "plan", "jax", "ratio", "growth", "peak memory")
+HEADER = ("program", "size", "equations", "kernels", "left", "plan", "jax", "ratio", "of work", "growth", "peak memory")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

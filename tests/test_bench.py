@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
-from bench import loops, sass, xla
+from bench import loops, planning, sass, xla
 from tests.loop_programs import PROGRAMS
 
 SMALL = ["gae", "lambda_returns"]
@@ -158,3 +159,19 @@ def test_launches_of_a_loop() -> None:
     assert xla.counted(known) == xla.Launches(200, 100 * step, ("100 x 2",))
     # the condition is a kernel here, and its result is copied to the host
     assert xla.counted(OPTIMISED) == xla.Launches(4, step + 9, ("n x 4",))
+
+
+# planning
+
+
+def test_growth_is_for_twice_the_equations() -> None:
+    few, many = {"equations": 100, "plan": 1.0}, {"equations": 400, "plan": 9.0}
+    assert planning.growth(many, few) == pytest.approx(3.0)
+    assert planning.growth(few, few) != planning.growth(few, few)  # not a number: there is nothing to compare
+
+
+@pytest.mark.parametrize("family", planning.FAMILIES.values(), ids=planning.FAMILIES.keys())
+def test_every_family_can_be_traced(family: planning.Family) -> None:
+    assert set(family.quick) <= set(family.sizes)
+    fn, args = family.make(family.sizes[0])
+    jax.eval_shape(fn, *args)

@@ -16,8 +16,8 @@ from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.partition.alike import alike
 from jaxpr2triton.partition.cuts import Cuts
-from jaxpr2triton.partition.halving import halves
 from jaxpr2triton.partition.keeping import Keeping, held_along
+from jaxpr2triton.partition.pieces import pieces
 from jaxpr2triton.rules.classes import Classes
 from jaxpr2triton.rules.coverage import is_short_contraction, why_not
 from jaxpr2triton.rules.demand import Crowded
@@ -158,7 +158,9 @@ def _settle(cuts: Cuts) -> None:
         if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
             raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
         if not space.steps and len(steps) >= STEPS_AT_MOST:
-            pending.extend([root, *(each for value in halves(space.graph, steps) for each in _cut(cuts, value))])
+            values = pieces(space.graph, steps, STEPS_AT_MOST)
+            readers = [reader for value in values for reader in _cut(cuts, value)]
+            pending.extend([*readers, root, *reversed(values)])  # the first one first: others read what is cut of it
 
 
 def _settled_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:

@@ -1,4 +1,4 @@
-"""Where to cut a kernel that is too long: so that it falls into two of about the same length.
+"""Where to cut a kernel that is too long: so that it falls into pieces of about the same length.
 
     out = d0(d1(… d9(x9), x1), x0)      →      d5 = d5(… d9(x9), x5)      out = d0(… d4(d5, x4), x0)
 
@@ -10,33 +10,29 @@ that comes before, and every cut takes one step away.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxpr2triton.rules.nodes import Compute, Graph, Node, operands_of
 
-WORTH_A_CUT = 8  # a cut should take away one part in so many
-VALUES_AT_MOST = 16  # that one cut brings into memory
+VALUES_AT_MOST = 16  # that are brought into memory where no single one will do
 
 
-def halves(graph: Graph, steps: Sequence[Compute]) -> list[Any]:
-    """The values to be in memory, so that none of the kernels has all of these steps."""
-    share = shares(graph, set(steps))
-    best = min(steps, key=lambda node: abs(2 * share[node] - len(steps)))
-    if share[best] * WORTH_A_CUT >= len(steps):
-        return [best.eqn.outvars[0]]
-    return _narrowest(graph, steps) or [steps[len(steps) // 2].eqn.outvars[0]]
-
-
-def shares(graph: Graph, counted: Collection[Node]) -> dict[Node, int]:
-    """How many of the counted nodes each node is the way to: they are it, or nothing is made of them without it."""
+def pieces(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
+    """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more."""
+    size = len(steps) // (2 * (len(steps) // most))
+    found: list[Any] = []
+    left, counted = len(steps), frozenset(steps)
     above = dominators(graph)
-    found = dict.fromkeys(graph.nodes, 0)
+    share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
     for node in graph.nodes:  # operands come before readers, so what lies below a node is complete
-        found[node] += node in counted
-        if (through := above[node]) is not None:
-            found[through] += found[node]
-    return found
+        share[node] += node in counted
+        if node in counted and size <= share[node] < left:
+            found.append(node.eqn.outvars[0])
+            left -= share[node]
+        elif (through := above[node]) is not None:
+            share[through] += share[node]
+    return found or _narrowest(graph, steps) or [steps[len(steps) // 2].eqn.outvars[0]]
 
 
 def dominators(graph: Graph) -> Mapping[Node, Node | None]:
