@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,13 +53,18 @@ def is_staging() -> bool:
     return isinstance(core.trace_ctx.trace, partial_eval.DynamicJaxprTrace)
 
 
-def user_frames(eqn: Any) -> list[Frame]:
+def user_frames(eqn: Any) -> tuple[Frame, ...]:
     """All lines of the user's that were being run when an equation was made, the outermost one first."""
+    return _frames_of(eqn.source_info.traceback)
+
+
+@functools.lru_cache(maxsize=1024)
+def _frames_of(traceback: Any) -> tuple[Frame, ...]:
     frames = [
         Frame(f.file_name, f.start_line, f.function_name, (f.start_line, f.start_column, f.end_line, f.end_column))
-        for f in source_info_util.user_frames(eqn.source_info.traceback)
+        for f in source_info_util.user_frames(traceback)
     ]
-    return frames[::-1]
+    return tuple(frames[::-1])
 
 
 def is_transposed(eqn: Any) -> bool:

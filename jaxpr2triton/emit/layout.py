@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.emit.scope import Line
-from jaxpr2triton.emit.tidy import Body, is_comment, pairs
+from jaxpr2triton.emit.variables import Body, is_comment, pairs
 
 WIDTH = 110
 STEP = "    "

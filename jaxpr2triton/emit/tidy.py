@@ -4,40 +4,19 @@
     tl.store(ys_ptr + t * 8 + k, h)   →   ...
     h = scaled
 
-Lines that compute the same of the same values become one, and lanes of one size have one variable, whatever the axis
-(elsewhere: common subexpressions). Then two variables become one where a copy joins them, unless one of them gets a
-value while another value, that of the other one, is still wanted (elsewhere: copy coalescing, by interference).
+Equal lines become one, and lanes of one size have one variable, whatever the axis. Then two variables become one where
+a copy joins them, unless one of them gets a value while another value, that of the other one, is still wanted.
+(Elsewhere: copy coalescing, by interference.)
 """
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from typing import Any
 
+from jaxpr2triton.emit.equal import Equal
 from jaxpr2triton.emit.names import Names
-
-Body = list[ast.stmt]
-
-
-@dataclass
-class Variable:
-    """One variable: a name within the block in which it is first given a value."""
-
-    name: str
-    depth: int  # of that block: the loops around it
-    number: int  # in the order of their first values
-    clashes: set[Variable] = field(default_factory=set)  # those that hold another value while this one is wanted
-    joined: Variable | None = None  # the variable that it has become a part of
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-
-    @property
-    def root(self) -> Variable:
-        return self if self.joined is None else self.joined.root
+from jaxpr2triton.emit.variables import Body, Resolved, Variable, is_comment, pairs
 
 
 def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]) -> Body:
@@ -48,9 +27,9 @@ def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], ch
     """
     for name in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)):
         name.id = alike.get(name.id, name.id)
-    found = _Resolved(fixed)
+    found = Resolved(fixed)
     found.enter(body)
-    body = _Equal(found.of, changing).block(body, {})
+    body = Equal(found.of, changing).block(body, {})
     found.of.update({name: variable.root for name, variable in found.of.items()})
     moves = list(_moves(body, found.of))
     movable = {variable for pair in moves for variable in pair}
@@ -71,136 +50,6 @@ def _wish(group: Sequence[Variable], names: Names) -> str:
     """The best name in a group: the user's own, and that of the step of a loop before that of its start."""
     best = max(group, key=lambda v: (names.rank(v.name), v.depth, v.number))
     return names.wish(best.name)
-
-
-class _Resolved:
-    """Which variable each name stands for; the names of one loop's body are free for others after it."""
-
-    def __init__(self, fixed: Set[str]) -> None:
-        self.fixed = fixed
-        self.of: dict[ast.Name, Variable] = {}
-        self.scopes: list[dict[str, Variable]] = []
-        self.count = 0
-
-    def enter(self, body: Body) -> None:
-        self.scopes.append({})
-        self.block(body)
-        self.scopes.pop()
-
-    def block(self, body: Body) -> None:
-        for statement in body:
-            match statement:
-                case ast.Assign(targets=[target], value=value):
-                    self.reads(value)
-                    self.writes(target)
-                case ast.For(target=target, iter=head, body=inner):
-                    self.reads(head)
-                    self.enter(inner)
-                case ast.While(test=head, body=inner):
-                    self.reads(head)
-                    self.enter(inner)
-                case ast.If(test=head, body=inner, orelse=other):
-                    self.reads(head)
-                    self.block(inner)
-                    self.block(other)
-                case _:
-                    self.reads(statement)
-
-    def reads(self, node: ast.AST) -> None:
-        for name in ast.walk(node):
-            if isinstance(name, ast.Name) and (variable := self.find(name.id)):
-                self.of[name] = variable
-
-    def writes(self, target: ast.expr) -> None:
-        for name in ast.walk(target):
-            if isinstance(name, ast.Name) and name.id not in self.fixed:
-                if (variable := self.find(name.id)) is None:
-                    variable = Variable(name.id, len(self.scopes) - 1, self.count)
-                    self.scopes[-1][name.id] = variable
-                    self.count += 1
-                self.of[name] = variable
-
-    def find(self, name: str) -> Variable | None:
-        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
-
-
-Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
-
-
-class _Equal:
-    """Drops lines whose values are there already; whoever reads them reads the first ones."""
-
-    def __init__(self, of: dict[ast.Name, Variable], changing: Set[str]) -> None:
-        self.of, self.changing = of, changing
-        self.counts = Counter(
-            self.of[name] for name in of if isinstance(name.ctx, ast.Store)
-        )  # how often each variable is assigned
-
-    def block(self, body: Body, known: Known) -> Body:
-        """The rest of a block; `known` is what has been computed before it, and becomes what is known at its end."""
-        kept = []
-        for statement in body:
-            match statement:
-                case ast.Assign():
-                    if self.is_known(statement, known):
-                        continue
-                case ast.For() | ast.While() | ast.If():
-                    changed = {self.of[n] for n in ast.walk(statement) if isinstance(n, ast.Name) and self.changes(n)}
-                    _forget(known, changed | self.changing)
-                    statement.body = self.block(statement.body, dict(known))
-                    statement.orelse = self.block(statement.orelse, dict(known))
-                case ast.Expr(value=ast.Call(args=[address, *_])):  # a store
-                    _forget(known, {n.id for n in ast.walk(address) if isinstance(n, ast.Name)} & self.changing)
-                case ast.Expr(value=ast.Call()):  # a barrier
-                    _forget(known, self.changing)
-            kept.append(statement)
-        return kept
-
-    def changes(self, name: ast.Name) -> bool:
-        return name in self.of and isinstance(name.ctx, ast.Store) and self.counts[self.of[name]] > 1
-
-    def is_known(self, statement: ast.Assign, known: Known) -> bool:
-        """Whether the same value is there; if not, it is from now on."""
-        names = [n for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
-        for name in names:
-            if name in self.of:
-                self.of[name] = self.of[name].root
-                name.id = self.of[name].name
-        targets = [target for target, _ in pairs(statement)]
-        changed = {self.of[target] for target in targets if target in self.of and self.changes(target)}
-        _forget(known, changed)
-        if changed or isinstance(statement.value, ast.Name):
-            return False
-        text = self.text(statement.value)
-        if not any(target in self.of for target in targets):  # an axis, under its own name
-            text += ast.unparse(statement.targets[0])
-        if text not in known:
-            known[text] = targets, {self.of.get(name, name.id) for name in names}
-            return False
-        for target, first in zip(targets, known[text][0]):
-            if target in self.of:
-                self.of[target].joined = self.of[first]
-        return True
-
-    def text(self, value: ast.expr) -> str:
-        """A value, with variables instead of names: those of one loop are free again in the next."""
-        names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
-        return ast.unparse(value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
-
-
-def _forget(known: Known, changed: Set[Any]) -> None:
-    """Drop what is made of variables or pointers that change."""
-    for text in [text for text, (_, parts) in known.items() if parts & changed]:
-        del known[text]
-
-
-def pairs(statement: ast.Assign) -> list[tuple[Any, Any]]:
-    """Each name that is assigned, with its own value if it has one: `a, b = b, f(a)` has two."""
-    (target,) = statement.targets
-    if not isinstance(target, ast.Tuple):
-        return [(target, statement.value)]
-    values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [None] * len(target.elts)
-    return list(zip(target.elts, values))
 
 
 def _moves(body: Body, of: dict[ast.Name, Variable]) -> Iterator[tuple[Variable, Variable]]:
@@ -337,11 +186,3 @@ def without_idle_comments(body: Body) -> Body:
             said = None if not isinstance(statement, ast.If) else said
         kept.append(statement)
     return kept
-
-
-def is_comment(statement: ast.stmt) -> bool:
-    """A line of comment, which stands among the statements as a string."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False

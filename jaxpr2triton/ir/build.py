@@ -12,6 +12,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import Here, close_like, closed_with, inside_of, is_high_level
+from jaxpr2triton.ir.tracing import identifiers
 
 Substitution = Mapping[Any, Any]  # variable → the atom that is read in its place
 
@@ -64,6 +65,22 @@ def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any] | Non
     kept = [(var, const) for var, const in zip(inner.constvars, jaxpr.consts) if var in read]
     made = inside_of(inner, constvars=[var for var, _ in kept], **changes)
     return closed_with(made, [const for _, const in kept])
+
+
+def excerpt(
+    closed: Any, eqns: Sequence[Any], operands: Sequence[Any], results: Sequence[Any], names: Sequence[str]
+) -> Any:
+    """Some equations of a program as a program of these operands, which the printed one calls by `names`.
+
+    Nothing is traced: the equations and their variables are the very same.
+    """
+    inner = closed.jaxpr
+    effects = frozenset().union(*(eqn.effects for eqn in eqns))
+    info = inner.debug_info._replace(arg_names=tuple(identifiers(names)), result_paths=("",) * len(results))
+    made = inner.replace(
+        invars=list(operands), eqns=list(eqns), outvars=list(results), effects=effects, debug_info=info
+    )
+    return closed.replace(jaxpr=made)
 
 
 def _effects_of(jaxpr: Any, eqns: Sequence[Any]) -> Any:

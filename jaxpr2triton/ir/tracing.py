@@ -58,22 +58,6 @@ def retrace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ())
     return jaxpr
 
 
-def excerpt(
-    closed: Any, eqns: Sequence[Any], operands: Sequence[Any], results: Sequence[Any], names: Sequence[str]
-) -> Any:
-    """Some equations of a program as a program of these operands, which the printed one calls by `names`.
-
-    Nothing is traced: the equations and their variables are the very same.
-    """
-    inner = closed.jaxpr
-    effects = frozenset().union(*(eqn.effects for eqn in eqns))
-    info = inner.debug_info._replace(arg_names=tuple(identifiers(names)), result_paths=("",) * len(results))
-    made = inner.replace(
-        invars=list(operands), eqns=list(eqns), outvars=list(results), effects=effects, debug_info=info
-    )
-    return closed.replace(jaxpr=made)
-
-
 def avals(jaxpr: Any) -> list[Any]:
     return [var.aval for var in jaxpr.jaxpr.invars]
 

@@ -38,7 +38,7 @@ Runs = dict[Assigned, list[list[int]]]  # numbers of equations
 
 def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
     """A name for each variable of a jaxpr that a line of the user's assigns; `loop`: whose body the jaxpr is."""
-    around = [] if loop is None else user_frames(loop)
+    around = () if loop is None else user_frames(loop)
     backwards = loop is not None and is_transposed(loop)  # its body does not say so
     frames = [_inside(user_frames(eqn), around) for eqn in jaxpr.eqns]
     transposed = [backwards or is_transposed(eqn) for eqn in jaxpr.eqns]
@@ -65,7 +65,7 @@ def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
     return found
 
 
-def _inside(frames: list[Frame], around: Sequence[Frame]) -> list[Frame]:
+def _inside(frames: Sequence[Frame], around: Sequence[Frame]) -> Sequence[Frame]:
     """The calls within a loop's body."""
     shared = next((n for n, pair in enumerate(zip(frames, around)) if pair[0] != pair[1]), len(around))
     return frames[shared:]
@@ -75,10 +75,12 @@ def _runs(frames: Sequence[Sequence[Frame]], transposed: Sequence[bool]) -> Runs
     """The equations of each expression that is assigned; where it is evaluated several times, one run for each."""
     runs: Runs = {}
     last: set[Assigned] = set()
+    files = dict.fromkeys(frame.file for calls in frames for frame in calls)
+    targets = {file: _targets(file) for file in files}
     for number, calls in enumerate(frames):
         current = set()
         for depth, frame in enumerate(calls):
-            for span, name in _targets(frame.file).get(frame.line, ()):
+            for span, name in targets[frame.file].get(frame.line, ()):
                 if span[:2] <= frame.span[:2] and frame.span[2:] <= span[2:]:
                     place = Assigned(name, span, tuple(calls[:depth]), transposed[number])
                     current.add(place)

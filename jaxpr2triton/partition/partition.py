@@ -14,9 +14,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxpr2triton.errors import RunsTwice
+from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.region import boundary_p, region_p
-from jaxpr2triton.ir.tracing import argument_names, avals, excerpt, identifiers, retrace
+from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.partition.companions import companions
 from jaxpr2triton.partition.cut import find_cuts
 from jaxpr2triton.partition.cuts import Cuts

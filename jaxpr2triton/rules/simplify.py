@@ -37,6 +37,7 @@ from jaxpr2triton.ir.index import (
     of_axis,
     scale,
 )
+from jaxpr2triton.rules.bounds import Ranges
 from jaxpr2triton.rules.neutral import left_alone
 from jaxpr2triton.rules.nodes import (
     Carried,
@@ -62,7 +63,6 @@ from jaxpr2triton.rules.nodes import (
 )
 
 ROUNDS = 4  # each sees what the last one has found; a graph of the gallery takes two at most
-Bounds = tuple[int, int]  # the least and the largest value, both included
 
 # On scalars of 32 and 64 bits these are exact, or rounded once as on every machine.
 _FOLDED: Mapping[str, Callable[..., Any]] = {
@@ -115,7 +115,7 @@ class _Simplifying:
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.equal: dict[Any, Node] = {}
         self.order: list[Node] = []
-        self.known_bounds: dict[Node, Bounds | None] = {}
+        self.ranges = Ranges()
 
     def run(self) -> Graph:
         for node in self.graph.nodes:
@@ -199,7 +199,7 @@ class _Simplifying:
 
     def _decided(self, name: str, operands: Sequence[Node]) -> bool | None:
         """What a comparison gives for all values that the operands can have."""
-        one, other = (self._bounds(operand) for operand in operands)
+        one, other = (self.ranges.of(operand) for operand in operands)
         if one is None or other is None:
             return None
         compare = _COMPARED[name]
@@ -299,7 +299,7 @@ class _Simplifying:
 
     def _known(self, number: Dynamic) -> Index:
         """A computed number as an index: a constant, the place that it is, or within narrower bounds."""
-        node, bounds = self._number(number), self._bounds(self._number(number))
+        node, bounds = self._number(number), self.ranges.of(self._number(number))
         if bounds is None:
             return Index(0, ((number, 1),))
         low, high = bounds
@@ -312,70 +312,6 @@ class _Simplifying:
             return Index(0, ((number, 1),))
         narrower = replace(number, low=max(low, number.low), high=min(high, number.high), clamped=False)
         return Index(0, ((narrower, 1),))
-
-    # -- bounds -----------------------------------------------------------------------------------------------
-
-    def _bounds(self, node: Node) -> Bounds | None:
-        """What an integer lies between; None for other numbers."""
-        if node not in self.known_bounds:
-            self.known_bounds[node] = self._bounds_of(node)
-        return self.known_bounds[node]
-
-    def _bounds_of(self, node: Node) -> Bounds | None:
-        if is_float(node.dtype) or not (is_bool(node.dtype) or np.issubdtype(node.dtype, np.integer)):
-            return None
-        all_of_it = (0, 1) if is_bool(node.dtype) else (int(np.iinfo(node.dtype).min), int(np.iinfo(node.dtype).max))
-        found: Bounds | None = None
-        match node:
-            case Constant():
-                found = (int(node.value), int(node.value))
-            case Position():
-                found = node.index.bounds
-            case Choose():
-                found = _union([self._bounds(node.then), self._bounds(node.other)])
-            case Take() | Turn():
-                found = self._bounds(node.source)
-            case Compute():
-                found = self._bounds_of_result(node)
-        if found is None or found[0] < all_of_it[0] or found[1] > all_of_it[1]:
-            return all_of_it  # it may wrap around
-        return found
-
-    def _bounds_of_result(self, node: Compute) -> Bounds | None:
-        name, known = node.eqn.primitive.name, [self._bounds(operand) for operand in node.operands]
-        if name == "select_n":
-            return _union(known[1:])
-        found = [bounds for bounds in known if bounds is not None]
-        if len(found) < len(known):
-            return None
-        match name, found:
-            case "convert_element_type" | "settled", [one]:
-                return one
-            case "add" | "add_any", [(a, b), (c, d)]:
-                return a + c, b + d
-            case "sub", [(a, b), (c, d)]:
-                return a - d, b - c
-            case "mul", [(a, b), (c, d)]:
-                products = (a * c, a * d, b * c, b * d)
-                return min(products), max(products)
-            case "max", [(a, b), (c, d)]:
-                return max(a, c), max(b, d)
-            case "min", [(a, b), (c, d)]:
-                return min(a, c), min(b, d)
-            case "clamp", [(a, b), (c, d), (e, f)]:
-                return min(max(a, c), e), min(max(b, d), f)
-            case "rem", [(a, b), (c, d)] if c > 0:
-                return max(a, 1 - d) if a < 0 else 0, min(b, d - 1) if b > 0 else 0
-            case "and", [(a, b), (c, d)] if a >= 0 and c >= 0:
-                return 0, min(b, d)
-        return None
-
-
-def _union(bounds: Sequence[Bounds | None]) -> Bounds | None:
-    found = [each for each in bounds if each is not None]
-    if len(found) < len(bounds):
-        return None
-    return min(low for low, _ in found), max(high for _, high in found)
 
 
 def _folded(node: Compute) -> Any:

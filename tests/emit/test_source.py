@@ -179,6 +179,28 @@ def test_names_come_from_the_users_lines() -> None:
     assert {"x", "scale", "bias", "mean", "row", "col"} <= names
 
 
+def shaped(*shapes: tuple[int, ...]) -> list[Any]:
+    return [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
+
+
+def test_outputs_are_named_after_what_they_hold() -> None:
+    weights = dict(zip("wub", shaped((3, 16), (4, 16), (16,))))
+    (kernel,) = j2t.transpile(f.lstm, weights, *shaped((2, 4), (2, 4), (5, 2, 3))).kernels
+    assert [buffer.name for buffer in kernel.outputs] == ["h_out", "c_out", "h_out_2"]
+    (kernel,) = j2t.transpile(f.softmax, *shaped((4, 5))).kernels
+    assert [buffer.name for buffer in kernel.outputs] == ["out"]
+
+
+def test_carried_values_and_cotangents_have_names_of_their_own() -> None:
+    weights = dict(zip("wub", shaped((16, 128), (32, 128), (128,))))
+    (kernel,) = j2t.transpile(f.lstm, weights, *shaped((8, 32), (8, 32), (5, 8, 16))).kernels
+    assert {"h", "c"} <= reading.defined(reading.function_of(kernel)) and "h_2 =" not in kernel.source
+    backwards = jax.grad(f.smoothed, (0, 1))
+    (kernel,) = j2t.transpile(backwards, *shaped((64,), (64,), (5, 64))).kernels
+    names = reading.defined(reading.function_of(kernel))
+    assert {"level", "error", "total", "d_error"} <= names and "level_2" not in names
+
+
 def nasty(tl: Any, triton: Any, program: Any, row: Any, out: Any, libdevice: Any) -> Any:
     max = tl.max(-1, keepdims=True) + triton  # the name of a built-in function
     float = jnp.exp(tl - max) * program
