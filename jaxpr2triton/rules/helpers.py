@@ -31,7 +31,8 @@ HELPERS = {
     # Copies of one sum have to be equal, whichever lane holds them: a loop may go on by it, or its result be stored by
     # all. As `a + b`, a product on one side is fused with the addition, which rounds once instead of twice; then lane 0
     # has fma(x0, y0, x1 * y1) and lane 1 has fma(x1, y1, x0 * y0). Nor does Triton make a dot of TF32 of this one.
-    # ROCm's library has no such addition: there a fused one is what remains, and no dot either.
+    # Like all of libdevice in Triton it takes subnormal floats for zeros. ROCm's library has no such addition: there a
+    # fused one has to do, which is no dot either, but may differ between lanes.
     "_add": (
         "def _add(a, b):\n"
         "    # rounded by itself: fused with a product, copies of a sum would differ; and no TF32 dot is made of it\n"

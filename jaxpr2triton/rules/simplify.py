@@ -7,8 +7,8 @@
     a = sin(x);  b = sin(x), of another equation     →    a
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
-Values are computed by the same operations as before, on the same operands: not one bit changes. Nothing is done about
-what loops carry. (Elsewhere: constant folding, value numbering, range analysis.)
+What is left is computed by the same operations as before, on the same operands. Nothing is done about what loops
+carry. (Elsewhere: constant folding, value numbering.)
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor, "neg": operator.neg, "not": np.invert},
     **{"max": np.maximum, "min": np.minimum, "convert_element_type": lambda x: x},
     "square": lambda x: x * x,
+    "div": operator.truediv,  # of floats
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
 }
 _COMPARED = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
@@ -322,6 +323,8 @@ def _folded(node: Compute) -> Any:
     compute = _FOLDED.get(name)
     values = [operand.value for operand in node.operands if isinstance(operand, Constant)]
     narrow = any(np.dtype(dtype).itemsize < 4 and not is_bool(dtype) for dtype in dtypes)
+    if name == "div" and not is_float(node.dtype):
+        return None
     if compute is None or narrow or len(values) < len(node.operands):
         return None
     if name == "convert_element_type" and any(map(is_float, dtypes)) and not _is_small(node.operands[0]):
