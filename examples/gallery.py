@@ -1,7 +1,7 @@
 """A small gallery: ordinary JAX functions that become single Triton kernels.
 
-jaxpr2triton dump  examples/gallery.py:layer_norm 'f32[128,64]' 'f32[64]' 'f32[64]' --grad
-jaxpr2triton check examples/gallery.py:cross_entropy 'f32[32,100]' 'i32[32]'
+    jaxpr2triton dump  examples/gallery.py:layer_norm 'f32[128,64]' 'f32[64]' 'f32[64]' --grad
+    jaxpr2triton check examples/gallery.py:cross_entropy 'f32[32,100]' 'i32[32]'
 """
 
 from __future__ import annotations
