@@ -29,7 +29,7 @@ import jaxpr2triton as j2t
 from bench.loops import markdown_rows
 from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.compile import compile_kernel, resources
+from jaxpr2triton.launch.compile.compile import compile_kernel, resources
 from jaxpr2triton.report.explain import least_bytes
 from jaxpr2triton.report.table import table
 from tests.programs import PROGRAMS, Program, layer_norm, rms_norm

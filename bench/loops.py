@@ -38,7 +38,7 @@ import jaxpr2triton as j2t
 from bench import sass, xla
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel, Role
-from jaxpr2triton.launch.compile import asm, compile_kernel, resources
+from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.report.table import table
 from tests.loop_programs import PROGRAMS, LoopProgram
 

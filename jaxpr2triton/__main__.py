@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from jaxpr2triton.cli import main
+from jaxpr2triton.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

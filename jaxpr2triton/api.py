@@ -12,17 +12,17 @@ from typing import Any, cast, overload
 
 import jax
 
-from jaxpr2triton import fused
 from jaxpr2triton._compat import is_staging
-from jaxpr2triton.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
+from jaxpr2triton.front import fused
+from jaxpr2triton.front.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
+from jaxpr2triton.front.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
-from jaxpr2triton.launch.interrupts import Interruptible
+from jaxpr2triton.launch.interpret.interrupts import Interruptible
 from jaxpr2triton.mistakes import instead_of
-from jaxpr2triton.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.report.table import count as counted
 from jaxpr2triton.trace import hoist
 from jaxpr2triton.version import __version__

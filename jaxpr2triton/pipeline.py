@@ -25,28 +25,28 @@ from jaxpr2triton.errors import (
     WantsPieces,
     WantsToKeep,
 )
+from jaxpr2triton.graph.covered import why_not
+from jaxpr2triton.graph.nodes import Graph
+from jaxpr2triton.graph.planned import graph_of
+from jaxpr2triton.graph.show import show_graph
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.launch.primitive import Mode, launch_kernel
+from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.passes import normalize
-from jaxpr2triton.partition.keeping import Keeping
-from jaxpr2triton.partition.partition import partition
+from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.partition.partition import partition
+from jaxpr2triton.plan.refusal import ALL, body_of, refusing_loops
+from jaxpr2triton.plan.schedule.schedule import schedule
+from jaxpr2triton.plan.schedule.tiled_products import large_products
+from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.report.launches import launches_of
-from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.nodes import Graph
-from jaxpr2triton.rules.planned import graph_of
-from jaxpr2triton.rules.refusal import ALL, body_of, refusing_loops
-from jaxpr2triton.rules.scans import LOOPS
-from jaxpr2triton.rules.show import show_graph
-from jaxpr2triton.schedule.pieces import large_products
-from jaxpr2triton.schedule.schedule import schedule
-from jaxpr2triton.schedule.wishes import wished_for
 
 RAW_LOOPS = ("scan", "while", "cond")
 SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel

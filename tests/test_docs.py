@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from jaxpr2triton import cli
-from jaxpr2triton.options import parse_options
+from jaxpr2triton.cli import main
+from jaxpr2triton.cli.options import parse_options
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
@@ -57,7 +57,7 @@ def test_what_is_shown_as_printed_is_printed(
 ) -> None:
     monkeypatch.chdir(CHECKOUT)
     for block in PRINTED.finditer(page.read_text()):
-        assert cli.main(shlex.split(block["command"])) == 0
+        assert main.main(shlex.split(block["command"])) == 0
         # JAX prints this parameter with more primitives in some versions than in others
         assert re.sub(r" ?out_sharding=None", "", capsys.readouterr().out) == block["text"]
 

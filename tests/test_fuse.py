@@ -19,7 +19,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
-from jaxpr2triton import fused
+from jaxpr2triton.front import fused
 from tests.transforms.functions import V, X, Y, energy, layer_norm, mix, wave
 
 CUDA_CALL = re.compile(r"custom_call @(\w+)")

@@ -12,21 +12,29 @@ ROOT = Path(__file__).parents[1] / "jaxpr2triton"
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
     0: ("errors", "knobs", "hardware", "version", "_compat"),
-    1: ("ir", "mistakes", "specs", "loading", "terminal", "options", "request"),
+    1: ("ir", "mistakes"),
     2: ("rules",),
-    3: ("trace", "autodiff", "normalize", "partition", "schedule", "emit", "launch", "report"),
-    4: ("pipeline", "arguments", "coverage"),
-    5: ("fused", "modules"),
-    6: ("program",),
+    3: ("graph",),
+    4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report"),
+    5: ("pipeline",),
+    6: ("front",),
     7: ("api",),
     8: ("cli",),
     9: ("__init__", "__main__"),
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
+# Rooms within a room, the lowest first; those beside each other do not know each other.
+WINGS = {
+    "rules": (("pointwise", "written"),),
+    "normalize": (("calls",), ("numbers", "random"), ("arrays",), ("loops",)),
+    "plan": (("partition", "schedule"),),
+    "launch": (("compile",), ("interpret",), ("call",)),
+}
+FLOOR_OF = {f"{room}.{wing}": n for room, floors in WINGS.items() for n, wings in enumerate(floors) for wing in wings}
 
 
 def part_of(module: str) -> str:
-    """jaxpr2triton.rules.table → rules; jaxpr2triton → __init__."""
+    """jaxpr2triton.graph.walk → graph; jaxpr2triton → __init__."""
     return (module.split(".") + ["__init__"])[1]
 
 
@@ -68,6 +76,20 @@ def test_imports_point_down(path: Path) -> None:
         there = part_of(module)
         is_near = there == here or (LEVEL_OF[there] == LEVEL_OF[here] <= 1)
         assert is_near or LEVEL_OF[there] < LEVEL_OF[here], f"{show(path)} imports {module}"
+
+
+def wing_of(module: str) -> str:
+    """jaxpr2triton.plan.schedule.cost → plan.schedule; nothing if it is in no wing."""
+    wing = ".".join(module.split(".")[1:3])
+    return wing if wing in FLOOR_OF else ""
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_wings_point_down(path: Path) -> None:
+    here = wing_of(module_of(path))
+    wings = {wing_of(module) for module in imported(path)} - {here, ""}
+    near = {wing for wing in wings if here and part_of(f".{wing}") == part_of(f".{here}")}
+    assert all(FLOOR_OF[wing] < FLOOR_OF[here] for wing in near), f"{show(path)} imports {near}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=show)

@@ -20,7 +20,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.hardware import TARGETS
-from jaxpr2triton.launch.compile import compile_kernel
+from jaxpr2triton.launch.compile.compile import compile_kernel
 from tests.loop_programs import chains, equations, recurrent
 
 # how long a loop is

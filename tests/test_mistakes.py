@@ -19,9 +19,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton import api, cli, fused, mistakes, pipeline
+from jaxpr2triton import api, mistakes, pipeline
 from jaxpr2triton.autodiff import split
-from jaxpr2triton.launch import primitive
+from jaxpr2triton.cli import main
+from jaxpr2triton.front import fused
+from jaxpr2triton.launch.call import primitive
 
 X = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
 ERRORS = (ValueError("no\nmore"), RecursionError("too deep"), MemoryError(), KeyError("row"))
@@ -155,9 +157,9 @@ def test_the_warning(breaks: Callable[..., None]) -> None:
 
 def test_the_equation_that_something_goes_wrong_with_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "why_not", None)  # it is called with an equation, in a function of ours
-    monkeypatch.setattr("jaxpr2triton.partition.cut.why_not", None)
+    monkeypatch.setattr("jaxpr2triton.plan.partition.cut.why_not", None)
     _, text = mistaken(j2t.transpile, lambda x: jnp.tan(x + 1), X)
-    assert "TypeError: 'NoneType' object is not callable\n  in   jaxpr2triton/partition/cut.py:" in text
+    assert "TypeError: 'NoneType' object is not callable\n  in   jaxpr2triton/plan/partition/cut.py:" in text
     assert "  at   test_mistakes.py:" in text
 
 
@@ -419,7 +421,7 @@ def test_command_line(
 ) -> None:
     breaks(pipeline, "emit", KeyError("row"))
     name, *words = command.split()
-    assert cli.main([name, "model.py:weights", "f32[4,10]", *words]) == 0
+    assert main.main([name, "model.py:weights", "f32[4,10]", *words]) == 0
     out, err = capsys.readouterr()
     assert SAID in err and " at model.py:4 (weights)" in err
     expected = {
@@ -436,5 +438,5 @@ def test_command_line_where_mistakes_are_raised(
 ) -> None:
     monkeypatch.setenv("J2T_RAISE", "1")
     breaks(pipeline, "emit", KeyError("row"))
-    assert cli.main(["dump", "model.py:weights", "f32[4,10]"]) == 3
+    assert main.main(["dump", "model.py:weights", "f32[4,10]"]) == 3
     assert capsys.readouterr().err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"

@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.ir.index import Axis, computed_in
-from jaxpr2triton.rules.nodes import (
+from jaxpr2triton.graph.nodes import (
     Carried,
     Compute,
     Constant,
@@ -34,7 +32,9 @@ from jaxpr2triton.rules.nodes import (
     Recurrence,
     operands_of,
 )
-from jaxpr2triton.rules.order import Order
+from jaxpr2triton.graph.order import Order
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.index import Axis, computed_in
 
 WORTHWHILE = 256  # cycles of a step, on the longer side
 

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.emit.text import Spelling
+from jaxpr2triton.graph.covered import call_of
+from jaxpr2triton.graph.nodes import Compute, Graph
 from jaxpr2triton.hardware import WARP
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.rules.coverage import call_of
 from jaxpr2triton.rules.literals import as_tensor
-from jaxpr2triton.rules.nodes import Compute, Graph
 from jaxpr2triton.rules.rows import TABLE
 
 WRITTEN_AT_MOST = 10_000  # instructions: two seconds of compiling, and more than a processor's instruction cache holds

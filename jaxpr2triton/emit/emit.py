@@ -13,13 +13,13 @@ from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.statements import Buffers
 from jaxpr2triton.emit.tidy import tidy
+from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.scans import LOOPS, scan_of
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.ir.user_names import user_names
 from jaxpr2triton.rules.helpers import texts_of
-from jaxpr2triton.rules.nodes import Graph, Keep
-from jaxpr2triton.rules.scans import LOOPS, scan_of
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
 LIBDEVICE = "from triton.language.extra import libdevice\n"

@@ -18,14 +18,8 @@ from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, weight_of, work_of
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.hardware import LATENCY, WARP
-from jaxpr2triton.ir.dtypes import held, triton_name
-from jaxpr2triton.ir.index import Axis, flatten, within
-from jaxpr2triton.ir.kernel import Buffer, Role
-from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.rules.base import in_parentheses
-from jaxpr2triton.rules.literals import constant
-from jaxpr2triton.rules.nodes import (
+from jaxpr2triton.graph.joint_sums import SUMS
+from jaxpr2triton.graph.nodes import (
     Choose,
     Collected,
     Compute,
@@ -46,8 +40,14 @@ from jaxpr2triton.rules.nodes import (
     Turn,
     operands_of,
 )
-from jaxpr2triton.rules.order import LoopKey
-from jaxpr2triton.rules.together import SUMS
+from jaxpr2triton.graph.order import LoopKey
+from jaxpr2triton.hardware import LATENCY, WARP
+from jaxpr2triton.ir.dtypes import held, triton_name
+from jaxpr2triton.ir.index import Axis, flatten, within
+from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.rules.literals import constant
 
 MEETING = 100  # cycles until a number that all lanes have made is there
 READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit

@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxpr2triton._compat import Frame
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.user_names import user_names
-from jaxpr2triton.rules.scans import LOOPS
 
 _WORDS = {
     "reduce_sum": "total",

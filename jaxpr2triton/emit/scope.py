@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from jaxpr2triton.emit.text import Written
+from jaxpr2triton.graph.nodes import Node
+from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.index import Axis, Condition
-from jaxpr2triton.rules.nodes import Node
-from jaxpr2triton.rules.order import LoopKey
 
 Limits = tuple[Node, int, int]  # a number, and the least and the largest it may be
 Line = str | tuple[str, list[Any]]  # a statement, or a header with the lines below it

@@ -14,10 +14,28 @@ import numpy as np
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.names import Names, comment, wishes
-from jaxpr2triton.emit.narrow import Narrow
+from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.covered import call_of
+from jaxpr2triton.graph.nodes import (
+    Choose,
+    Compute,
+    Constant,
+    Graph,
+    Kept,
+    Load,
+    Node,
+    Position,
+    Product,
+    Reduce,
+    Take,
+    Turn,
+    operands_of,
+)
+from jaxpr2triton.graph.order import Order
+from jaxpr2triton.graph.simplify import is_truth
 from jaxpr2triton.ir.dtypes import held, is_bool, is_float, triton_name
 from jaxpr2triton.ir.index import (
     Axis,
@@ -34,30 +52,12 @@ from jaxpr2triton.ir.index import (
 )
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.settled import settled_p
+from jaxpr2triton.ir.rounded import settled_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
-from jaxpr2triton.rules.coverage import call_of
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant
-from jaxpr2triton.rules.nodes import (
-    Choose,
-    Compute,
-    Constant,
-    Graph,
-    Kept,
-    Load,
-    Node,
-    Position,
-    Product,
-    Reduce,
-    Take,
-    Turn,
-    operands_of,
-)
-from jaxpr2triton.rules.order import Order
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.simplify import is_truth
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1

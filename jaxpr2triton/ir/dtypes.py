@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -20,6 +21,16 @@ _TRITON = {
     **{name: name for name in ("float16", "float32", "float64")},
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+
+NAMES: dict[str, Any] = {  # as JAX prints them
+    "bool": jnp.bool_,
+    "bf16": jnp.bfloat16,
+    **{f"f{bits}": getattr(jnp, f"float{bits}") for bits in (16, 32, 64)},
+    **{f"i{bits}": getattr(jnp, f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": getattr(jnp, f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"c{bits}": getattr(jnp, f"complex{bits}") for bits in (64, 128)},
+}
+_SHORT_NAMES = {np.dtype(dtype): short for short, dtype in NAMES.items()}
 
 
 def unsupported(dtype: Any) -> WhyNot | None:
@@ -70,3 +81,10 @@ def kind(dtype: Any) -> str:
     if is_bool(dtype):
         return "bool"
     return "uint" if is_unsigned(dtype) else "int"
+
+
+def short_name(dtype: Any) -> str:
+    """float32 → f32; a key's dtype → key."""
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return "key"
+    return _SHORT_NAMES.get(np.dtype(dtype), str(dtype))

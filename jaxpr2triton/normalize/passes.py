@@ -6,28 +6,28 @@ from collections.abc import Callable
 
 import jax.extend.core as jex
 
-from jaxpr2triton.normalize.algebra import simplify_algebra
-from jaxpr2triton.normalize.applied import apply_functions
-from jaxpr2triton.normalize.carried import carry_reductions
-from jaxpr2triton.normalize.contractions import split_contractions, turn_contractions
-from jaxpr2triton.normalize.dead import remove_dead
-from jaxpr2triton.normalize.decompose import decompose, decompose_inside
-from jaxpr2triton.normalize.deferred import defer_accumulation
-from jaxpr2triton.normalize.fixed import settle_fixed
-from jaxpr2triton.normalize.folding import fold_constants
-from jaxpr2triton.normalize.identities import drop_identities
-from jaxpr2triton.normalize.indices import compose_indices
-from jaxpr2triton.normalize.inline import inline_calls
-from jaxpr2triton.normalize.loops import normalize_bodies
+from jaxpr2triton.normalize.arrays.applied import apply_functions
+from jaxpr2triton.normalize.arrays.contractions import split_contractions, turn_contractions
+from jaxpr2triton.normalize.arrays.indices import compose_indices
+from jaxpr2triton.normalize.arrays.scatters import settle_places
+from jaxpr2triton.normalize.arrays.sizes import settle_sizes
+from jaxpr2triton.normalize.arrays.structural import expand_structure
+from jaxpr2triton.normalize.calls.dead import remove_dead
+from jaxpr2triton.normalize.calls.identities import drop_identities
+from jaxpr2triton.normalize.calls.inline import inline_calls
+from jaxpr2triton.normalize.calls.sharing import share_equal
+from jaxpr2triton.normalize.loops.bodies import normalize_bodies
+from jaxpr2triton.normalize.loops.carry import carry_reductions
+from jaxpr2triton.normalize.loops.defer import defer_accumulation
+from jaxpr2triton.normalize.loops.prune import prune_scans
+from jaxpr2triton.normalize.loops.recompute import sink_stored
+from jaxpr2triton.normalize.loops.specialise import settle_fixed
+from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
+from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
+from jaxpr2triton.normalize.numbers.folding import fold_constants
+from jaxpr2triton.normalize.numbers.round_compared import settle_compared
+from jaxpr2triton.normalize.random.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.rewrite import without_empty_shardings
-from jaxpr2triton.normalize.scatters import settle_places
-from jaxpr2triton.normalize.settling import settle_compared
-from jaxpr2triton.normalize.sharing import share_equal
-from jaxpr2triton.normalize.sizes import settle_sizes
-from jaxpr2triton.normalize.structural import expand_structure
-from jaxpr2triton.normalize.sunk import sink_stored
-from jaxpr2triton.normalize.unkey import unkey, unkey_outside
-from jaxpr2triton.normalize.unused import prune_scans
 
 Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.report.table import count, table
-from jaxpr2triton.specs import dtype_name
 
 # The largest |difference| allowed, as a part of the largest |value|, by the coarsest dtype that takes part.
 _ALLOWED = {"f64": 1e-9, "f32": 5e-5, "f16": 1e-2, "bf16": 6e-2, "c64": 5e-5, "c128": 1e-9}
@@ -144,7 +144,7 @@ def _table(comparisons: Sequence[Comparison]) -> str:
 
 
 def _compare_arrays(name: str, have: Any, want: Any, allowed: float, seed: int) -> Comparison:
-    type_name = f"{dtype_name(want.dtype)}[{','.join(map(str, np.shape(want)))}]"
+    type_name = f"{short_name(want.dtype)}[{','.join(map(str, np.shape(want)))}]"
     if np.shape(have) != np.shape(want) or have.dtype != want.dtype:
         return Comparison(name, type_name, float("inf"), allowed, seed)
     return Comparison(name, type_name, _difference(have, want), allowed, seed)
@@ -174,7 +174,7 @@ def _as_numpy(array: Any) -> np.ndarray:
 def _allowed(array: Any, everything: Sequence[Any]) -> float:
     if not _is_inexact(array):
         return 0.0
-    return max(_ALLOWED.get(dtype_name(leaf.dtype), 0.0) for leaf in (array, *map(jnp.asarray, everything)))
+    return max(_ALLOWED.get(short_name(leaf.dtype), 0.0) for leaf in (array, *map(jnp.asarray, everything)))
 
 
 def _plain(key: Any) -> str:

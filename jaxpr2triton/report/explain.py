@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
 from jaxpr2triton.report.table import count, table
-from jaxpr2triton.specs import dtype_name
 
 
 class Compiled(Protocol):
@@ -154,7 +154,7 @@ def least_bytes(compiled: Compiled) -> int:
 
 def short_type(aval: Any) -> str:
     """f32[128,64], as JAX prints it."""
-    return f"{dtype_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
+    return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
 
 
 def _kernel_facts(kernel: Kernel) -> dict[str, Any]:

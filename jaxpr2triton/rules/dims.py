@@ -12,10 +12,10 @@ from typing import Any
 
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.rules.base import Pointwise
-from jaxpr2triton.rules.decompose import DECOMPOSITIONS
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 UNTOUCHED = frozenset({"copy", "stop_gradient", "optimization_barrier"})  # they have no rows and change nothing
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from jaxpr2triton.rules import indexing, reductions
 from jaxpr2triton.rules.base import merge_tables
-from jaxpr2triton.rules.table import POINTWISE
+from jaxpr2triton.rules.pointwise.table import POINTWISE
 
 TABLE = merge_tables(POINTWISE, indexing.TABLE, reductions.TABLE)

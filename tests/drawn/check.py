@@ -17,16 +17,17 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpr2triton as j2t
-from jaxpr2triton import fused, pipeline
+from jaxpr2triton import pipeline
 from jaxpr2triton.emit import branches, emitter
+from jaxpr2triton.front import fused
+from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
-from jaxpr2triton.partition import companions, cut, group
-from jaxpr2triton.partition import split as partition_split
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
-from jaxpr2triton.rules.coverage import why_not
-from jaxpr2triton.rules.scans import LOOPS
-from jaxpr2triton.schedule import blocks, pieces, schedule
+from jaxpr2triton.plan.partition import companions, cut, group
+from jaxpr2triton.plan.partition import split as partition_split
+from jaxpr2triton.plan.schedule import blocks, schedule, tiled_products
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
@@ -36,7 +37,7 @@ SMALL = (
     (blocks, {"RESIDENT": 128, "RESIDENT_CROSSED": 64, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
     (emitter, {"READ_AGAIN": 16}),
     (branches, {"WORTHWHILE": 0}),
-    (pieces, {"LARGE": 16}),
+    (tiled_products, {"LARGE": 16}),
     (schedule, {"KEPT_AT_MOST": 64}),
     (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4, "LANES_OF_A_ROW": 8}),
     (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),

@@ -15,8 +15,8 @@ from jax import lax
 
 from jaxpr2triton import pipeline
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.launch import primitive
-from jaxpr2triton.launch.interpret import run_interpreted
+from jaxpr2triton.launch.call import primitive
+from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from tests.drawn import check as checking
 from tests.drawn import reduce
 from tests.drawn.check import Mismatch, check, check_type

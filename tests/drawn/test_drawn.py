@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from jaxpr2triton.hardware import TARGETS
-from jaxpr2triton.launch.compile import compile_kernel
+from jaxpr2triton.launch.compile.compile import compile_kernel
 from tests.drawn import families
 from tests.drawn.check import check
 from tests.drawn.generator import programs

@@ -16,7 +16,7 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.emit import branches
 from jaxpr2triton.hardware import TARGETS
-from jaxpr2triton.launch.compile import compile_kernel
+from jaxpr2triton.launch.compile.compile import compile_kernel
 from tests.emit import reading
 
 RNG = np.random.default_rng()

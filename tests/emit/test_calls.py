@@ -16,7 +16,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.emit import calls
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.compile import asm, compile_kernel
+from jaxpr2triton.launch.compile.compile import asm, compile_kernel
 from tests.emit import reading
 
 RNG = np.random.default_rng()

@@ -18,7 +18,7 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.compile import asm, compile_kernel, resources
+from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from tests.compiling import BY_NAME, RUNNABLE, halves_of, shapes_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("no_disk_cache")]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.settled import settled_p
+from jaxpr2triton.ir.rounded import settled_p
 from jaxpr2triton.ir.tracing import argument_names
 
 X = np.linspace(-1, 1, 5, dtype=np.float32)

@@ -16,7 +16,7 @@ from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.index import Axis, of_axis, scale, shift
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
-from jaxpr2triton.schedule.schedule import schedule
+from jaxpr2triton.plan.schedule.schedule import schedule
 
 X = jax.ShapeDtypeStruct((6, 40), np.float32)
 

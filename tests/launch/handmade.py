@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from jaxpr2triton.ir.kernel import Buffer, Kernel
-from jaxpr2triton.launch import cache, compile
+from jaxpr2triton.launch.compile import cache, compile
 
 Spec = tuple[str, tuple[int, ...], str]  # name, shape, dtype
 

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton.cli.specs import parse_spec, random_arguments
 from jaxpr2triton.normalize import passes
-from jaxpr2triton.specs import parse_spec, random_arguments
 from jaxpr2triton.trace import hoist
 from tests.normalize.printed import printed
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxpr2triton.cli.specs import parse_spec, random_arguments
 from jaxpr2triton.report.check import (
     Checked,
     Comparison,
@@ -20,7 +21,6 @@ from jaxpr2triton.report.check import (
     vjp_function,
     why_nothing,
 )
-from jaxpr2triton.specs import parse_spec, random_arguments
 
 
 def error(have: Any, want: Any) -> float:

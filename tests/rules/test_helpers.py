@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxpr2triton.rules import reductions
 from jaxpr2triton.rules.helpers import HELPERS, with_callees
-from jaxpr2triton.rules.table import POINTWISE
+from jaxpr2triton.rules.pointwise.table import POINTWISE
 
 
 def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:

@@ -12,8 +12,8 @@ from pointwise_cases import DTYPES, SIZE, random_values, special
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.dtypes import held, is_float, triton_name
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
-from jaxpr2triton.launch.compile import compile_kernel
-from jaxpr2triton.launch.interpret import run_interpreted
+from jaxpr2triton.launch.compile.compile import compile_kernel
+from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.rules.literals import as_tensor, constant, is_bare, with_dtype
 
 NAN, INF = float("nan"), float("inf")

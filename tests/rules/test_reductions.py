@@ -15,10 +15,10 @@ from jax import lax
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
-from jaxpr2triton.partition import split
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.plan.partition import split
+from jaxpr2triton.plan.schedule import blocks
 from jaxpr2triton.rules.reductions import TABLE, identity_of
-from jaxpr2triton.schedule import blocks
 
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))

@@ -1,0 +1,122 @@
+"""Writes docs/coverage.md from the rule tables: python -m jaxpr2triton.cli.coverage > docs/coverage.md"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from jaxpr2triton._compat import CALLS
+from jaxpr2triton.graph import dynamic
+from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.normalize.arrays.scatters import WRITES
+from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
+from jaxpr2triton.normalize.random.unkey import RANDOM
+from jaxpr2triton.rules import indexing, reductions
+from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
+from jaxpr2triton.rules.writes import APPLIED_AT_MOST
+from jaxpr2triton.rules.written import linalg, ranks
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+POINTWISE = {
+    "arithmetic": arithmetic.TABLE,
+    "comparison, logic, choice": comparison.TABLE,
+    "exponential": exponential.TABLE,
+    "trigonometric": trigonometric.TABLE,
+    "rounding": rounding.TABLE,
+    "conversion": convert.TABLE,
+    "shifts, and the hash of random keys": bits.TABLE,
+}
+
+DTYPES = (
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("bfloat16", "float16", "float32", "float64", "complex64", "complex128", "float8_e4m3fn", "int4"),
+)
+
+# What layers, losses, optimisers, samplers and solvers of differential equations consist of, the most frequent first.
+FREQUENT = (
+    "add", "broadcast_in_dim", "reduce_sum", "mul", "reshape", "div", "integer_pow", "dot_general", "transpose",
+    "tanh", "slice", "squeeze", "conv_general_dilated", "add_any", "pad", "scan", "sub", "logistic",
+    "concatenate", "split", "one_minus_square", "neg", "rsqrt", "convert_element_type", "select_n", "iota",
+    "square", "max", "gt", "sqrt", "eq", "lt", "min", "expm1", "exp", "reduce_max", "log", "ge", "abs", "log1p",
+    "ne", "gather", "scatter-add", "and", "pow", "rev", "sort", "le", "or", "erfc", "cond", "random_bits",
+    "shift_left", "shift_right_logical", "bitcast_convert_type", "erf_inv", "dynamic_slice", "while",
+    "dynamic_update_slice", "scatter", "cumsum", "argmax", "is_finite", "sign", "floor", "rem", "nextafter",
+    "population_count", "not", "reduce_and", "reduce_or", "clamp", "reduce_window",
+)  # fmt: skip
+
+
+LOOPS = ("scan", "while", "cond")
+SUMS = tuple(name for name in WRITES if name not in dynamic.TABLE)
+
+
+def covered() -> dict[str, str]:
+    """Primitive → how a kernel comes by it."""
+    rows = {name: family for family, table in POINTWISE.items() for name in table}
+    rows |= {name: "places" for name in indexing.TABLE}
+    rows |= {name: "reductions" for name in reductions.TABLE}
+    rows |= {name: "computed places" for name in dynamic.TABLE}
+    rows |= {name: "loops and branches" for name in LOOPS}
+    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *ranks.TABLE)}
+    return {**rows, "iota": "places"}
+
+
+def page() -> str:
+    """The text of docs/coverage.md."""
+    ways = covered()
+    missing = [name for name in FREQUENT if name not in ways or name in ranks.TABLE]
+    dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
+    paragraphs = [
+        "# What kernels are made of",
+        _filled(
+            "Generated from the rule tables by `python -m jaxpr2triton.cli.coverage > docs/coverage.md`; a test "
+            "compares. "
+            "A primitive without a rule stays with XLA, between the kernels: `explain` says which, where and why, and "
+            "`strict=True` makes it an error."
+        ),
+        "## Dtypes",
+        _filled(
+            f"In kernels: {_names(dtypes[True])}. 16-bit floats are computed as float32 and rounded where they are "
+            f"stored or converted. Left to XLA: {_names(dtypes[False])}, and what else JAX has."
+        ),
+        "## Primitives",
+        "\n".join(
+            [
+                "| family | primitives |",
+                "| --- | --- |",
+                *(f"| {family} | {_names(table)} |" for family, table in POINTWISE.items()),
+                f"| places: they move what is read, and cost nothing | {_names(['iota', *indexing.TABLE])} |",
+                f"| places that the program computes | {_names(dynamic.TABLE)} |",
+                f"| reductions | {_names(reductions.TABLE)}, and in the bodies of loops `dot_general` |",
+                f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
+                f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
+                f"| rewritten, for places that are known or few | {_names(SUMS)} |",
+                f"| rewritten, for real matrices of up to {linalg.LARGEST}x{linalg.LARGEST} | {_names(linalg.TABLE)} |",
+                f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
+                f"| calls, written out | {_names(sorted(CALLS))} |",
+            ]
+        ),
+        _filled(
+            "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
+            f"or few, and `x.at[i].apply(f)` where no more than {APPLIED_AT_MOST} of them may be alike. Random bits "
+            "are covered for keys of JAX's default kind. A loop stays with XLA when one program cannot hold what it "
+            "keeps from step to step."
+        ),
+        "## The most frequent primitives of JAX programs",
+        _filled(
+            f"{len(FREQUENT) - len(missing)} of the {len(FREQUENT)} most frequent ones have a rule. These do not yet, "
+            f"the most frequent first: {_names(missing)}."
+        ),
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,358 @@
+"""The one primitive: a program that runs as kernels on a GPU and as plain XLA elsewhere.
+
+It carries a jaxpr and is compiled only when it is lowered, after every transformation: `vmap(grad(fuse(f)))` is planned
+as a whole. Its rules come from JAX's public registries:
+
+    jvp        binds two programs, `forward` (with the chosen residuals) and `linear`
+    transpose  of `linear` binds the backward program
+    vmap       binds the program of the batch
+    dce        binds the program of the outputs that somebody reads
+
+Where a mistake of ours keeps one of them from its program, JAX does the same to the jaxpr, and a `BugWarning` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+from jax.interpreters import ad, batching, mlir, xla
+from jax.interpreters import partial_eval as pe
+
+from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
+from jaxpr2triton.autodiff import split
+from jaxpr2triton.autodiff.tracing import flatten, lower, prune
+from jaxpr2triton.errors import BackendError, Mistake, NotFusible
+from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.ir.roles import NO_ROLES, Roles
+from jaxpr2triton.ir.tracing import avals, is_differentiable, run
+from jaxpr2triton.launch.call.primitive import Mode
+from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
+from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
+from jaxpr2triton.normalize.loops.recompute import sink_stored
+from jaxpr2triton.normalize.numbers.round_compared import settle_compared
+from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+# What a user may ask for.
+BACKENDS = ("auto", "triton", "interpret", "xla")
+# Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
+KERNELS = "kernels"
+
+fused_p = jex.Primitive("fused")
+fused_p.multiple_results = True
+
+
+def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+    """The outputs of a program; one with side effects is run equation by equation, as their order is XLA's to keep."""
+    if jaxpr.effects:
+        if strict and backend != "xla":
+            raise side_effects(jaxpr)
+        return run(jaxpr, *args)
+    return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict, roles=roles)
+
+
+def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
+    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if eqn.effects)
+    frame = user_frame(first)
+    return NotFusible(
+        f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
+        where=str(frame) if frame else None,
+        hint=f"take the side effect out of the function, or {way_out}",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- memory
+_DERIVED: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+_DERIVED_LOCK = threading.Lock()
+
+
+def _derived(jaxpr: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What was made from this jaxpr before. Two threads may both make it, but both get the same one.
+
+    What has captured tracers is made again each time, as it must not outlive their trace.
+    """
+    with _DERIVED_LOCK:
+        table = _DERIVED.setdefault(jaxpr, {})
+    if key not in table:
+        made = make()
+        if any(isinstance(value, jax.core.Tracer) for value in getattr(made, "captured", ())):
+            return made
+        table.setdefault(key, made)
+    return table[key]
+
+
+class _Slot:
+    """One compiled program, compiled by the first thread that asks for it while the others wait."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.compiled: Compiled | None = None
+
+
+@functools.lru_cache(maxsize=512)
+def _slot(jaxpr: Any, name: str, roles: Roles) -> _Slot:
+    return _Slot()
+
+
+_WATCHING: list[list[Compiled]] = []
+
+
+@contextlib.contextmanager
+def watched_programs() -> Iterator[list[Compiled]]:
+    """The programs that are lowered inside of the `with`, in the order in which they are."""
+    seen: list[Compiled] = []
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
+
+def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False) -> Compiled:
+    """The kernels of a program; compiled once in a process. Under `strict` nothing may stay with XLA."""
+    slot = _slot(jaxpr, name, roles)
+    with slot.lock:
+        if slot.compiled is None:
+            with jax.debug_nans(False), jax.debug_infs(False):  # a constant that is folded need not be a result
+                slot.compiled = compile_jaxpr(jaxpr, name, roles)
+    compiled = slot.compiled
+    for seen in _WATCHING:
+        seen.append(compiled)
+    for mistake in compiled.mistakes:
+        if strict:
+            raise_with_context(mistake, name)
+        tell(mistake, name, _instead(compiled, mistake))
+    if strict:
+        refuse_leftovers(compiled.leftovers)
+    return compiled
+
+
+def _instead(compiled: Compiled, mistake: Mistake) -> str:
+    if compiled.why_nothing:
+        return "XLA runs the whole program"
+    if mistake in (*compiled.refused.values(), *compiled.lost.values(), compiled.why_no_loops):
+        return "XLA runs what could not be compiled, and `explain` tells what that is"
+    return "the kernels are made in another way"
+
+
+# ---------------------------------------------------------------------------------------------- running
+@fused_p.def_impl
+def _impl(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    try:
+        return list(xla.apply_primitive(fused_p, *args, jaxpr=jaxpr, **settings))
+    except FloatingPointError:  # jax_debug_nans: the equation that made the NaN says so itself, as in `jax.jit`
+        run(flatten(jaxpr), *args)
+        raise
+
+
+@fused_p.def_abstract_eval
+def _abstract_eval(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    return list(jaxpr.out_avals)
+
+
+def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+    """Where there is no GPU, XLA runs the program, unless the kernels were asked for."""
+    if backend == "triton":
+        raise BackendError(
+            'backend="triton" runs on CUDA and ROCm devices only, and this program is to run elsewhere',
+            hint='backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s '
+            "interpreter",
+        )
+    if backend in ("interpret", KERNELS):
+        return _run_kernels("interpret", jaxpr, name, strict, roles, args)
+    if backend != "xla" and (strict or roles.asked):  # what a GPU would refuse is refused here too
+        compiled_program(jaxpr, name, roles, strict)
+    return run(jaxpr, *args)
+
+
+def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+    if backend == "xla":
+        return run(jaxpr, *args)
+    return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, roles, args)
+
+
+def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, args: Sequence[Any]) -> list[Any]:
+    try:
+        return compiled_program(jaxpr, name, roles, strict).run(mode, strict, *args)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "XLA runs the whole program"):
+            return run(jaxpr, *args)
+
+
+mlir.register_lowering(fused_p, mlir.lower_fun(_on_host, multiple_results=True))
+for _platform in ("cuda", "rocm"):
+    mlir.register_lowering(fused_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=_platform)
+
+
+def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
+    """Under `strict=True`, the first equation that would stay with XLA is an error."""
+    if not leftovers:
+        return
+    first, others = leftovers[0], len(leftovers) - 1
+    more = f" (and {others} more)" if others else ""
+    raise NotFusible(
+        f"cannot compile `{first.equation}`: {first.why}{more}",
+        where=first.where or None,
+        hint="leave it to XLA (drop strict=True), or see `jaxpr2triton explain` for what it costs",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- transformations
+FREE = frozenset({"iota", "name", "copy_p", *STRUCTURAL, *DECOMPOSITIONS})  # no rows, but nothing more than those have
+
+
+def recomputable(eqn: Any) -> bool:
+    """Elementwise and index work costs nothing to do twice; a call does if all of its body does."""
+    bodies = list(jex.jaxprs_in_params(eqn.params))
+    if bodies:
+        return eqn.primitive.name.startswith("custom_") and all(recomputable(e) for body in bodies for e in body.eqns)
+    name = eqn.primitive.name
+    return name in FREE or isinstance(TABLE.get(name), Pointwise | Indexing)
+
+
+def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
+    """The forward and the linear program of a derivative along the marked inputs."""
+    key = ("linearize", nonzero)
+    found: split.Split = _derived(jaxpr, key, lambda: split.linearize(jaxpr, nonzero, recomputable, _prepare))
+    return found
+
+
+def _prepare(forward: Any, num_outputs: int) -> Any:
+    """Loops do not store what is better computed again, and both programs round what they compare alike."""
+    return settle_compared(sink_stored(forward, num_outputs, recomputable, flatten))
+
+
+def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:
+    """The backward program."""
+    key = ("transpose", linear, nonzero)
+    with _pointing_at_loops(jaxpr):
+        found: split.Transposed = _derived(jaxpr, key, lambda: split.transpose(jaxpr, linear, nonzero))
+        return found
+
+
+@contextlib.contextmanager
+def _pointing_at_loops(jaxpr: Any) -> Iterator[None]:
+    """JAX says that it cannot go back through a `while_loop`, but not through which one."""
+    try:
+        yield
+    except ValueError as problem:
+        if "while_loop" not in str(problem):
+            raise
+        frames = [user_frame(eqn) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "while"]
+        for frame in dict.fromkeys(filter(None, frames)):
+            problem.add_note(f"  at   {frame}")
+        problem.add_note("  try  a `lax.scan` as long as the loop may ever run, or a `fori_loop` with static bounds")
+        raise
+
+
+def backward_name(name: str) -> str:
+    return f"{name[:-4]}_bwd" if name.endswith("_lin") else f"{name}_transposed"
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
+    nonzero = tuple(type(t) is not ad.Zero and is_differentiable(a) for t, a in zip(tangents, avals(jaxpr)))
+    zeros = [ad.Zero(aval.to_tangent_aval()) for aval in jaxpr.out_avals]
+    if not any(nonzero):
+        return bind(jaxpr, primals, name=name, **settings), zeros
+    moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
+    try:
+        halves = split_program(jaxpr, nonzero)
+    except split.NotSplit as refusal:
+        if settings["strict"] and settings["backend"] != "xla":
+            raise not_split(name) from refusal
+        return split.plain_jvp(jaxpr, nonzero, primals, moving)
+    except Exception as problem:
+        with instead_of(problem, name, settings["strict"], "JAX differentiates it, and XLA runs that"):
+            return split.plain_jvp(jaxpr, nonzero, primals, moving)
+    results = bind(halves.forward, [*halves.captured, *primals], name=f"{name}_fwd", **settings)
+    outputs, new = results[: len(zeros)], results[len(zeros) :]
+    if not any(halves.nonzero_outputs):
+        return outputs, zeros
+    operands = [*halves.residuals(primals, outputs, new), *moving]
+    directions = iter(bind(halves.linear, operands, name=f"{name}_lin", **settings))
+    return outputs, [next(directions) if moves else zero for moves, zero in zip(halves.nonzero_outputs, zeros)]
+
+
+def not_split(name: str) -> NotFusible:
+    return NotFusible(
+        f"the derivative of {name} stays with XLA: a derivative rule in it has side effects, or cannot be linearized",
+        hint="differentiate outside of the fused function, or leave it to XLA (drop strict=True)",
+    )
+
+
+def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **settings: Any) -> list[Any]:
+    linear = tuple(ad.is_undefined_primal(arg) for arg in args)
+    nonzero = tuple(type(ct) is not ad.Zero for ct in cotangents)
+    operands = [arg for arg, is_linear in zip(args, linear) if not is_linear]
+    operands += [ct for ct, is_nonzero in zip(cotangents, nonzero) if is_nonzero]
+    try:
+        back = transposed_program(jaxpr, linear, nonzero)
+    except Exception as problem:
+        instead = "JAX makes its gradient, and XLA runs that"
+        with instead_of(problem, name, settings["strict"], instead), _pointing_at_loops(jaxpr):
+            results = iter(split.plain_transpose(jaxpr, linear, nonzero, operands))
+            return [next(results) if is_linear else None for is_linear in linear]
+    operands = [*back.captured, *operands]
+    results = iter(bind(back.program, operands, name=backward_name(name), **settings) if any(back.reaching) else ())
+    reaches = iter(back.reaching)
+    return [
+        None if not is_linear else next(results) if next(reaches) else ad.Zero(arg.aval)
+        for arg, is_linear in zip(args, linear)
+    ]
+
+
+def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, name: str, **settings: Any) -> Any:
+    key = ("batch", tuple(dims), axis.size, axis.name, axis.spmd_name, tuple(jax.typeof(arg) for arg in args))
+    try:
+        batch = _derived(jaxpr, key, lambda: split.batch(jaxpr, args, dims, axis.size, axis.name, axis.spmd_name))
+    except Exception as problem:
+        with instead_of(problem, name, settings["strict"], "JAX batches it, and XLA runs that"):
+            batched, out_dims = split.plain_batch(jaxpr, dims, axis.size, axis.name, axis.spmd_name)
+            return batched(*args), list(out_dims)
+    return bind(batch.program, [*batch.captured, *args], name=f"{name}_vmap", **settings), list(batch.out_dims)
+
+
+def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
+    eqn = rest[-1]  # since 0.12 the references that are still alive come before it
+    if not any(used_outputs):
+        return [False] * len(eqn.invars), None
+    jaxpr = eqn.params["jaxpr"]
+    try:
+        program, used_inputs = _derived(jaxpr, ("prune", tuple(used_outputs)), lambda: prune(jaxpr, used_outputs))
+    except Exception as problem:
+        with instead_of(problem, eqn.params["name"], eqn.params["strict"], "all of its outputs are computed"):
+            return [True] * len(eqn.invars), eqn
+    if all(used_outputs) and all(used_inputs):
+        return used_inputs, eqn
+    return used_inputs, eqn.replace(
+        invars=[atom for atom, used in zip(eqn.invars, used_inputs) if used],
+        outvars=[var for var, used in zip(eqn.outvars, used_outputs) if used],
+        params={**eqn.params, "jaxpr": program},
+    )
+
+
+def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
+    """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
+    try:
+        low = _derived(jaxpr, ("lower",), lambda: lower(jaxpr))
+    except Exception as problem:
+        with instead_of(problem, settings["name"], settings["strict"], "XLA runs the whole program"):
+            return run(jaxpr, *args)
+    return bind(low.program, [*low.captured, *args], **settings)
+
+
+ad.primitive_jvps[fused_p] = _jvp
+ad.primitive_transposes[fused_p] = _transpose
+batching.fancy_primitive_batchers[fused_p] = _batch
+pe.dce_rules[fused_p] = _dce
+set_lowering_of_high_level(fused_p, _to_low)

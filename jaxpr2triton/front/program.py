@@ -1,0 +1,285 @@
+"""What `transpile` gives: programs to look at, to run, and to differentiate with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.autodiff import split
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.front import fused
+from jaxpr2triton.front.arguments import Signature, fits
+from jaxpr2triton.front.modules import one_module
+from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.roles import Roles
+from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.launch.interpret.interrupts import delivering_interrupts, waited_for
+from jaxpr2triton.mistakes import instead_of
+from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.plan.schedule.wishes import finds, unknown
+from jaxpr2triton.report import explain as report
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels, and what is left to XLA. Calling it runs them: on a GPU as Triton, elsewhere in Triton's interpreter."""
+
+    name: str
+    compiled: Compiled = field(repr=False)
+    _run: Callable[..., Any] = field(repr=False)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return self.compiled.kernels
+
+    @property
+    def leftovers(self) -> tuple[Leftover, ...]:
+        return self.compiled.leftovers
+
+    @property
+    def stages(self) -> Mapping[str, Any]:
+        """The program after each stage; printable."""
+        return self.compiled.stages
+
+    @property
+    def source(self) -> str:
+        """One importable Python module with every kernel."""
+        return one_module(self.compiled)
+
+    def explain(self) -> str:
+        """What the kernels move and compute, and what is left to XLA, why."""
+        return report.explain(self.compiled, self.name)
+
+    def explain_json(self) -> dict[str, Any]:
+        return report.explain_json(self.compiled, self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with delivering_interrupts():
+            return waited_for(self._run(*args, **kwargs))
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A value that the forward program keeps for the backward one."""
+
+    name: str
+    source: str  # input, output or new: what the forward program reads, returns anyway, or writes for this alone
+    shape: tuple[int, ...]
+    dtype: Any
+    where: str  # the line of the user's program that computes it; empty for an input
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class GradProgram:
+    """A program and its gradient.
+
+    `forward(*args)` gives the result and the residuals, `backward(residuals, cotangents)` gives the gradients; the
+    cotangents have the form of the result. If the result is one floating-point number, calling it gives
+    `(value, gradients)`, as `jax.value_and_grad` does.
+    """
+
+    name: str
+    forward: Program
+    backward: Program
+    residuals: tuple[Residual, ...]
+    _signature: Signature = field(repr=False)
+    _argnums: int | tuple[int, ...] = field(repr=False)
+
+    @property
+    def source(self) -> str:
+        """One importable Python module with the kernels of both programs."""
+        return one_module(self.forward.compiled, self.backward.compiled)
+
+    def explain(self) -> str:
+        """Both programs, and what the first saves for the second."""
+        return report.explain_grad(self.forward.compiled, self.backward.compiled, self.residuals, self.name)
+
+    def explain_json(self) -> dict[str, Any]:
+        return report.explain_grad_json(self.forward.compiled, self.backward.compiled, self.residuals, self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        value, residuals = self.forward(*args, **kwargs)
+        leaves = jax.tree.leaves(value)
+        if len(leaves) != 1 or leaves[0].shape or not jnp.issubdtype(leaves[0].dtype, jnp.floating):
+            raise UserError(
+                f"{self.name} does not return one floating-point number, so it has no gradient by itself",
+                hint="`result, residuals = program.forward(...)` and `program.backward(residuals, cotangents)`",
+            )
+        return value, self.backward(residuals, jax.tree.map(jnp.ones_like, value))
+
+    def as_custom_vjp(self) -> Any:
+        """A `jax.custom_vjp` function made of the two programs, called like the user's function."""
+        wanted = set(self._argnums if isinstance(self._argnums, tuple) else (self._argnums,))
+        count = len(self._signature.names)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            return self.forward(*args, **kwargs)[0]
+
+        def forward(*args: Any) -> tuple[Any, Any]:
+            for position, arg in enumerate(args):
+                if position not in wanted and any(leaf.perturbed for leaf in jax.tree.leaves(arg)):
+                    raise UserError(
+                        f"{self.name} was transpiled without the gradient for `{self._signature.names[position]}`",
+                        hint="name the argument in `grad`, or wrap it in jax.lax.stop_gradient",
+                    )
+            return self.forward(*jax.tree.map(lambda leaf: leaf.value, args))
+
+        def backward(residuals: Any, cotangents: Any) -> tuple[Any, ...]:
+            gradients = self.backward(residuals, jax.tree.map(_instantiated, cotangents))
+            if not isinstance(self._argnums, tuple):
+                return tuple(gradients if position in wanted else None for position in range(count))
+            by_position = dict(zip(self._argnums, gradients))
+            return tuple(by_position.get(position) for position in range(count))
+
+        function.__name__ = self.name
+        setattr(function, "__signature__", self._signature.parameters)  # noqa: B010  # no such field for type checkers
+        result = jax.custom_vjp(function)
+        result.defvjp(forward, backward, symbolic_zeros=True)
+        return result
+
+
+def _instantiated(cotangent: Any) -> Any:
+    if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
+        return jnp.zeros(cotangent.shape, cotangent.dtype)
+    return cotangent
+
+
+def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles) -> list[Any]:
+    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles)
+
+
+def plain_program(
+    jaxpr: Any, captured: Sequence[Any], signature: Signature, out_tree: Any, strict: bool, roles: Roles
+) -> Program:
+    """The program of a function; its jaxpr takes first what the function captured."""
+    name = signature.function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves = signature.leaves(signature.bind(args, kwargs))
+        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles))
+
+    return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call)
+
+
+def grad_program(
+    jaxpr: Any,
+    captured: Sequence[Any],
+    signature: Signature,
+    out_tree: Any,
+    argnums: int | tuple[int, ...],
+    strict: bool,
+    roles: Roles,
+) -> GradProgram:
+    """The two programs of a gradient along the arguments `argnums`, counted without the static ones."""
+    name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
+    trees = signature.tree.children()
+    leaves = [position for position, tree in enumerate(trees) for _ in range(tree.num_leaves)]
+    nonzero = (*[False] * len(captured), *(position in numbers for position in leaves))
+    for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
+        if moves and not is_differentiable(aval):
+            raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
+    halves = _split(jaxpr, nonzero, name, strict)
+    back = _transposed(halves, name, strict)
+
+    def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        inputs = [*captured, *signature.leaves(signature.bind(args, kwargs))]
+        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles)
+        outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
+        return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
+
+    moving = [aval for aval, moves in zip(jaxpr.in_avals, nonzero) if moves]
+    groups = {position: trees[position] for position in sorted(set(numbers))}
+
+    def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
+        flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
+        operands = [*back.captured, *residuals, *flat]
+        results = iter(_bind(back.program, operands, f"{name}_bwd", roles) if any(back.reaching) else ())
+        gradients = iter(
+            [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(back.reaching, moving)]
+        )
+        by_position = {
+            position: jax.tree.unflatten(tree, [next(gradients) for _ in range(tree.num_leaves)])
+            for position, tree in groups.items()
+        }
+        return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
+
+    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict)
+    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict)
+    _refuse_unknown(roles, forward, backward)
+    return GradProgram(
+        name,
+        Program(f"{name}_fwd", forward, run_forward),
+        Program(f"{name}_bwd", backward, run_backward),
+        _residuals(halves),
+        signature,
+        argnums,
+    )
+
+
+def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool) -> split.Split:
+    try:
+        return fused.split_program(jaxpr, nonzero)
+    except split.NotSplit as refusal:
+        raise refusal.__cause__ or fused.not_split(name) from None
+    except Exception as problem:
+        with instead_of(problem, name, strict, "the forward program saves all that JAX would save"):
+            return split.plain_split(jaxpr, nonzero)
+
+
+def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transposed:
+    num_residuals = len(halves.sources)
+    linear = tuple(k >= num_residuals for k in range(len(halves.linear.in_avals)))
+    nonzero = (True,) * sum(halves.nonzero_outputs)
+    try:
+        return fused.transposed_program(halves.linear, linear, nonzero)
+    except Exception as problem:
+        with instead_of(problem, name, strict, "the backward program makes all gradients, zeros included"):
+            return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
+
+
+def _refuse_unknown(roles: Roles, *halves: Compiled) -> None:
+    """A role for an axis that no kernel has is the user's mistake, if there is none of ours."""
+    if any(half.mistakes for half in halves):
+        return
+    axes = {kernel.name: [axis.name for axis in kernel.axes] for half in halves for kernel in half.kernels}
+    for asked in roles.asked:
+        if not finds(asked, axes):
+            raise unknown(asked, axes)
+
+
+def _cotangent_leaves(
+    name: str, out_tree: Any, halves: split.Split, out_avals: Sequence[Any], cotangents: Any
+) -> list[Any]:
+    leaves, tree = jax.tree.flatten(cotangents)
+    if tree != out_tree:
+        raise UserError(f"the cotangents have the form {tree}, but {name} returns {out_tree}")
+    result = []
+    for leaf, aval, moves in zip(leaves, out_avals, halves.nonzero_outputs):
+        if moves:
+            given = jax.typeof(leaf)
+            if not fits(leaf, given, aval):
+                raise UserError(
+                    f"a cotangent is {report.short_type(given)}, but {name} returns {report.short_type(aval)}"
+                )
+            result.append(jnp.asarray(leaf, aval.dtype))
+    return result
+
+
+def _residuals(halves: split.Split) -> tuple[Residual, ...]:
+    kinds = {"in": "input", "out": "output", "new": "new"}
+    found = []
+    for label, aval, source in zip(argument_names(halves.linear), halves.linear.in_avals, halves.sources):
+        frame = user_frame(source.eqn) if source.eqn is not None else None
+        where = str(frame) if frame else ""
+        found.append(Residual(label, kinds[source.kind], aval.shape, aval.dtype, where))
+    return tuple(found)

@@ -1,0 +1,48 @@
+"""What a walk asks about the axes that reductions and loops run along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from jaxpr2triton.graph.loops import Kind, LoopFacts
+from jaxpr2triton.graph.nodes import Place
+from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.scans import Scan
+
+Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
+
+
+class Chooser(Protocol):
+    """Says which axes reductions and loops run along."""
+
+    state: set[Axis]  # what carried values run along, so far
+    final: set[Axis]  # what the results of loops are wanted along, so far: a step of another loop would repeat those
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        """The axes that count the steps of loops, so far."""
+
+    def reduction(
+        self,
+        number: Number,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> Place:
+        """An index for each of these dimensions of the operand, over axes that are not in use; `hints` suit best."""
+
+    def loop(
+        self,
+        number: Number,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
+    ) -> Place:
+        """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
+
+    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> Chooser:
+        """The chooser for the loop's body."""

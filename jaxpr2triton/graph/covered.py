@@ -1,0 +1,78 @@
+"""Whether an equation can be part of a kernel at all, and if not, why."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton._compat import user_frame
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph import dynamic
+from jaxpr2triton.graph.needless import why_not_chosen
+from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.rules.base import Call, Pointwise
+from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.written import linalg
+
+SHORT = 8  # terms
+
+
+def call_of(eqn: Any) -> Call:
+    """The equation as its pointwise row sees it."""
+    dtypes = tuple(np.dtype(atom.aval.dtype) for atom in eqn.invars)
+    return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
+
+
+def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
+    """Why no kernel can hold this equation; None if one can."""
+    name = eqn.primitive.name
+    if name in LOOPS:
+        return _why_not_loop(eqn)
+    if name == "cond" and (refusal := why_not_chosen(eqn)):
+        return refusal
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if not hasattr(atom.aval, "shape"):
+            return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
+        if refusal := unsupported(atom.aval.dtype):
+            return refusal
+    if any(0 in var.aval.shape for var in eqn.outvars):
+        return WhyNot("its result has no elements")
+    if name in ("iota", "keep") or (name == "dot_general" and in_loop):
+        return None
+    if name in dynamic.TABLE:
+        return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
+    row = TABLE.get(name)
+    if name in linalg.TABLE:
+        shapes = [atom.aval.shape for atom in eqn.invars]
+        refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
+        return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if row is None:
+        return WhyNot(f"there is no rule for the primitive `{name}`")
+    if eqn.effects:
+        return WhyNot(f"`{name}` has side effects")
+    return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
+
+
+def is_short_contraction(eqn: Any) -> bool:
+    """A contraction of so few terms that it is elementwise work: beside a loop it need not be a launch of its own."""
+    if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
+        return False
+    (dims, _), _ = eqn.params["dimension_numbers"]
+    return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= SHORT)
+
+
+def _why_not_loop(eqn: Any) -> WhyNot | None:
+    """A loop can be in a kernel if all of its body can."""
+    if eqn.effects:
+        return WhyNot("the loop has side effects")
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if refusal := unsupported(atom.aval.dtype):
+            return refusal
+    for inner in eqn.params["jaxpr"].jaxpr.eqns:
+        if refusal := why_not(inner, in_loop=True):
+            where = user_frame(inner)
+            return WhyNot(f"the body of the loop cannot be in a kernel, {f'at {where}: ' if where else ''}{refusal}")
+    return None

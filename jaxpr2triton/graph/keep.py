@@ -1,0 +1,82 @@
+"""What a loop has made, read again after it: written into a buffer of the kernel's own, and read from there.
+
+    d, ys = scan f c xs             for t in range(512):
+    kept = keep[dims=(0,)] ys           …
+    e, zs = scan g d kept      →        tl.store(kept_ptr + t * 4096 + lane, y)
+                                    tl.debug_barrier()
+                                    for k in range(512):
+                                        y = tl.load(kept_ptr + k * 4096 + lane)
+
+Along `dims` any index may be wanted, so the program that wants one computes all of them. Along every other dimension
+what is read is at the very index at which it is written, and programs share these out as always. The steps of a loop
+that reads are not shared out: by then all has been written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.loops import every_place
+from jaxpr2triton.graph.nodes import Demand, Keep, Kept, axes_in, axes_of
+from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
+from jaxpr2triton.ir.scans import scans_in
+
+
+def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
+    """Choose along what is written, and ask for it all."""
+    (operand,), (out,), dims = eqn.invars, eqn.outvars, eqn.params["dims"]
+    reading = walk.choose.steps - walk.steps
+    for place, _ in demands:
+        beside = [(d, *pair) for d, pair in enumerate(zip(place, out.aval.shape)) if d not in dims]
+        torn = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
+        if torn:
+            raise walk.crowded(out, tuple(sorted((*dims, *torn))))
+    in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
+    hints = walk.hints(operand, dims)
+    if 0 in dims and (steps := _steps_of(walk, operand)) is not None:
+        hints[dims.index(0)] = steps  # a loop runs once for all that it puts out
+    written = walk.choose.reduction(number, operand, dims, in_use, hints)
+    walk.reduced_axes |= {axis for index in written for axis in index.axes}
+    for place, guard in demands:
+        usual = tuple(written[dims.index(d)] if d in dims else index for d, index in enumerate(place))
+        places = list(every_place(usual, walk.unrolled))
+        reads = [walk.want(operand, each, ()) for each in places]
+        over = {axis: None for index in written for axis in index.axes if axis not in walk.unrolled}
+        walk.reads[out, (place, guard)] = number, tuple(places), reads, tuple(over)
+
+
+def _steps_of(walk: Any, var: Any) -> Axis | None:
+    """Along what the steps of the loop are wanted that puts out a variable, so far."""
+    for scan in (scan for scan in scans_in(walk.jaxpr) if var in scan.eqn.outvars):
+        places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
+        return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
+    return None
+
+
+def _can_be_written(index: Index, size: int) -> bool:
+    low, high = index.bounds
+    return low >= 0 and high < size and not any(True for _ in computed_in(index))
+
+
+def build(walk: Any, eqn: Any, demand: Demand) -> Kept:
+    place, guard = demand
+    number, places, reads, over = walk.reads[eqn.outvars[0], demand]
+    dtype = np.dtype(eqn.outvars[0].aval.dtype)
+    operands = tuple(walk.node(*read) for read in reads)
+    walk.needs(index for each in places for index in each)
+    axes = frozenset(a for each in places for i in each for a in i.axes) | axes_of(operands)
+    beyond = axes_of(operands) - frozenset(a for each in places for i in each for a in i.axes) - walk.steps
+    if beyond:
+        raise CompilerBug(f"what is kept varies along {', '.join(a.name for a in beyond)}, its place does not")
+    keep = walk.make(
+        ("keep", number, places, operands),
+        lambda n: Keep(n, axes - frozenset(over), dtype, eqn, operands, over, places, number),
+    )
+    needs = walk.needs([*place, *(condition.index for condition in guard)])
+    axes_read = frozenset(axes_in(place, guard)) | axes_of(needs) | keep.axes
+    found: Kept = walk.make(("kept", keep, demand), lambda n: Kept(n, axes_read, dtype, keep, place, guard, needs))
+    return found

@@ -1,0 +1,472 @@
+"""Scans in a walk by demand.
+
+The dimensions of what a loop carries fall into classes (graph/classes.py). A class is `held` when a step reads a
+carried value at another index of it than the one that is being written, or sums over it: then one program has to have
+all of that class. Every other class is parallel, and may be spread over the grid, because the steps of different
+indices never meet. One trial walk through the body finds out.
+
+A walk then enters the body as if its equations stood in the loop's place, with every carried value as a leaf. What does
+not depend on such a leaf nor on the step is a value of the kernel like any other, and lands before the loop by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.classes import Classes, body_classes
+from jaxpr2triton.graph.nodes import Carried, Final, Node, Place, Recurrence
+from jaxpr2triton.ir.evaluate import needed_in, variables
+from jaxpr2triton.ir.index import (
+    ZERO,
+    Axis,
+    Condition,
+    Index,
+    computed_in,
+    constant,
+    decide,
+    divide,
+    modulo,
+    of_axis,
+    plain_axis,
+    shift,
+    substitute,
+)
+from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.scans import Scan, outer_dims, scan_of, time_dims
+
+HELD_ANYWAY = 64  # elements
+SMALL_STATE = 16  # coordinates
+STEP = ("step", 0)  # where a hint says which axis should count the steps
+
+Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
+
+
+@dataclass(frozen=True)
+class LoopFacts:
+    """The kinds of everything a loop carries or puts out, in a stable order, and which of them are held."""
+
+    classes: Classes
+    sizes: dict[Kind, int]
+    held: frozenset[Kind]
+    carried: frozenset[Kind]  # the others are of what is put out only
+
+    def of(self, var: Any) -> tuple[Kind, ...]:
+        return kinds_of(self.classes, var)
+
+
+def kinds_of(classes: Classes, var: Any) -> tuple[Kind, ...]:
+    """The kind of each dimension: a matrix whose rows and columns are of one class has two kinds all the same."""
+    found = classes.of(var)
+    return tuple((kind, found[:place].count(kind)) for place, kind in enumerate(found))
+
+
+def carried_sizes(scan: Scan, classes: Classes) -> dict[Kind, int]:
+    sizes: dict[Kind, int] = {}
+    for var in [before for _, before, _, _ in scan.carries] + [atom for atom, _ in scan.ys]:
+        if not isinstance(var, jex.Literal):
+            pairs = zip(kinds_of(classes, var), var.aval.shape)
+            sizes.update({kind: size for kind, size in pairs if size != 1 and kind not in sizes})
+    return sizes
+
+
+def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
+    """Which classes are held, by a trial walk in which each class has one axis of its own."""
+    classes = body_classes(scan)
+    sizes = carried_sizes(scan, classes)
+    axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
+    held = {kind for kind in axes if (kind[0], 1) in axes}
+
+    def place_of(var: Any) -> Place:
+        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
+
+    by_class = {kind: axis for (kind, copy), axis in axes.items() if not copy}
+    state = {axis for _, before, _, _ in scan.carries for index in place_of(before) for axis in index.axes}
+    inner = trial(ByClass(classes, by_class, [], {}, state=state))
+    atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
+    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
+    inner.backwards(roots)
+    for _, before, _, _ in scan.carries:
+        usual = place_of(before)
+        for place, _ in inner.wanted.get(before, ()):
+            pairs = zip(kinds_of(classes, before), usual, place)
+            held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
+    by_axis = {axis: kind for kind, axis in axes.items()}
+    held.update(by_axis[axis] for axis in _whole_inside(inner) if axis in by_axis)
+    together = [kinds_of(classes, before) for _, before, _, _ in scan.carries]
+    held |= _beside(sizes, held, together)
+    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)))
+
+
+def _beside(sizes: Mapping[Kind, int], held: set[Kind], together: Sequence[tuple[Kind, ...]]) -> set[Kind]:
+    """Small kinds that are held for the sake of others of their size: a sum for each coordinate, beside the state.
+
+    Programs that shared them out would each have the whole state all the same, and every step would be done again.
+    """
+    found = set()
+    for kind, size in sizes.items():
+        apart = not any(kind in kinds and held & set(kinds) for kinds in together)
+        if kind not in held and size <= SMALL_STATE and apart and size in {sizes[other] for other in held}:
+            found.add(kind)
+    return found & set(itertools.chain(*together))
+
+
+def _whole_inside(walk: Any) -> set[Axis]:
+    """The axes of which a body, or a loop in it, needs all indices at once."""
+    found = set(walk.reduced_axes)
+    for loop in walk.entered.values():
+        found |= loop.held | _whole_inside(loop.inner)
+    return found
+
+
+@dataclass
+class ByClass:
+    """Chooses axes: for a dimension those of its class, else of its size, else new ones; and remembers its choices."""
+
+    classes: Classes
+    by_class: dict[Any, Axis]
+    fresh: list[Axis]
+    chosen: dict[Any, tuple[Axis, ...]]
+    backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
+    around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
+    state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
+    final: set[Axis] = field(default_factory=set)  # and what their results do
+
+    def reduction(
+        self,
+        number: Any,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> Place:
+        shape = operand.aval.shape
+        known = not isinstance(operand, jex.Literal)
+        kinds: list[Any] = [self.classes.find((operand, d)) if known else None for d in dims]
+        kinds = [kind if hint is None or hint in in_use else hint for kind, hint in zip(kinds, hints)]
+        self.chosen[number] = tuple(self._pick([(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use))
+        return tuple(map(of_axis, self.chosen[number]))
+
+    def loop(
+        self,
+        number: Any,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
+    ) -> Place:
+        outside: dict[Any, Any] = {}
+        for outer, inner in outer_dims(scan):
+            outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
+        times = time_dims(scan)
+        time = self.classes.find(times[0]) if times else None
+        wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
+        count = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
+        (step,) = self._pick(count, in_use | wrong_way | self.state | self.final)
+        self.backwards[step] = scan.reverse
+        wishes = [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
+        state = self._pick(wishes, in_use | self.state | self.steps)  # no step of any loop: those are never lanes
+        self.chosen[number] = (step, *state)
+        return tuple(map(of_axis, self.chosen[number]))
+
+    @property
+    def steps(self) -> frozenset[Axis]:
+        return frozenset(self.backwards)
+
+    def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
+        found = {kind: plain_axis(index) for (kind, copy), index in binding.items() if not copy}
+        exact = {kind: axis for kind, axis in found.items() if axis is not None}
+        around = self.around | frozenset(self.backwards)
+        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state, self.final)
+
+    def _pick(self, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
+        taken = set(in_use) | self.around
+        picked = []
+        for kind, size, stem in wishes:
+            candidates = [kind] if isinstance(kind, Axis) else []
+            candidates += [self.by_class[kind]] if kind in self.by_class else []
+            if stem != "w":  # two while loops never share their steps
+                candidates += [axis for axis in self.fresh if axis.size == size and axis.name.startswith(stem)]
+            axis = next((a for a in candidates if a not in taken and a.size == size), None)
+            if axis is None:
+                axis = Axis(f"{stem}{len(self.fresh)}", size)
+                self.fresh.append(axis)
+                if kind is not None and not isinstance(kind, Axis):
+                    self.by_class.setdefault(kind, axis)
+            taken.add(axis)
+            picked.append(axis)
+        return picked
+
+
+@dataclass
+class LoopWalk:
+    """One scan equation inside a walk: where its step and its classes run, and the walk through its body."""
+
+    scan: Scan
+    step: Index  # the index of the step, as xs and ys see it
+    held: frozenset[Axis]
+    bound: frozenset[Axis]
+    live: list[int]  # positions of the carried values that somebody needs
+    inner: Any
+    places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
+    starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
+    leaves: dict[tuple[int, Place], Carried] = field(default_factory=dict)  # of each position and place
+
+
+def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
+    """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
+    binding: dict[Kind, Index] = {}
+    hints: dict[Kind, Axis] = {}
+    torn: set[Kind] = set()  # wanted at several places, or computed ones (perhaps by the loop); small enough to be held
+    for atom, result, offset in results_of(scan):
+        for place, guard in walk.demands_on(result):
+            if guard:
+                raise walk.crowded(result)
+            if offset and (axis := plain_axis(place[0])) is not None:
+                hints.setdefault(STEP, axis)
+            kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
+            for kind, index in zip(kinds, place[offset:]):
+                if kind not in facts.sizes:
+                    continue
+                if kind in facts.held:
+                    if (axis := plain_axis(index)) is not None:
+                        hints.setdefault(kind, axis)
+                elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
+                    raise walk.crowded(result)  # else it would run once for each step of another loop
+                elif binding.setdefault(kind, index) != index or any(True for _ in computed_in(index)):
+                    if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
+                        raise walk.crowded(result)
+                    torn.add(kind)
+    return {kind: index for kind, index in binding.items() if kind not in torn}, hints
+
+
+def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
+    """(what it is in the body, the result, how many leading dimensions the result has more)."""
+    yield from ((before, result, 0) for _, before, _, result in scan.carries)
+    yield from ((atom, result, 1) for atom, result in scan.ys)
+
+
+def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
+    """Walk backwards through a loop whose results are wanted."""
+    scan = scan_of(eqn)
+    facts = walk.facts(scan)
+    binding, hints = bind_classes(walk, scan, facts)
+    in_use = frozenset(axis for index in binding.values() for axis in index.axes)
+    open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
+    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
+    binding.update(zip(open_kinds, rest))
+    walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
+    wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
+    held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
+    loop = LoopWalk(
+        scan, step, held, in_use, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding)
+    )
+    roots = []
+    for position in loop.live:
+        start, before, after, _ = scan.carries[position]
+        usual = tuple(binding.get(kind, ZERO) for kind in facts.of(before))
+        loop.places[position] = list(every_place(usual, walk.unrolled))
+        for place in loop.places[position]:
+            roots.append((after, place))
+            loop.starts.append(walk.want(start, place, ()))
+    for atom, result in scan.ys:
+        for place, _ in walk.demands_on(result):
+            if place[0] != step or _waits_for(walk, scan, place):
+                raise walk.crowded(result)
+            roots.append((atom, place[1:]))
+    _connect(walk, loop)
+    loop.inner.backwards(roots)
+    for outside, inside in scan.consts:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, place, guard)
+    for outside, inside in scan.xs:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, (step, *place), guard)
+    return loop
+
+
+def _waits_for(walk: Any, scan: Scan, place: Place) -> bool:
+    """Whether a place is computed from what the loop has made in the end."""
+    numbers = [walk.numbers[number.key] for index in place for number in computed_in(index)]
+    atoms = [atom for other, atom, _ in numbers if other is walk]
+    return bool(atoms) and scan.eqn in needed_in(walk.jaxpr, atoms, walk.buffers)
+
+
+def _connect(walk: Any, loop: LoopWalk) -> None:
+    """Let the walk through the body find what lies outside of it.
+
+    At once, because an index that the body computes may be needed to build what it reads of the outside.
+    """
+    scan, inner = loop.scan, loop.inner
+    for position in loop.live:
+        before = scan.carries[position][1]
+        tiles = {}
+        for place in loop.places[position]:
+            axes = frozenset(a for i in place for a in i.axes) | loop.step.axes | walk.steps
+            leaf = walk.make(("carried", inner.path, position, place), _leaf(axes, before, loop.step))
+            tiles[place] = loop.leaves[position, place] = leaf
+        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
+    for outside, inside in scan.consts:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
+    for outside, inside in scan.xs:
+        inner.outside[inside] = lambda demand, outside=outside: walk.node(
+            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
+        )
+
+
+def _leaf(axes: frozenset[Axis], var: Any, step: Index) -> Callable[[int], Carried]:
+    (step_axis,) = step.axes
+    return lambda number: Carried(number, axes, np.dtype(var.aval.dtype), step_axis)
+
+
+def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
+    """The place, once for each index of the unrolled axes in it."""
+    axes = sorted({a for i in place for a in i.axes if a in unrolled}, key=lambda a: a.name)
+    for values in itertools.product(*(range(axis.size) for axis in axes)):
+        yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)
+
+
+def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
+    """The positions of the carried values that the wanted results need."""
+    results, inputs = set(wanted_results), inputs_below(scan.body)
+    first = len(scan.consts)  # where the carried values begin among the inputs
+    everything = (1 << len(scan.carries)) - 1
+
+    def below(atoms: Iterable[Any]) -> int:
+        """The carried values that these atoms of the body are computed from, as bits."""
+        return functools.reduce(operator.or_, (inputs[atom] for atom in variables(atoms)), 0) >> first & everything
+
+    live = below(atom for atom, result in scan.ys if result in results) | int(scan.conditional)
+    live |= sum(1 << n for n, carry in enumerate(scan.carries) if carry[3] in results)
+    fresh = live
+    while fresh:
+        more = below(scan.carries[n][2] for n in _bits(fresh))
+        fresh = more & ~live
+        live |= fresh
+    return _bits(live)
+
+
+def _bits(mask: int) -> list[int]:
+    return [n for n in range(mask.bit_length()) if mask >> n & 1]
+
+
+@once
+def inputs_below(body: Any) -> Mapping[Any, int]:
+    """For each variable of a body the inputs that it is computed from, as bits."""
+    found = {var: 1 << n for n, var in enumerate(body.invars)} | dict.fromkeys(body.constvars, 0)
+    for eqn in body.eqns:
+        mask = functools.reduce(operator.or_, (found[atom] for atom in variables(eqn.invars)), 0)
+        found.update(dict.fromkeys(eqn.outvars, mask))
+    return found
+
+
+def leave(walk: Any, loop: LoopWalk) -> None:
+    """Build the nodes of a loop and of its body, and make its results known to the walk."""
+    scan, inner = loop.scan, loop.inner
+    (step_axis,) = loop.step.axes
+    slots = list(loop.leaves)
+    starts = [walk.node(*read) for read in loop.starts]
+    inner.forwards()
+    nexts = tuple(inner.node(*inner.reading(scan.carries[p][2], place, ())) for p, place in slots)
+    leaves = tuple(loop.leaves.values())
+    axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
+    recurrence = walk.make(
+        ("recurrence", inner.path, leaves),
+        lambda n: Recurrence(
+            n,
+            axes,
+            np.dtype(bool),
+            scan.eqn,
+            step_axis,
+            loop.held,
+            loop.bound,
+            scan.reverse,
+            scan.conditional,
+            tuple(starts),
+            leaves,
+            nexts,
+        ),
+    )
+    finals = {
+        slot: walk.make(
+            ("final", recurrence, n),
+            lambda number, n=n, leaf=leaf: Final(number, leaf.axes - {step_axis}, leaf.dtype, recurrence, n),
+        )
+        for n, (slot, leaf) in enumerate(zip(slots, leaves))
+    }
+    for position in loop.live:
+        tiles = {place: finals[position, place] for place in loop.places[position]}
+        walk.outside[scan.carries[position][3]] = lambda demand, tiles=tiles: found_at(walk, tiles, demand[0])
+    for atom, result in scan.ys:
+        walk.outside[result] = lambda demand, atom=atom: inner.node(*inner.reading(atom, demand[0][1:], ()))
+    for _, result, _ in results_of(scan):
+        for demand in walk.demands_on(result):
+            walk.node(result, demand)
+
+
+def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
+    """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    if place in tiles:
+        return tiles[place]
+    pieces = []
+    for usual, node in tiles.items():
+        conditions = _lying_in(usual, place)
+        decided = [decide(condition) for condition in conditions]
+        if False not in decided:
+            undecided = tuple(c for c, known in zip(conditions, decided) if known is None)
+            pieces.append((undecided, _along(walk, node, usual, place)))
+    return walk.chosen_from(pieces)
+
+
+def _lying_in(usual: Place, place: Place) -> list[Condition]:
+    """When a place is one of those where a tile lies."""
+    found = []
+    for have, want in zip(usual, place):
+        low, high = have.bounds
+        if have != want:
+            found.append(Condition(want, low, high + 1))
+        if have != want and have.terms and have.terms[0][1] > 1:
+            found.append(Condition(modulo(shift(want, -low), have.terms[0][1]), 0, 1))
+    return found
+
+
+def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
+    """A tile, read at other indices of its axes."""
+    moves: dict[Axis, Index] = {}
+    for have, want in zip(usual, place):
+        if have == want or not have.terms:
+            continue
+        axis, step = have.terms[0]
+        if len(have.terms) > 1 or not isinstance(axis, Axis) or step < 1:
+            raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
+        moves[axis] = divide(shift(want, -have.const), step)
+    moves = {axis: want for axis, want in moves.items() if want != of_axis(axis)}
+    while moves:
+        ready = [axis for axis, want in moves.items() if want.axes.isdisjoint(moves.keys() - {axis})]
+        for axis in ready:
+            node = walk.take(node, axis, moves.pop(axis))
+        if not ready:
+            return _turned(walk, node, moves)
+    return node
+
+
+def _turned(walk: Any, node: Node, moves: Mapping[Axis, Index]) -> Node:
+    """A tile of which several axes change places at once, and are then read at other indices of their own."""
+    renamed = {axis: other for axis, want in moves.items() for other in want.axes}
+    alone = all(len(want.axes) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)
+    if not alone or any(axis.size != other.size for axis, other in renamed.items()):
+        raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
+    node = walk.turn(node, renamed)
+    for axis, want in moves.items():
+        if want != of_axis(renamed[axis]):
+            node = walk.take(node, renamed[axis], want)
+    return node

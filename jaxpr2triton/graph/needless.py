@@ -1,0 +1,50 @@
+"""What may be computed although nobody asked for it: a branch that is not taken, where both are and one is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.extend.core as jex
+from jax.extend.core import primitives
+
+from jaxpr2triton._compat import CALLS
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph import dynamic
+from jaxpr2triton.ir.hashing import threefry_p
+from jaxpr2triton.ir.region import repeat_p
+from jaxpr2triton.ir.rounded import settled_p
+from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+OURS = {str(primitive.name) for primitive in (repeat_p, settled_p, threefry_p)}
+PUBLIC = {str(value.name) for value in vars(primitives).values() if isinstance(value, jex.Primitive)}
+OTHERS = {
+    *("copy_p", "geqrf", "lu_pivots_to_permutation", "one_minus_square", "optimization_barrier", "platform_index"),
+    *("pvary", "ragged_dot_general", "random_clone", "random_unwrap", "random_wrap", "split", "stack", "tile"),
+    "unstack",
+}
+HARMLESS = frozenset({*PUBLIC, *OURS, *OTHERS, *CALLS, *TABLE, *dynamic.TABLE, *DECOMPOSITIONS})
+
+
+def only_if_taken(jaxpr: Any) -> WhyNot | None:
+    """Why a branch must not be computed unless it is taken; None if nobody notices, as of arithmetic.
+
+    A `pure_callback` has no effect that JAX knows of, but calls Python, which may raise an error, and what a primitive
+    does that no table knows is anybody's guess. Loops that may not end are another matter: they run where the branch is
+    taken and nowhere else, in kernels too (normalize/loops/bodies.py).
+    """
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        if eqn.effects or name not in HARMLESS:
+            what = "has side effects" if eqn.effects else "calls Python" if "callback" in name else "is not known here"
+            return WhyNot(f"`{name}` in a branch {what}, so that only the branch that is taken may be computed")
+        for inner in jex.jaxprs_in_params(eqn.params):
+            if reason := only_if_taken(inner):
+                return reason
+    return None
+
+
+def why_not_chosen(eqn: Any) -> WhyNot | None:
+    """Why a `cond` or `switch` is more than a choice."""
+    reasons = (only_if_taken(branch.jaxpr) for branch in eqn.params["branches"])
+    return next((reason for reason in reasons if reason is not None), None)

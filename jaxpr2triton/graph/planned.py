@@ -1,0 +1,73 @@
+"""The graph of a plan: the walk of a region once more, along the axes that have been decided on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.nodes import Graph, Recurrence
+from jaxpr2triton.graph.renamed import keep_lanes, share_lanes
+from jaxpr2triton.graph.simplify import simplify
+from jaxpr2triton.graph.sound import check_graph
+from jaxpr2triton.graph.walk import walk
+from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.plan import Plan
+
+
+def graph_of(plan: Plan) -> Graph:
+    """What the kernel of a plan computes."""
+    jaxpr = plan.jaxpr.jaxpr
+    graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled))
+    if any(True for _ in graph.of_kind(Recurrence)):
+        graph = simplify(keep_lanes(share_lanes(graph, _alike(plan)), _streamed(plan)))
+    shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
+    check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)
+    return graph
+
+
+@dataclass
+class Planned:
+    """Chooses the axes that the plan says."""
+
+    plan: Plan
+    steps: frozenset[Axis] = frozenset()
+    state: set[Axis] = field(default_factory=set)
+    final: set[Axis] = field(default_factory=set)
+
+    def reduction(
+        self,
+        number: Any,
+        operand: Any,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+    ) -> tuple[Index, ...]:
+        indices = self.plan.reduced[number]
+        if any(index.axes & in_use for index in indices):
+            raise CompilerBug(f"kernel {self.plan.name} reduces along an axis that is in use")
+        return indices
+
+    def loop(
+        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], hints: Any, in_use: frozenset[Axis]
+    ) -> tuple[Index, ...]:
+        return self.plan.reduced[number]
+
+    def inside(self, facts: Any, binding: Any) -> Planned:
+        return self
+
+
+def _alike(plan: Plan) -> list[frozenset[Axis]]:
+    """The axes of lanes that are exchangeable."""
+    groups: dict[tuple[int, int], set[Axis]] = {}
+    for planned in plan.axes:
+        if planned.role is Role.LANE and planned.block > 1:
+            groups.setdefault((planned.axis.size, planned.block), set()).add(planned.axis)
+    return [frozenset(group) for group in groups.values() if len(group) > 1]
+
+
+def _streamed(plan: Plan) -> frozenset[Axis]:
+    """The axes that are walked through block by block."""
+    return frozenset(p.axis for p in plan.axes if p.role is Role.LOOP and p.block > 1)

@@ -1,0 +1,395 @@
+"""A graph without what constants, bounds and equal values make needless.
+
+    above = 0 >= 1;  x = where(above, a, 0.0)        →    x = 0.0
+    i = rem(n, 8) of n in 0 … 99;  x[clamp(i, 0, 7)] →    x[i]
+    hit = choose(0 <= k - 1 < 5, True, False);  where(hit, a, 0)   →   choose(0 <= k - 1 < 5, a, 0)
+    choose(0 <= k < 5, load x[k] if 0 <= k < 5, 0)   →    load x[k] if 0 <= k < 5
+    a = sin(x);  b = sin(x), of another equation     →    a
+
+Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
+What is left is computed by the same operations as before, on the same operands. Nothing is done about what loops
+carry. (Elsewhere: constant folding, value numbering.)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxpr2triton.graph.bounds import Ranges
+from jaxpr2triton.graph.neutral import left_alone
+from jaxpr2triton.graph.nodes import (
+    Carried,
+    Choose,
+    Compute,
+    Constant,
+    Final,
+    Graph,
+    Kept,
+    Load,
+    Node,
+    Position,
+    Product,
+    Recurrence,
+    Reduce,
+    Store,
+    Take,
+    Turn,
+    axes_in,
+    axes_of,
+    operands_of,
+    with_operands,
+)
+from jaxpr2triton.ir.dtypes import is_bool, is_float
+from jaxpr2triton.ir.index import (
+    Axis,
+    Condition,
+    Dynamic,
+    Guard,
+    Index,
+    Quotient,
+    add,
+    computed_in,
+    conjoin,
+    constant,
+    divide,
+    modulo,
+    of_axis,
+    scale,
+)
+
+ROUNDS = 4  # each sees what the last one has found; a graph of the gallery takes two at most
+
+# On scalars of 32 and 64 bits these are exact, or rounded once as on every machine.
+_FOLDED: Mapping[str, Callable[..., Any]] = {
+    **{"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt},
+    **{"ge": operator.ge, "add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul},
+    **{"and": operator.and_, "or": operator.or_, "xor": operator.xor, "neg": operator.neg, "not": np.invert},
+    **{"max": np.maximum, "min": np.minimum, "convert_element_type": lambda x: x},
+    "square": lambda x: x * x,
+    "div": operator.truediv,  # of floats
+    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+}
+_COMPARED = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+
+
+def simplify(graph: Graph) -> Graph:
+    """The graph that computes the same stores with no more nodes; a simple one is left as it is."""
+    for _ in range(ROUNDS):
+        simpler = _Simplifying(graph).run()
+        if _form(simpler) == _form(graph):
+            return graph
+        graph = simpler
+    return graph
+
+
+def _form(graph: Graph) -> list[Any]:
+    """What a graph looks like, whatever its nodes are called."""
+    numbers = {node: number for number, node in enumerate(graph.nodes)}
+    kinds = [(type(n).__name__, tuple(numbers.get(o, -1) for o in operands_of(n)), _indices(n)) for n in graph.nodes]
+    return [*kinds, *(numbers[store.value] for store in graph.stores)]
+
+
+def _indices(node: Node) -> tuple[Any, ...]:
+    return tuple(getattr(node, name, None) for name in ("place", "guard", "index", "conditions"))
+
+
+def wanted(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
+    """What the targets are made of, and whatever belongs to a loop."""
+    found: set[Node] = set()
+    stack = [*targets, *(node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))]
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(operands_of(node))
+    return found
+
+
+class _Simplifying:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
+        self.equal: dict[Any, Node] = {}
+        self.order: list[Node] = []
+        self.ranges = Ranges()
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            self.standing[node] = self._simpler(self._with_places(with_operands(node, self.standing)))
+        stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in self.graph.stores)
+        computed = {key: self.standing[node] for key, node in self.graph.computed.items()}
+        used = wanted(self.order, [store.value for store in stores] + self._in_stores(computed))
+        nodes = tuple(node for node in self.order if node in used)
+        return Graph(nodes, stores, {key: node for key, node in computed.items() if node in used})
+
+    def _in_stores(self, computed: Mapping[Any, Node]) -> list[Node]:
+        places = [store.place for store in self.graph.stores]
+        places += [place for node in self.graph.nodes for place in getattr(node, "places", ())]
+        return [computed[number.key] for place in places for index in place for number in computed_in(index)]
+
+    # -- one node ---------------------------------------------------------------------------------------------
+
+    def _simpler(self, node: Node) -> Node:
+        """The node, a simpler one of the same value, or an equal one that is there already."""
+        match node:
+            case Compute():
+                return self._computed(replace(node, axes=axes_of(node.operands)))
+            case Choose():
+                return self._chosen(node)
+            case Position() if not node.index.terms:
+                return self._constant(node.index.const, node.dtype)
+            case Product():
+                return self._multiplied(node)
+            case Reduce():
+                return self._reduced(node)
+        return self._shared(node)
+
+    def _multiplied(self, node: Product) -> Node:
+        """One term of a contraction, of which a factor may be a one."""
+        values = [operand.value for operand in node.operands if isinstance(operand, Constant)]
+        if len(values) == 2 and np.dtype(node.dtype).itemsize >= 4:
+            with np.errstate(all="ignore"):
+                return self._constant(np.multiply(*(np.asarray(v, node.dtype)[()] for v in values)), node.dtype)
+        for factor, rest in (node.operands, node.operands[::-1]):
+            if isinstance(factor, Constant) and factor.value == 1 and rest.dtype == node.dtype:
+                return rest
+        return self._shared(replace(node, axes=axes_of(node.operands)))
+
+    def _reduced(self, node: Reduce) -> Node:
+        """A sum without the terms that are zero; as for XLA, x + 0.0 is x."""
+        pairs = list(zip(node.operands, node.positions))
+        if node.eqn.primitive.name in ("reduce_sum", "dot_general"):
+            pairs = [pair for pair in pairs if not (isinstance(pair[0], Constant) and pair[0].value == 0)] or pairs[:1]
+            if len(pairs) == 1 and not node.over and pairs[0][0].dtype == node.dtype:
+                return pairs[0][0]
+        operands, positions = (tuple(each) for each in zip(*pairs))
+        axes = axes_of(operands) - frozenset(node.over)
+        return self._shared(replace(node, axes=axes, operands=operands, positions=positions))
+
+    def _computed(self, node: Compute) -> Node:
+        name, operands = node.eqn.primitive.name, node.operands
+        if name == "select_n":
+            return self._selected(node)
+        value = _folded(node)
+        if value is None and name in _COMPARED:
+            value = self._decided(name, operands)
+        if value is not None:
+            return self._constant(value, node.dtype)
+        return left_alone(node.eqn, operands) or self._shared(node)
+
+    def _selected(self, node: Compute) -> Node:
+        """A choice whose predicate is known, or is known by an index."""
+        predicate, *cases = node.operands
+        if isinstance(predicate, Constant):
+            return cases[int(predicate.value)]
+        if all(case is cases[0] for case in cases):
+            return cases[0]
+        if len(cases) == 2 and is_bool(predicate.dtype):
+            otherwise, then = cases
+            if is_truth(then, True) and is_truth(otherwise, False):
+                return predicate
+            if isinstance(predicate, Choose) and is_truth(predicate.then, True) and is_truth(predicate.other, False):
+                choice = Choose(0, node.axes, node.dtype, predicate.conditions, then, otherwise, predicate.needs)
+                return self._chosen(choice)
+        return self._shared(node)
+
+    def _decided(self, name: str, operands: Sequence[Node]) -> bool | None:
+        """What a comparison gives for all values that the operands can have."""
+        one, other = (self.ranges.of(operand) for operand in operands)
+        if one is None or other is None:
+            return None
+        compare = _COMPARED[name]
+        results = {compare(x, y) for x in one for y in other}
+        return results.pop() if len(results) == 1 else None
+
+    def _chosen(self, node: Choose) -> Node:
+        conditions = conjoin((), node.conditions)
+        if conditions is None:
+            return node.other
+        then, other = self._under(node.then, conditions), node.other
+        if not conditions or then is other:
+            return then
+        if isinstance(other, Choose) and set(conjoin((), other.conditions) or ()) == set(conditions):
+            other = other.other
+        if isinstance(then, Load) and _is_zero(other) and _implies(then.guard, conditions):
+            return then  # what lies outside is loaded as a zero
+        needs = self._needs([condition.index for condition in conditions])
+        axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
+        return self._shared(replace(node, axes=axes, conditions=conditions, then=then, other=other, needs=needs))
+
+    def _under(self, node: Node, conditions: Guard) -> Node:
+        """The value where these conditions hold."""
+        while isinstance(node, Choose) and _implies(conditions, node.conditions):
+            node = node.then
+        return node
+
+    def _shared(self, node: Node) -> Node:
+        key = _key(node)
+        if key is not None and key in self.equal:
+            return self.equal[key]
+        numbered = replace(node, number=len(self.order))
+        self.order.append(numbered)
+        if key is not None:
+            self.equal[key] = numbered
+        return numbered
+
+    def _constant(self, value: Any, dtype: np.dtype) -> Node:
+        return self._shared(Constant(0, frozenset(), dtype, np.asarray(value).astype(dtype)[()]))
+
+    # -- places -----------------------------------------------------------------------------------------------
+
+    def _with_places(self, node: Node) -> Node:
+        """The node with what is known of the numbers in its indices."""
+        match node:
+            case Load() | Kept():
+                place, guard = tuple(map(self._index, node.place)), self._guard(node.guard)
+                if guard is None or (place, guard) == (node.place, node.guard):
+                    return node
+                needs = self._needs([*place, *(condition.index for condition in guard)])
+                axes = frozenset(axes_in(place, guard)) | axes_of(needs)
+                return replace(node, place=place, guard=guard, needs=needs, axes=axes)
+            case Position():
+                index = self._index(node.index)
+                if index == node.index:
+                    return node
+                needs = self._needs([index])
+                return replace(node, index=index, needs=needs, axes=index.axes | axes_of(needs))
+            case Take():
+                index = self._index(node.index)
+                needs = self._needs([index])
+                axes = (node.source.axes - {node.axis}) | index.axes | axes_of(needs)
+                return replace(node, index=index, needs=needs, axes=axes)
+            case Choose():
+                conditions = tuple(Condition(self._index(c.index), c.low, c.high) for c in node.conditions)
+                return replace(node, conditions=conditions)
+        return node
+
+    def _guard(self, guard: Guard) -> Guard | None:
+        if not any(True for condition in guard for _ in computed_in(condition.index)):
+            return guard
+        return conjoin((), [Condition(self._index(c.index), c.low, c.high) for c in guard])
+
+    def _needs(self, indices: Sequence[Index]) -> tuple[Node, ...]:
+        found = {number.key: self._number(number) for index in indices for number in computed_in(index)}
+        return tuple(dict.fromkeys(found.values()))
+
+    def _number(self, number: Dynamic) -> Node:
+        return self.standing[self.graph.computed[number.key]]
+
+    def _index(self, index: Index) -> Index:
+        if not any(True for _ in computed_in(index)):
+            return index
+        parts = [constant(index.const)]
+        for atom, factor in index.terms:
+            match atom:
+                case Axis():
+                    part = of_axis(atom)
+                case Dynamic():
+                    part = self._known(atom)
+                case Quotient():
+                    part = divide(self._index(atom.of), atom.by)
+                case _:
+                    part = modulo(self._index(atom.of), atom.by)
+            parts.append(scale(part, factor))
+        return add(*parts)
+
+    def _known(self, number: Dynamic) -> Index:
+        """A computed number as an index: a constant, the place that it is, or within narrower bounds."""
+        node, bounds = self._number(number), self.ranges.of(self._number(number))
+        if bounds is None:
+            return Index(0, ((number, 1),))
+        low, high = bounds
+        inside = number.low <= low and high <= number.high
+        if low == high:
+            return constant(min(max(low, number.low), number.high) if number.clamped else low)
+        if isinstance(node, Position) and node.index.bounds == bounds and (inside or not number.clamped):
+            return node.index
+        if number.clamped and not inside:
+            return Index(0, ((number, 1),))
+        narrower = replace(number, low=max(low, number.low), high=min(high, number.high), clamped=False)
+        return Index(0, ((narrower, 1),))
+
+
+def _folded(node: Compute) -> Any:
+    """The value of a computation on nothing but constants, where every machine computes the same."""
+    name, dtypes = node.eqn.primitive.name, {node.dtype, *(o.dtype for o in node.operands)}
+    if not any(map(is_float, dtypes)):
+        name = name.removesuffix("_to")  # of integers any order is the total one
+    compute = _FOLDED.get(name)
+    values = [operand.value for operand in node.operands if isinstance(operand, Constant)]
+    narrow = any(np.dtype(dtype).itemsize < 4 and not is_bool(dtype) for dtype in dtypes)
+    if name == "div" and not is_float(node.dtype):
+        return None
+    if compute is None or narrow or len(values) < len(node.operands):
+        return None
+    if name == "convert_element_type" and any(map(is_float, dtypes)) and not _is_small(node.operands[0]):
+        return None
+    with np.errstate(all="ignore"):
+        return compute(*(np.asarray(value, o.dtype)[()] for value, o in zip(values, node.operands)))
+
+
+def _is_small(node: Node) -> bool:
+    """Whether a constant is an integer that every type of float has."""
+    return isinstance(node, Constant) and not is_float(node.dtype) and abs(int(node.value)) <= 2**24
+
+
+def is_truth(node: Node, value: bool) -> bool:
+    """Whether a node is the constant True, or False."""
+    return isinstance(node, Constant) and is_bool(node.dtype) and bool(node.value) is value
+
+
+def _is_zero(node: Node) -> bool:
+    return isinstance(node, Constant) and not node.value and not np.signbit(np.float64(node.value))
+
+
+def _implies(guard: Guard, conditions: Sequence[Condition]) -> bool:
+    """Whether all conditions hold where the guard does."""
+    held = {c.index: c for c in conjoin((), guard) or ()}
+    wanted = conjoin((), conditions)
+    return wanted is not None and all(
+        c.index in held and c.low <= held[c.index].low and held[c.index].high <= c.high for c in wanted
+    )
+
+
+def _key(node: Node) -> Any:
+    """Equal for nodes of equal values; None where that is not known."""
+    match node:
+        case Constant():
+            return "constant", str(node.dtype), np.asarray(node.value).tobytes()
+        case Load():
+            return "load", node.buffer, node.place, node.guard
+        case Kept():
+            return "kept", node.keep, node.place, node.guard
+        case Position():
+            return "position", str(node.dtype), node.index
+        case Compute():
+            return "compute", equation_key(node.eqn), str(node.dtype), node.operands
+        case Choose():
+            return "choose", node.conditions, node.then, node.other
+        case Product():
+            return "product", str(node.dtype), node.operands
+        case Reduce():
+            return "reduce", equation_key(node.eqn), str(node.dtype), node.operands, node.over, node.positions
+        case Take():
+            return "take", node.source, node.axis, node.index
+        case Turn():
+            return "turn", node.source, node.renamed
+    return None
+
+
+def equation_key(eqn: Any) -> Any:
+    """Equal for equations that compute the same of the same operands."""
+    name = {"add_any": "add", "dot_general": "reduce_sum"}.get(eqn.primitive.name, eqn.primitive.name)
+    if name in ("add", "reduce_sum"):
+        return name
+    try:
+        key = name, tuple(sorted(eqn.params.items()))
+        hash(key)
+    except TypeError:  # a parameter that cannot be compared is equal to nothing
+        return id(eqn)
+    return key

@@ -1,0 +1,220 @@
+"""The iteration space of a set of outputs: their axes, and which of them one program has to hold whole.
+
+The outputs of a kernel share the axes of the `lead`, the output with the most dimensions. An axis is `inner` when some
+reduction's result is wanted for all of it at once (softmax wants the sum of a row for every element of that row): then
+one program walks the whole axis. Every other axis may be spread over the grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jaxpr2triton.graph.classes import Classes, chunk_and_row
+from jaxpr2triton.graph.loops import ByClass
+from jaxpr2triton.graph.nodes import Collected, Graph, Load, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.walk import walk
+from jaxpr2triton.ir.index import ZERO, Axis, Index, add, of_axis, scale
+from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.scans import scans_in, time_dims
+
+
+@dataclass(frozen=True)
+class Space:
+    outputs: tuple[Any, ...]  # variables
+    axes: tuple[Axis, ...]  # of the lead output, without those of size 1
+    places: tuple[Place, ...]  # of each output, in terms of `axes`
+    graph: Graph
+    chosen: Mapping[Any, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
+    inner: frozenset[Axis]
+
+    @property
+    def parallel(self) -> int:
+        return math.prod(axis.size for axis in self.axes if axis not in self.inner)
+
+    @property
+    def held(self) -> int:
+        return math.prod(axis.size for axis in self.axes if axis in self.inner)
+
+    def wanted_whole(self, node: Reduce | Recurrence) -> frozenset[Axis]:
+        """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
+        return frozenset(self.axes) - parallel_axes(node)
+
+    @cached_property
+    def computes(self) -> frozenset[int]:
+        """The equations that a kernel of this space computes, by their ids."""
+        return frozenset(id(eqn) for node in self.graph.nodes if (eqn := getattr(node, "eqn", None)) is not None)
+
+    @cached_property
+    def loops(self) -> frozenset[int]:
+        """The equations of the loops among them."""
+        return frozenset(id(node.eqn) for node in self.graph.of_kind(Recurrence))
+
+    @cached_property
+    def buffers(self) -> tuple[int, ...]:
+        """The numbers of the buffers that are read, each once."""
+        return tuple(dict.fromkeys(node.buffer for node in self.graph.of_kind(Load)))
+
+    @cached_property
+    def steps(self) -> frozenset[Axis]:
+        """The axes that count the steps of loops."""
+        return frozenset(node.step for node in self.graph.of_kind(Recurrence))
+
+    @cached_property
+    def held_axes(self) -> frozenset[Axis]:
+        """The axes that a loop holds whole."""
+        return frozenset().union(*(node.held for node in self.graph.of_kind(Recurrence)))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An output as its kernel sees it: one dimension may be two, chunks and the rows within a chunk."""
+
+    sizes: tuple[int, ...]
+    kinds: tuple[Any, ...]  # the classes of its dimensions
+    dim: int | None = None  # which one is two
+
+    def place(self, indices: Sequence[Index]) -> Place:
+        """Where the array has the element at these indices of the dimensions that the kernel sees."""
+        if self.dim is None:
+            return tuple(indices)
+        chunk, row = indices[self.dim : self.dim + 2]
+        whole = add(scale(chunk, self.sizes[self.dim + 1]), row)
+        return (*indices[: self.dim], whole, *indices[self.dim + 2 :])
+
+
+def layout_of(atom: Any, classes: Classes, eqn: Any = None) -> Layout:
+    """The layout of an output that `eqn` has made, if that is known."""
+    shape, kinds = tuple(atom.aval.shape), classes.of(atom)
+    if eqn is None or eqn.primitive is not chunked_p:
+        return Layout(shape, kinds)
+    dim, size = eqn.params["dim"], eqn.params["size"]
+    both = tuple(map(classes.find, chunk_and_row(atom)))
+    seen = (-(-shape[dim] // size), size)
+    return Layout((*shape[:dim], *seen, *shape[dim + 1 :]), (*kinds[:dim], *both, *kinds[dim + 1 :]), dim)
+
+
+def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
+    """The output whose dimensions the kernel's axes are."""
+    return max(range(len(shapes)), key=lambda n: (sum(s != 1 for s in shapes[n]), math.prod(shapes[n]), -n))
+
+
+def match_dims(lead: Layout, other: Layout, times: frozenset[Any] = frozenset()) -> dict[int, int]:
+    """For each dimension of `other` (not of size 1) the dimension of `lead` that it is, where there is one.
+
+    Sizes must agree, in order; among the ways to do that, one in which the classes agree as well is taken, and a way in
+    which a class says that two dimensions are different ones is refused. `times` are the classes that count steps;
+    a dimension that counts steps is never one that does not.
+    """
+    lead_dims = [d for d, size in enumerate(lead.sizes) if size != 1]
+    matched: dict[int, int] = {}
+    position = 0
+    for d, (size, kind) in enumerate(zip(other.sizes, other.kinds)):
+        rest = [e for e in lead_dims[position:] if lead.sizes[e] == size]
+        same_class = [e for e in rest if lead.kinds[e] == kind]
+        if kind in lead.kinds and not same_class:
+            continue
+        alike = [e for e in rest if (lead.kinds[e] in times) == (kind in times)]
+        found = next(iter(same_class or alike), None)
+        if size != 1 and found is not None:
+            matched[d] = found
+            position = lead_dims.index(found) + 1
+    return matched
+
+
+def space_of(
+    jaxpr: Any,
+    outputs: Sequence[Any],
+    classes: Classes,
+    loaded: Mapping[Any, int] | None = None,
+    patient: bool = True,
+    union: bool = False,
+) -> Space | None:
+    """The space that these output variables share; None when their dimensions do not fit together.
+
+    With `union` they always do: a dimension that the lead has not becomes one more axis, which every program walks.
+    """
+    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    layouts = {atom: layout_of(atom, classes, makers.get(atom)) for atom in outputs}
+    lead = outputs[lead_of([layouts[atom].sizes for atom in outputs])]
+    dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(layouts[lead].sizes))
+    root_axes = {kind: axis for kind, axis in zip(layouts[lead].kinds, dims) if axis.size != 1}
+    scans = scans_in(jaxpr)
+    times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
+    backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
+    counted = {dims[0]: backwards[lead]} if lead in backwards else {}  # whether a loop writes along it from its end
+    places = []
+    for atom in outputs:
+        layout = layouts[atom]
+        if atom is lead:
+            matched = {d: d for d in range(len(layout.sizes))}
+        else:
+            matched = match_dims(layouts[lead], layout, times)
+        own = {d: dims[e] for d, e in matched.items()}
+        other_way = atom in backwards and 0 in own and counted.setdefault(own[0], backwards[atom]) != backwards[atom]
+        if other_way:
+            del own[0]  # loops in opposite directions have no steps in common
+        for d, size in enumerate(layout.sizes):
+            if size == 1 or d in own:
+                continue
+            if not union:
+                return None
+            kind = layout.kinds[d]
+            kind = (kind, "the other way") if other_way and d == 0 else kind
+            extra = root_axes.get(kind)
+            if extra is None or extra in own.values() or extra.size != size:
+                extra = Axis(f"d{len(dims)}", size)
+                dims = (*dims, extra)
+                root_axes.setdefault(kind, extra)
+            own[d] = extra
+        places.append(layout.place([of_axis(own[d]) if d in own else ZERO for d in range(len(layout.sizes))]))
+    chosen: dict[Any, tuple[Axis, ...]] = {}
+    choose = ByClass(classes, root_axes, [], chosen)
+    graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
+    axes = tuple(axis for axis in dims if axis.size != 1)
+    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Collected, Recurrence))))
+    stored = [frozenset(a for i in place for a in i.axes) for place in places]
+    inner |= set().union(*(frozenset(axes) - have for have in stored))
+    return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
+
+
+def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
+    """The axes along which each element of the result has a computation of its own."""
+    return node.axes - node.held if isinstance(node, Recurrence) else node.axes
+
+
+def spread_axes(space: Space) -> frozenset[Axis]:
+    """The axes that only sums run along whose results no other reduction reads: programs can share them out."""
+    fed = feeds_a_reduction(space.graph)
+    kept = {axis for node in fed for axis in node.over}
+    return frozenset(a for node in space.graph.of_kind(Reduce) if node not in fed for a in node.over if a not in kept)
+
+
+def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
+    """The reductions whose results another reduction reads, directly or not."""
+    below: dict[Node, frozenset[Reduce]] = {}
+    found: set[Reduce] = set()
+    for node in graph.nodes:
+        inherited = frozenset().union(*(below[o] for o in operands_of(node)))
+        if isinstance(node, Reduce):
+            found |= inherited
+            inherited = frozenset((node,))
+        below[node] = inherited
+    return frozenset(found)
+
+
+def crossings(graph: Graph) -> Iterator[tuple[Reduce, Reduce]]:
+    """A sum of each row and one of each column, where the second is of what the first leads to.
+
+    Whoever walks the rows one after another has to have all of a row at once, and of the sums of the columns.
+    """
+    above: dict[Node, frozenset[Reduce]] = {}
+    for node in graph.nodes:
+        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
+        if isinstance(node, Reduce):
+            over = frozenset(node.over)
+            yield from ((r, node) for r in above[node] if r.axes & over and not node.axes.isdisjoint(r.over))
+            above[node] |= {node}

@@ -1,0 +1,490 @@
+"""Demand by index: from "these outputs at these indices" back to the loads.
+
+`walk` goes through a jaxpr twice. Backwards, each equation learns at which indices its result is wanted and asks its
+operands; forwards, every (variable, index) that was wanted becomes one node. What is asked for twice is one node.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops
+from jaxpr2triton.graph.chooser import Chooser, Number
+from jaxpr2triton.graph.loops import LoopFacts, every_place
+from jaxpr2triton.graph.neutral import is_zero, left_alone
+from jaxpr2triton.graph.nodes import (
+    Choose,
+    Compute,
+    Constant,
+    Demand,
+    Graph,
+    Load,
+    Node,
+    Place,
+    Position,
+    Product,
+    Reduce,
+    Store,
+    Take,
+    Turn,
+    axes_in,
+    axes_of,
+)
+from jaxpr2triton.ir.dtypes import with_sign
+from jaxpr2triton.ir.index import (
+    ZERO,
+    Axis,
+    Condition,
+    Dynamic,
+    Guard,
+    Index,
+    computed_in,
+    conjoin,
+    constant,
+    decide,
+    plain_axis,
+    substitute,
+)
+from jaxpr2triton.ir.once import makers_of, once
+from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.ir.scans import LOOPS, Scan, scans_in
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
+from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.rows import TABLE
+
+
+class Crowded(Exception):
+    """A value is wanted at so many places that computing it once, into memory, is better."""
+
+    def __init__(self, variable: Any, dims: tuple[int, ...] | None = None) -> None:
+        super().__init__(f"{variable} is wanted at too many places")
+        self.variable = variable
+        self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What a gather gives where its index lies outside."""
+
+    eqn: Any
+
+
+@dataclass
+class Walk:
+    """A walk through one jaxpr: the kernel's own, or the body of a loop in it."""
+
+    jaxpr: Any
+    choose: Chooser
+    unrolled: frozenset[Axis]
+    patient: bool
+    path: Number = ()
+    steps: frozenset[Axis] = frozenset()  # of the loops around
+    buffers: Mapping[Any, int] = field(default_factory=dict)
+    order: list[Node] = field(default_factory=list)
+    made: dict[Any, Node] = field(default_factory=dict)
+    wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
+    makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each variable
+    asking: list[int] = field(default_factory=list)  # positions whose results are wanted, negative: the last one first
+    asked: list[int] = field(default_factory=list)  # those that have asked their operands, last one first
+    summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
+    finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
+    reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
+    nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
+    entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
+    left: set[int] = field(default_factory=set)
+    apart: set[Any] = field(default_factory=set)  # what is known to be no sum of contractions along the same axes
+    reduced_axes: set[Axis] = field(default_factory=set)
+    outside: dict[Any, Callable[[Demand], Node]] = field(
+        default_factory=dict
+    )  # operands of a body, found in the kernel
+    numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
+    computed: dict[Any, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.makers = makers_of(self.jaxpr)
+        self.summed = joint_sums.only_summed(self.jaxpr)
+        self.finals = _finals(self.jaxpr)
+
+    # -- backwards --------------------------------------------------------------------------------------------
+
+    def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
+        """Let every equation learn where its results are wanted; returns how to read the roots."""
+        targets = [self.want(atom, place, ()) for atom, place in roots]
+        while self.asking:
+            number = -heapq.heappop(self.asking)
+            if self.asked and number == self.asked[-1]:
+                continue  # another one of its results
+            self.asked.append(number)
+            eqn = self.jaxpr.eqns[number]
+            demands = [demand for out in eqn.outvars for demand in self.demands_on(out)]
+            if eqn.primitive.name in LOOPS:
+                self.entered[number] = loops.enter(self, (*self.path, number), eqn)
+            else:
+                self.ask((*self.path, number), eqn, demands)
+        return targets
+
+    def demands_on(self, atom: Any) -> tuple[Demand, ...]:
+        """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
+        if isinstance(atom, jex.Literal) or atom in self.buffers:
+            return ()
+        return tuple(self.wanted.get(atom, ()))
+
+    def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
+        """The walk through the body of a loop of this kernel."""
+        chooser = self.choose.inside(facts, binding)
+        walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
+        walk.order, walk.made = self.order, self.made
+        walk.numbers, walk.computed = self.numbers, self.computed
+        return walk
+
+    def facts(self, scan: Scan) -> LoopFacts:
+        return facts_of(scan)
+
+    def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> Crowded:
+        return Crowded(var, dims)
+
+    def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
+        atom, demand = self.reading(atom, place, guard)
+        if not isinstance(atom, jex.Literal):
+            if atom not in self.wanted:
+                self.wanted[atom] = {}
+                if atom in self.makers and atom not in self.buffers:
+                    heapq.heappush(self.asking, -self.makers[atom])
+            self.wanted[atom][demand] = None
+            if atom in self.finals and atom not in self.buffers:
+                self.choose.final.update(axis for index in demand[0] for axis in index.axes)
+        return atom, demand
+
+    def reading(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
+        """How an atom is read at a place; an element that exists for all values of the axes needs no guard."""
+        return atom, (place, () if _inside(place, atom.aval.shape) else guard)
+
+    def ask(self, number: Number, eqn: Any, demands: Sequence[Demand]) -> None:
+        """Record what each wanted element of the equation's result reads."""
+        row = TABLE.get(eqn.primitive.name)
+        out = eqn.outvars[0]
+        if not self.patient and len(demands) > _places_at_most(row):
+            raise Crowded(out)
+        if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
+            in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
+            dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
+            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, self.hints(eqn.invars[0], dims))
+            self.reduced_axes |= {axis for index in indices for axis in index.axes}
+            for place, guard in demands:
+                self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
+            return
+        if eqn.primitive is keep_p:
+            keep.ask(self, number, eqn, demands)
+            return
+        for place, guard in demands:
+            if isinstance(row, Pointwise):
+                operands = [self.want(v, _aligned(place, v.aval.shape), guard) for v in eqn.invars]
+            elif isinstance(row, Indexing):
+                operands = self._ask_pieces(eqn, row, place, guard)
+            elif eqn.primitive.name == "iota":
+                operands = []
+            elif eqn.primitive.name in dynamic.TABLE:
+                operands = self._pieces(eqn, dynamic.TABLE[eqn.primitive.name](self, eqn, place, guard), guard)
+            else:
+                raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
+            self.reads[out, (place, guard)] = operands
+
+    def hints(self, operand: Any, dims: Sequence[int]) -> list[Axis | None]:
+        """Along what an operand is wanted anyway, in a loop."""
+        places = [place for place, _ in self.demands_on(operand)] if self.steps else []
+        return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
+
+    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
+        """An integer that the kernel computes, as an index."""
+        if isinstance(atom, jex.Literal):
+            return constant(min(max(int(atom.val), limits[0]), limits[1]) if clamped else int(atom.val))
+        atom, demand = self.want(atom, place, guard if place else ())
+        key = (self.path, atom, demand)
+        self.numbers[key] = (self, atom, demand)
+        axes = frozenset(axes_in(*demand)) | self.steps
+        return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype)), 1),))
+
+    def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
+        return self._pieces(eqn, row.read(eqn, place), guard)
+
+    def _pieces(self, eqn: Any, pieces: Sequence[Piece], guard: Guard) -> list[Any]:
+        asked: list[Any] = []
+        for number, piece in enumerate(pieces):
+            narrowed = conjoin(guard, piece.conditions)
+            last = number == len(pieces) - 1
+            if narrowed is None and not (last and not asked):
+                continue
+            if piece.operand < 0:
+                source: Any = (Filling(eqn), ((), ()))
+            else:
+                source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
+            undecided = tuple(c for c in piece.conditions if decide(c) is None)
+            asked.append((undecided, source))
+            if not undecided:
+                break
+        return asked
+
+    def _ask_reduction(self, eqn: Any, dims: Sequence[int], indices: Place, place: Place, guard: Guard) -> Any:
+        axes = tuple(axis for axis in _ordered_axes(indices))
+        unrolled = [axis for axis in axes if axis in self.unrolled]
+        over = tuple(axis for axis in axes if axis not in self.unrolled)
+        operands, positions = [], []
+        for values in itertools.product(*(range(axis.size) for axis in unrolled)):
+            fixed = {axis: constant(value) for axis, value in zip(unrolled, values)}
+            chosen = tuple(substitute(index, fixed) for index in indices)
+            if eqn.primitive.name == "dot_general":
+                operands.append(self._ask_term(eqn, chosen, place, guard))
+            else:
+                shape = eqn.invars[0].aval.shape
+                operands.append(self.want(eqn.invars[0], _with_reduced(place, dict(zip(dims, chosen)), shape), guard))
+            positions.append(chosen[0] if chosen else ZERO)
+        return operands, over, tuple(positions)
+
+    def _ask_term(self, eqn: Any, chosen: Place, place: Place, guard: Guard) -> Any:
+        """The two factors of one term of a contraction."""
+        (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+        left, right = eqn.invars
+        batch = place[: len(left_batch)]
+        free = len(left.aval.shape) - len(left_sums) - len(left_batch)
+        left_free, right_free = place[len(batch) : len(batch) + free], place[len(batch) + free :]
+        left_place = _with_reduced(left_free, dict(zip((*left_sums, *left_batch), (*chosen, *batch))), left.aval.shape)
+        right_place = _with_reduced(
+            right_free, dict(zip((*right_sums, *right_batch), (*chosen, *batch))), right.aval.shape
+        )
+        return self.want(left, left_place, guard), self.want(right, right_place, guard)
+
+    # -- forwards ---------------------------------------------------------------------------------------------
+
+    def forwards(self) -> None:
+        """Make the nodes of everything that is wanted, operands first."""
+        for number in reversed(self.asked):
+            if number in self.entered:
+                self.leave(number)
+                continue
+            eqn = self.jaxpr.eqns[number]
+            if eqn.outvars[:1] and eqn.outvars[0] in self.summed:
+                continue  # built with the sum, or when that asks for it
+            for out in eqn.outvars:
+                for demand in reversed(self.demands_on(out)):
+                    if (out, demand) not in self.nodes:
+                        self.build(eqn, demand)
+
+    def make(self, key: Any, build: Callable[[int], Node]) -> Any:
+        if key not in self.made:
+            self.made[key] = node = build(len(self.order))
+            self.order.append(node)
+        return self.made[key]
+
+    def node(self, atom: Any, demand: Demand) -> Node:
+        if isinstance(atom, Filling):
+            fill = dynamic.fill_value(atom.eqn)
+            key = (str(fill.dtype), fill.tobytes())
+            return self.make(key, lambda n: Constant(n, frozenset(), fill.dtype, fill))
+        if isinstance(atom, jex.Literal):
+            aval: Any = atom.aval
+            dtype = np.dtype(aval.dtype)
+            value = np.asarray(atom.val, dtype)
+            return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value[()]))
+        if (atom, demand) not in self.nodes and atom in self.outside:
+            self.nodes[atom, demand] = self.outside[atom](demand)
+        if (atom, demand) not in self.nodes and atom in self.buffers:
+            self.load(self.buffers[atom], atom, demand)
+        if (atom, demand) not in self.nodes:
+            early.build(self, atom, demand)
+        return self.nodes[atom, demand]
+
+    def leave(self, number: int) -> None:
+        """Make what a loop gives out, and the loop with it."""
+        if number not in self.left:
+            self.left.add(number)
+            loops.leave(self, self.entered[number])
+
+    def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]:
+        """The nodes of the computed numbers in these indices."""
+        found = {}
+        for index in indices:
+            for number in computed_in(index):
+                walk, atom, demand = self.numbers[number.key]
+                found[number.key] = walk.node(atom, demand)
+        self.computed.update(found)
+        return tuple(found.values())
+
+    def build(self, eqn: Any, demand: Demand) -> None:
+        row = TABLE.get(eqn.primitive.name)
+        out = eqn.outvars[0]
+        key, reads, dtype = (out, demand), self.reads[out, demand], np.dtype(out.aval.dtype)
+        if eqn.primitive.name == "dot_general":
+            asked, over, positions = reads
+            terms = tuple(self.term(left, right, dtype) for left, right in asked)
+            axes = axes_of(terms) - frozenset(over)
+            self.nodes[key] = self.make(
+                ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
+            )
+        elif isinstance(row, Pointwise) and (joined := joint_sums.build(self, eqn, reads)):
+            self.nodes[key] = joined
+        elif isinstance(row, Pointwise):
+            operands = tuple(self.node(*read) for read in reads)
+            self.nodes[key] = left_alone(eqn, operands) or self.make(
+                ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
+            )
+        elif isinstance(row, Reduction):
+            asked, over, positions = reads
+            operands = tuple(self.node(*read) for read in asked)
+            axes = axes_of(operands) - frozenset(over)
+            self.nodes[key] = self.make(
+                ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
+            )
+        elif eqn.primitive is keep_p:
+            self.nodes[key] = keep.build(self, eqn, demand)
+        elif isinstance(row, Indexing) or eqn.primitive.name in dynamic.TABLE:
+            self.nodes[key] = self._choose_piece(reads)
+        else:
+            index = iota_place(eqn, demand[0])
+            needs = self.needs([index])
+            axes = index.axes | axes_of(needs)
+            self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
+
+    def term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
+        pair = self.node(*left), self.node(*right)
+        return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
+
+    def take(self, source: Node, axis: Axis, index: Index) -> Node:
+        needs = self.needs([index])
+        axes = (source.axes - {axis}) | index.axes | axes_of(needs)
+        return self.make(
+            ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
+        )
+
+    def turn(self, source: Node, renamed: Mapping[Axis, Axis]) -> Node:
+        axes = frozenset(renamed.get(axis, axis) for axis in source.axes)
+        pairs = tuple(renamed.items())
+        return self.make(("turn", source, pairs), lambda n: Turn(n, axes, source.dtype, source, pairs))
+
+    def chosen_from(self, pieces: Sequence[tuple[Guard, Node]]) -> Node:
+        """The first one whose conditions hold; those of the last one are taken for granted."""
+        (*others, (_, node)) = pieces
+        for conditions, other in reversed(others):
+            node = self._choose(conditions, other, node) if conditions else other
+        return node
+
+    def _choose_piece(self, pieces: Sequence[Any]) -> Node:
+        found = [(conditions, self.node(*read)) for conditions, read in reversed(pieces)]
+        return self.chosen_from(found[::-1])
+
+    def _choose(self, conditions: tuple[Condition, ...], then: Node, other: Node) -> Node:
+        if isinstance(then, Load) and is_zero(other) and conjoin(then.guard, conditions) == then.guard:
+            return then  # elsewhere zeros are loaded
+        needs = self.needs([condition.index for condition in conditions])
+        axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
+        return self.make(
+            ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
+        )
+
+    def load(self, buffer: int, var: Any, demand: Demand) -> None:
+        place, guard = demand
+        if not guard and not _inside(place, var.aval.shape):
+            raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
+        needs = self.needs([*place, *(condition.index for condition in guard)])
+        axes = frozenset(axes_in(place, guard)) | axes_of(needs)
+        self.nodes[var, demand] = self.make(
+            ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
+        )
+
+
+_FACTS: weakref.WeakKeyDictionary[Any, LoopFacts] = weakref.WeakKeyDictionary()
+
+
+def facts_of(scan: Scan) -> LoopFacts:
+    """What of a loop one program has to have whole; found out once for each body."""
+    body = scan.eqn.params["jaxpr"]
+    if body not in _FACTS:
+        _FACTS[body] = loops.loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
+    return _FACTS[body]
+
+
+def walk(
+    jaxpr: Any,
+    roots: Sequence[tuple[Any, Place]],
+    choose: Chooser,
+    unrolled: frozenset[Axis] = frozenset(),
+    loaded: Mapping[Any, int] | None = None,
+    patient: bool = True,
+) -> Graph:
+    """The graph of everything that `roots` (variable, index) need; a store's `output` is its root's position.
+
+    `loaded` maps the jaxpr's operands, and further variables, to the buffers that hold them. A walk that is not patient
+    raises `Crowded` when a value would be computed again and again. Its time is that of what it finds.
+    """
+    buffers = _operands(jaxpr) if loaded is None else loaded
+    state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
+    places = [
+        (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
+    ]
+    targets = state.backwards([(atom, place) for _, atom, place in places])
+    state.forwards()
+    stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
+    return Graph(tuple(state.order), stores, state.computed)
+
+
+@once
+def _finals(jaxpr: Any) -> frozenset[Any]:
+    """What loops have carried to their ends."""
+    return frozenset(result for scan in scans_in(jaxpr) for _, _, _, result in scan.carries)
+
+
+@once
+def _operands(jaxpr: Any) -> Mapping[Any, int]:
+    return {var: number for number, var in enumerate(jaxpr.invars)}
+
+
+def _places_at_most(row: Any) -> int:
+    """At how many places a value is computed again rather than stored."""
+    match row:
+        case Reduction():
+            return 2
+        case Pointwise():
+            return 16
+        case _:
+            return 256  # finding an element elsewhere costs nothing
+
+
+def _inside(place: Place, shape: Sequence[int]) -> bool:
+    for index, size in zip(place, shape, strict=True):
+        low, high = index.bounds
+        if low < 0 or high >= size:
+            return False
+    return True
+
+
+def _with_reduced(kept: Place, reduced: Mapping[int, Index], shape: Sequence[int]) -> Place:
+    """The place in an operand: given indices in some dimensions, the result's own, in order, in the others."""
+    rest = iter(kept)
+    return tuple(reduced[d] if d in reduced else next(rest) for d in range(len(shape)))
+
+
+def _aligned(place: Place, shape: Sequence[int]) -> Place:
+    """Where a pointwise equation reads an operand: scalars and dimensions of size 1 are stretched."""
+    if not shape:
+        return ()
+    if 1 not in shape:
+        return place
+    return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
+
+
+def _ordered_axes(place: Place) -> tuple[Axis, ...]:
+    """The axes of a place, each once, outermost first."""
+    found: dict[Axis, None] = {}
+    for index in place:
+        for axis in sorted(index.axes, key=lambda a: (-(index.coefficient(a) or 0), a.name)):
+            found[axis] = None
+    return tuple(found)

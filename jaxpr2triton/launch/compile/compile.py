@@ -1,0 +1,172 @@
+"""Kernels become binaries: from memory, from disk, or from Triton's compiler, in that order.
+
+A warm cache never imports Triton. Nothing here needs a GPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.errors import CompilerBug, KernelRefused, UserError
+from jaxpr2triton.hardware import Target, target_named
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.launch.compile.cache import read_entry, write_entry
+from jaxpr2triton.launch.compile.nvidia_tools import Resources, disassembled, ptxas_resources
+from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side, triton_version
+from jaxpr2triton.launch.elements import element_name
+
+_FORMAT = 1  # of an entry on disk; count up when its meaning changes
+_KEPT = 1024  # binaries in memory
+_MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
+_STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A kernel compiled for a target; all that a launch needs, and no more."""
+
+    name: str  # of the entry point
+    kind: str  # ptx or hsaco
+    code: str | bytes  # text for ptx, bytes for hsaco
+    shared: int  # bytes of shared memory that one program uses
+    num_warps: int
+    target: str
+
+
+_binaries: OrderedDict[str, Binary | KernelRefused] = OrderedDict()
+_binaries_lock = threading.Lock()
+_key_locks = tuple(threading.Lock() for _ in range(64))
+
+
+def compile_kernel(kernel: Kernel, target: Target) -> Binary:
+    """The binary, or `KernelRefused` with the kernel's name and the reason. Threads never compile a kernel twice."""
+    key = _key(kernel, target)
+    with _key_locks[int(key[:8], 16) % len(_key_locks)]:
+        with _binaries_lock:
+            found = _binaries.get(key)
+        if found is None:
+            found = _from_disk(key) or _compiled(kernel, target, key)
+        with _binaries_lock:
+            _binaries[key] = found
+            _binaries.move_to_end(key)
+            while len(_binaries) > _KEPT:
+                _binaries.popitem(last=False)
+    if isinstance(found, KernelRefused):
+        raise _same(found)
+    return found
+
+
+def asm(kernel: Kernel, target: Target, kind: str) -> str:
+    """One stage of the compiled kernel as text: ttir, ttgir, llir, ptx, sass or amdgcn."""
+    if kind not in _STAGES[target.backend]:
+        raise UserError(f"there is no {kind} for {target.name}", hint="one of " + ", ".join(_STAGES[target.backend]))
+    if kind == "ptx":
+        return str(compile_kernel(kernel, target).code)
+    made = _stages(kernel, target)
+    return disassembled(made.stages["cubin"]) if kind == "sass" else str(made.stages[kind])
+
+
+def resources(binary: Binary) -> Resources:
+    """Registers, spills and shared memory, as ptxas reports them; CUDA only."""
+    if binary.kind != "ptx" or not isinstance(binary.code, str):
+        raise UserError(f"resources are known for CUDA targets only, not for {binary.target}")
+    return ptxas_resources(binary.code, target_named(binary.target).arch)
+
+
+def _options(kernel: Kernel, target: Target) -> dict[str, Any]:
+    options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": True}
+    return options | {"ptx_version": _ptx_version(target.arch)} if isinstance(target.arch, int) else options
+
+
+def _ptx_version(arch: int) -> int:
+    """The oldest version of PTX that knows the device.
+
+    Triton would take the newest that its own assembler knows, but JAX's assembler reads the text, and may be older.
+    """
+    match arch:
+        case 100 | 101:
+            return 86
+        case 120:
+            return 87
+        case _:
+            return 85 if arch < 100 else 88
+
+
+def _key(kernel: Kernel, target: Target) -> str:
+    elements = [element_name(buffer.dtype) for buffer in kernel.buffers]
+    names = [buffer.name for buffer in kernel.buffers]
+    parts = [_FORMAT, triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
+    text = json.dumps([*parts, kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _from_disk(key: str) -> Binary | None:
+    knobs = read_knobs()
+    entry = read_entry(knobs.cache_dir, key) if knobs.cache else None
+    if entry is None:
+        return None
+    code = base64.b64decode(entry["code"]) if entry["kind"] == "hsaco" else entry["code"]
+    return Binary(**{**entry, "code": code})
+
+
+def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefused:
+    try:
+        binary = _fresh(kernel, target)
+    except KernelRefused as refusal:
+        return _same(refusal)
+    knobs = read_knobs()
+    if knobs.cache:
+        code = base64.b64encode(binary.code).decode() if isinstance(binary.code, bytes) else binary.code
+        write_entry(knobs.cache_dir, key, {**vars(binary), "code": code})
+    return binary
+
+
+def _fresh(kernel: Kernel, target: Target) -> Binary:
+    for axis, programs, most in zip("xyz", kernel.grid, _MOST_PROGRAMS):
+        if not 1 <= programs <= most:
+            raise KernelRefused(f"kernel {kernel.name}: {programs} programs along {axis}, where 1 to {most} can run")
+    made = _stages(kernel, target)
+    if made.shared > target.shared_bytes:
+        limit = f"{target.name} has {target.shared_bytes}"
+        raise KernelRefused(f"kernel {kernel.name} needs {made.shared} bytes of shared memory, and {limit}")
+    if made.scratch:
+        raise KernelRefused(f"kernel {kernel.name} needs {made.scratch} bytes of scratch memory for each program")
+    kind = "ptx" if target.backend == "cuda" else "hsaco"
+    return Binary(made.name, kind, made.stages[kind], made.shared, kernel.num_warps, target.name)
+
+
+@functools.lru_cache(maxsize=8)
+def _stages(kernel: Kernel, target: Target) -> Any:
+    with TRITON_LOCK:
+        try:
+            return triton_side("triton_compiler").compile_with_triton(kernel, target, _options(kernel, target))
+        except CompilerBug:
+            raise
+        except Exception as problem:
+            refusal = KernelRefused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
+            refusal.add_note(f"Triton says: {problem}"[:4000])
+            raise refusal from problem
+
+
+def _same(refusal: KernelRefused) -> KernelRefused:
+    """Without the traceback, which keeps all of Triton's modules alive."""
+    copy = KernelRefused(refusal.what, where=refusal.where, hint=refusal.hint)
+    for note in getattr(refusal, "__notes__", ()):
+        copy.add_note(note)
+    return copy
+
+
+def _reason(problem: Exception) -> str:
+    """The telling line of Triton's errors, which quote whole programs."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+    line = (telling or lines[-1:] or ["no message"])[0]
+    return f"{type(problem).__name__}: {line[:200]}"

@@ -1,0 +1,68 @@
+"""Run a kernel's source in Triton's interpreter on NumPy arrays: no GPU, no torch, any machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side
+from jaxpr2triton.launch.elements import element_name
+from jaxpr2triton.launch.interpret.arithmetic import poison
+from jaxpr2triton.launch.interpret.memory import make_memory
+
+_WATCHING: list[set[str]] = []
+
+
+@contextlib.contextmanager
+def watched_kernels() -> Iterator[set[str]]:
+    """The names of the kernels that run inside of the `with`."""
+    seen: set[str] = set()
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
+
+def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of `kernel` for these inputs.
+
+    Outputs start poisoned: NaN, or bytes of 0xA5. The inputs are never changed. Wild accesses, races between programs
+    and forgotten elements are `CompilerBug`s that name the kernel and its line.
+    """
+    inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
+    outputs = poisoned_outputs(kernel)
+    kept = [_poisoned(buffer) for buffer in kernel.kept]
+    writable = list(zip((*kernel.outputs, *kernel.kept), (*outputs, *kept)))
+    memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
+    elements = tuple(element_name(buffer.dtype) for buffer in kernel.buffers)
+    with TRITON_LOCK:
+        triton_side("interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
+    memory.check_all_written(kernel.outputs)
+    for seen in _WATCHING:
+        seen.add(kernel.name)
+    return outputs
+
+
+def poisoned_outputs(kernel: Kernel) -> list[np.ndarray]:
+    """What a kernel finds where it has written nothing yet."""
+    return [_poisoned(buffer) for buffer in kernel.outputs]
+
+
+def _checked(kernel: Kernel, buffer: Buffer, array: np.ndarray) -> np.ndarray:
+    if array.shape != buffer.shape or array.dtype != buffer.dtype:
+        raise CompilerBug(
+            f"kernel {kernel.name} expects {buffer.dtype}{list(buffer.shape)} for {buffer.name}, "
+            f"but found {array.dtype}{list(array.shape)}"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _poisoned(buffer: Buffer) -> np.ndarray:
+    if buffer.dtype.kind in "biu":
+        return np.full(buffer.shape, poison(buffer.dtype))
+    return np.full(buffer.shape, np.nan, buffer.dtype)

@@ -1,0 +1,105 @@
+"""Scatters that apply a function to what they replace → a choice between old and new values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import primitives
+
+from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.normalize.arrays.affine_windows import evenly, scattered
+from jaxpr2triton.normalize.calls.inline import inline_call
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
+from jaxpr2triton.rules.writes import APPLIED_AT_MOST, OPERATIONS, is_usual
+
+DISTINCT_AT_MOST = 1 << 16  # of places and updates
+
+
+def apply_functions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Write out what a scatter computes of the old value at each place.
+
+        b = scatter[update_jaxpr={ lambda ; old new. c = sin old in (c,) }] x [[i]] u
+            →   hit = scatter (broadcast_in_dim false) [[i]] true;  b = select_n hit x (sin x)
+
+    An index that may be there twice is applied twice: several indices are written out one after the other, in the order
+    in which they stand. A function of nothing but the update is a plain `scatter` of its results. Left alone: functions
+    with effects, and more indices than APPLIED_AT_MOST that may be alike.
+    """
+    if all(eqn.primitive.name not in OPERATIONS or _is_usual(eqn) for eqn in closed.jaxpr.eqns):
+        return closed
+    return rewrite(closed, _write_out)
+
+
+def _is_usual(eqn: Any) -> bool:
+    return is_usual(eqn.primitive.name, eqn.params)
+
+
+def _write_out(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in OPERATIONS:
+        return inline_call(node, rewriter)
+    if is_usual(node.name, node.params) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
+        return None
+    result = _applied(node, rewriter)
+    return None if result is None else [result]
+
+
+def _applied(node: Node, rewriter: Rewriter) -> Value | None:
+    operand, indices, updates = node.args
+    function = node.params["update_jaxpr"]
+    inner, consts = getattr(function, "jaxpr", function), node.params["update_consts"]
+    if inner.effects or any(constant(const) is None for const in consts) or 0 in (operand.size, updates.size):
+        return None
+    if any(var.aval.dtype != jax.typeof(operand).dtype for var in inner.outvars):
+        return None
+    read = {id(atom) for eqn in inner.eqns for atom in eqn.invars} | {id(atom) for atom in inner.outvars}
+    reads_old, reads_new = (id(var) in read for var in inner.invars)
+
+    def written(old: Value, new: Value) -> Value:
+        (result,) = rewriter.expand(_elementwise(inner, consts, jnp.ndim(old)), (old, new))
+        return result
+
+    def plain(target: Value, index: Value, update: Value) -> Value:
+        params = {**node.params, "update_jaxpr": None, "update_consts": ()}
+        return primitives.scatter_p.bind(target, index, update, **params)
+
+    def once(old: Value, index: Value, update: Value) -> Value:
+        hit = plain(lax.full(old.shape, False), index, lax.full(update.shape, True))
+        new = plain(lax.full_like(old, 0), index, update) if reads_new else old
+        return lax.select(hit, written(old, new), old)
+
+    if not reads_old:
+        return plain(operand, indices, written(updates, updates))
+    places = scattered(node.params, *map(jnp.shape, node.args))
+    few = places.count * operand.size <= DISTINCT_AT_MOST
+    if (node.params["unique_indices"] and few) or evenly(places, indices, rewriter) is not None:
+        return once(operand, indices, updates)
+    if places.count > APPLIED_AT_MOST:
+        return None
+    windows = set(map(int, node.params["dimension_numbers"].update_window_dims))
+    slots = [d for d in range(updates.ndim) if d not in windows]
+    result = operand
+    for place in itertools.product(*(range(places.lead[free]) for free in places.free)):
+        index, update = indices, updates
+        for free, at in zip(places.free, place):
+            index = lax.slice_in_dim(index, at, at + 1, axis=free)
+            update = lax.slice_in_dim(update, at, at + 1, axis=slots[free])
+        result = once(result, index, update)
+    return result
+
+
+def _elementwise(jaxpr: Any, consts: Sequence[Any], rank: int) -> Callable[[Value, Value], Value]:
+    """The function for each element of two arrays."""
+
+    def function(old: Value, new: Value) -> Value:
+        (result,) = jax.core.eval_jaxpr(jaxpr, consts, old, new)
+        return result
+
+    for _ in range(rank):
+        function = jax.vmap(function)
+    return function

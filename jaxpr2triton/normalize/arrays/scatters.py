@@ -1,0 +1,235 @@
+"""Gathers and scatters → index work, selections and sums."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import primitives
+
+from jaxpr2triton.ir.dtypes import is_float, unsupported
+from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
+from jaxpr2triton.rules.reductions import TABLE, identity_of
+from jaxpr2triton.rules.writes import is_usual
+from jaxpr2triton.rules.written.ranks import selected
+
+PRODUCTS = 1 << 16  # of places and updates in one batch
+WORK = 1 << 24  # of places and updates altogether
+
+
+def settle_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Read and write at places that are known, and add up what is written at several places that are not.
+
+        b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)
+        b = scatter x [[1], [3]] u                 →   b = select_n (pad[interior] true false) x (pad[interior] u)
+        b = scatter-add x [[i]] u                  →   b = add x (scatter (broadcast_in_dim -0.0) [[i]] u)
+        b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (select_n (eq [i, j, k] iota) 0.0 u))
+
+    Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
+    are not known, single windows of a plain `scatter` at such places, windows that overlap, and what would take too
+    many comparisons.
+    """
+    if not primitive_names(closed) & {"gather", *WRITES}:
+        return closed
+    return rewrite(closed, _settle, named({"gather", *WRITES}))
+
+
+def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
+        return None
+    if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:
+        return None
+    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter)
+    return None if result is None else [result]
+
+
+def _read(node: Node, rewriter: Rewriter) -> Value | None:
+    operand, indices = node.args
+    places = gathered(node.params, jnp.shape(operand), jnp.shape(indices))
+    even = evenly(places, indices, rewriter)
+    if even is None:
+        return None
+    offsets = tuple(map(int, node.params["dimension_numbers"].offset_dims))
+    return read_evenly(operand, places, even, offsets, node.out_avals[0].shape)
+
+
+def _write(node: Node, rewriter: Rewriter) -> Value | None:
+    operand, indices, updates = node.args
+    if not is_usual(node.name, node.params):
+        return None
+    places = scattered(node.params, *map(jnp.shape, node.args))
+    even = evenly(places, indices, rewriter)
+    windows = tuple(map(int, node.params["dimension_numbers"].update_window_dims))
+    combine = WRITES[node.name]
+    if even is not None:
+        if combine is not None:
+            return combine(operand, spread_evenly(updates, places, even, windows, _neutral(node, rewriter)))
+        if not even.step:
+            starts = [np.int32(start) for start in even.start]
+            return lax.dynamic_update_slice(operand, _window(updates, places, windows), starts)
+        written = spread_evenly(jnp.ones_like(updates, dtype=bool), places, even, windows, np.bool_(False))
+        fill = np.zeros((), updates.dtype)[()]
+        return lax.select(written, spread_evenly(updates, places, even, windows, fill), operand)
+    if node.params["mode"] == lax.GatherScatterMode.CLIP:
+        indices = _clipped(indices, places)
+    if places.count == 1:
+        return _write_one(node, places, indices, rewriter)
+    return _write_several(node, places, indices, windows, rewriter)
+
+
+def _clipped(indices: Value, places: Places) -> Value:
+    parts = []
+    for component, d in enumerate(places.indexed):
+        part = lax.slice_in_dim(indices, component, component + 1, axis=-1)
+        last = min(places.shape[d] - places.window[d], int(jnp.iinfo(part.dtype).max))
+        parts.append(lax.clamp(part.dtype.type(0), part, part.dtype.type(last)))
+    return lax.concatenate(parts, len(places.lead))
+
+
+def _window(updates: Value, places: Places, windows: Sequence[int]) -> Value:
+    """The one update of each batch as a window of the operand."""
+    home = {slot: d for d, slot in places.batching.items()}
+    offsets, slots = iter(places.offsets), iter(range(len(places.lead)))
+    source = {}
+    for d in range(jnp.ndim(updates)):
+        if d in windows:
+            source[next(offsets)] = d
+        elif (slot := next(slots)) in home:
+            source[home[slot]] = d
+    order = [source[d] for d in sorted(source)]
+    order += [d for d in range(jnp.ndim(updates)) if d not in order]
+    return lax.reshape(lax.transpose(updates, order), places.window)
+
+
+def _write_one(node: Node, places: Places, indices: Value, rewriter: Rewriter) -> Value | None:
+    """One window for each batch: what is added to the rest is nothing."""
+    operand, _, updates = node.args
+    combine = WRITES[node.name]
+    plain = combine is None and not places.free and indices is node.args[1]
+    if plain:
+        return None
+    numbers = node.params["dimension_numbers"]
+    windows = tuple(map(int, numbers.update_window_dims))
+    slots = [d for d in range(jnp.ndim(updates)) if d not in windows]
+    gone = [slots[free] for free in places.free]
+    kept = [d for d in range(jnp.ndim(updates)) if d not in gone]
+    rest = [d for d in range(len(places.lead)) if d not in places.free]
+    params = {
+        **node.params,
+        "dimension_numbers": lax.ScatterDimensionNumbers(
+            update_window_dims=tuple(kept.index(d) for d in windows),
+            inserted_window_dims=numbers.inserted_window_dims,
+            scatter_dims_to_operand_dims=numbers.scatter_dims_to_operand_dims,
+            operand_batching_dims=numbers.operand_batching_dims,
+            scatter_indices_batching_dims=tuple(rest.index(d) for d in numbers.scatter_indices_batching_dims),
+        ),
+        "mode": lax.GatherScatterMode.FILL_OR_DROP,
+        "update_jaxpr": None,
+        "update_consts": (),
+    }
+    target = operand if combine is None else lax.full_like(operand, _neutral(node, rewriter))
+    index = lax.reshape(indices, (*(places.lead[d] for d in rest), len(places.indexed)))
+    update = lax.reshape(updates, [updates.shape[d] for d in kept])
+    written = primitives.scatter_p.bind(target, index, update, **params)
+    return written if combine is None else combine(operand, written)
+
+
+def _write_several(
+    node: Node, places: Places, indices: Value, windows: Sequence[int], rewriter: Rewriter
+) -> Value | None:
+    """Every place looks through all updates of its batch; a window is as many updates as it has indexed places."""
+    operand, _, updates = node.args
+    opened = [d for d in places.indexed if places.window[d] > 1]
+    candidates = places.count * math.prod(places.shape[d] * places.window[d] for d in places.indexed)
+    whole = places.count * math.prod(places.shape) * math.prod(places.window[d] for d in opened)
+    if candidates > PRODUCTS or whole > WORK:
+        return None
+    lead = [places.lead[d] for d in places.free]
+    axes = tuple(range(len(lead) + len(opened)))
+    space = (*lead, *(places.window[d] for d in opened), *places.shape)
+    slots = {slot: n for n, slot in enumerate(places.free)}
+    slots |= {slot: len(axes) + d for d, slot in places.batching.items()}
+    window = {d: len(lead) + opened.index(d) if d in opened else len(axes) + d for d in places.offsets}
+    offsets, leads = iter(places.offsets), iter(range(len(places.lead)))
+    where = [window[next(offsets)] if d in windows else slots[next(leads)] for d in range(jnp.ndim(updates))]
+    update = lax.transpose(updates, np.argsort(where))
+    fixed = {*places.indexed, *places.batching}
+    cut = [d for d, size in enumerate(places.shape) if d not in fixed and places.window[d] < size]
+    ends = {len(axes) + d: places.shape[d] - places.window[d] for d in cut}
+    update = lax.pad(update, np.zeros((), updates.dtype)[()], [(0, ends.get(at, 0), 0) for at in sorted(where)])
+    update = lax.broadcast_in_dim(update, space, sorted(where))
+    hits = _hits(places, indices, space, slots, window)
+    hits += [lax.broadcasted_iota(np.int32, space, len(axes) + d) < places.window[d] for d in cut]
+    hit = functools.reduce(operator.and_, hits) if hits else lax.full(space, True)
+    combine = WRITES[node.name]
+    if combine is None:
+        return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
+    neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node, rewriter)
+    _, reduced = REDUCTIONS[node.name]
+    return combine(operand, reduced(lax.select(hit, update, lax.full_like(update, neutral)), axes))
+
+
+def _hits(
+    places: Places, indices: Value, space: Sequence[int], slots: Mapping[int, int], window: Mapping[int, int]
+) -> list[Value]:
+    """Where in the space each component of the index, and the place in the window, are those of the operand."""
+    first = len(space) - len(places.shape)
+    dtype = jax.typeof(indices).dtype
+    indices = lax.convert_element_type(indices, np.int32) if dtype.itemsize < 4 else indices
+    hits = []
+    for component, d in enumerate(places.indexed):
+        number = lax.index_in_dim(indices, component, len(places.lead), keepdims=False)
+        order = sorted(range(len(places.lead)), key=lambda slot: slots[slot])
+        number = lax.broadcast_in_dim(lax.transpose(number, order), space, sorted(slots.values()))
+        here = lax.broadcasted_iota(number.dtype, space, first + d)
+        if places.window[d] > 1:  # a window that is not inside of the array is left out as a whole
+            hits += [number >= 0, number <= places.shape[d] - places.window[d]]
+            number = number + lax.broadcasted_iota(number.dtype, space, window[d])
+        hits.append(number == here)
+    return hits
+
+
+def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:
+    """What a plain scatter leaves at each place."""
+    if not unique:
+        number = lax.full(hit.shape, 0, np.int32)
+        for axis in axes:
+            number = number * np.int32(hit.shape[axis]) + lax.broadcasted_iota(np.int32, hit.shape, axis)
+        last = lax.reduce_max(lax.select(hit, number, lax.full_like(number, -1)), axes)
+        hit = hit & (number == lax.broadcast_in_dim(last, hit.shape, range(len(axes), hit.ndim)))
+    return lax.select(lax.reduce_or(hit, axes), selected(hit, update, axes), operand)
+
+
+def _neutral(node: Node, rewriter: Rewriter) -> Any:
+    """What leaves every number as it is, -0.0 included."""
+    dtype = np.dtype(jax.typeof(node.args[0]).dtype)
+    if node.name == "scatter-add" and is_float(dtype):
+        filled = splat(node.args[0], rewriter)  # kernels take x + 0.0 for x, so nothing but 0.0 may be added to zeros
+        return dtype.type(0.0 if filled is not None and filled == 0 and not np.signbit(filled) else -0.0)
+    return dtype.type(identity_of(TABLE[REDUCTIONS[node.name][0]], dtype))
+
+
+WRITES: Mapping[str, Callable[[Value, Value], Value] | None] = {
+    "scatter": None,
+    "scatter-add": lax.add,
+    "scatter-sub": lax.sub,
+    "scatter-mul": lax.mul,
+    "scatter-min": lax.min,
+    "scatter-max": lax.max,
+}
+REDUCTIONS: Mapping[str, tuple[str, Callable[..., Value]]] = {  # of what meets at one place
+    "scatter-add": ("reduce_sum", lax.reduce_sum),
+    "scatter-sub": ("reduce_sum", lax.reduce_sum),
+    "scatter-mul": ("reduce_prod", lax.reduce_prod),
+    "scatter-min": ("reduce_min", lax.reduce_min),
+    "scatter-max": ("reduce_max", lax.reduce_max),
+}

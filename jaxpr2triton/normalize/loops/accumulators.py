@@ -1,0 +1,191 @@
+"""Carries that a loop only adds to, and what it adds to them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.extend.core as jex
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.evaluate import read
+from jaxpr2triton.normalize.arrays.sum_parts import padded_pieces
+
+Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
+ADDS = ("add", "add_any")
+
+
+@dataclass(frozen=True)
+class Term:
+    """`links(leaf)`, a part of what is added in a step; the link next to the leaf comes first."""
+
+    leaf: Any
+    maker: Any  # the leaf's equation, or None
+    links: tuple[Link, ...] = ()
+    negative: bool = False
+    spread_to: tuple[int, ...] | None = None  # the shape before the links, if the leaf is a scalar that fills an array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.leaf.aval.shape) if self.spread_to is None else self.spread_to
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of a scan: its variables by what they are."""
+
+    jaxpr: Any
+    num_consts: int
+    num_carry: int
+
+    @property
+    def consts(self) -> list[Any]:
+        return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
+
+    @property
+    def befores(self) -> list[Any]:
+        return list(self.jaxpr.invars[self.num_consts : self.num_consts + self.num_carry])
+
+    @property
+    def afters(self) -> list[Any]:
+        return list(self.jaxpr.outvars[: self.num_carry])
+
+    @property
+    def xs(self) -> list[Any]:
+        return list(self.jaxpr.invars[self.num_consts + self.num_carry :])
+
+    @property
+    def ys(self) -> list[Any]:
+        return list(self.jaxpr.outvars[self.num_carry :])
+
+    def invariants(self) -> set[Any]:
+        """What is the same in every step."""
+        known = set(self.consts)
+        for eqn in self.jaxpr.eqns:
+            if not eqn.effects and all(isinstance(atom, jex.Literal) or atom in known for atom in eqn.invars):
+                known.update(eqn.outvars)
+        return known
+
+
+def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:
+    """For each carry of which the body does nothing but add to it: what it adds, and whether negated.
+
+    g1 = add_any g a;  g2 = sub g1 b  in (g2,)    →    {0: ((a, False), (b, True))}
+    """
+    users: dict[Any, list[Any]] = {}
+    for eqn in body.jaxpr.eqns:
+        for atom in eqn.invars:
+            if not isinstance(atom, jex.Literal):
+                users.setdefault(atom, []).append(eqn)
+    outputs = Counter(atom for atom in body.jaxpr.outvars if not isinstance(atom, jex.Literal))
+    found = {}
+    for position, (before, after) in enumerate(zip(body.befores, body.afters)):
+        addends: list[tuple[Any, bool]] = []
+        current = before
+        while current is not after and len(users.get(current, ())) == 1 and not outputs[current]:
+            (eqn,) = users[current]
+            name = eqn.primitive.name
+            if name not in ADDS and not (name == "sub" and eqn.invars[0] is current):
+                break
+            other = eqn.invars[1] if eqn.invars[0] is current else eqn.invars[0]
+            addends.append((other, name == "sub"))
+            current = eqn.outvars[0]
+        if current is after and addends and outputs[after] == 1 and not users.get(after):
+            found[position] = tuple(addends)
+    return found
+
+
+class Terms:
+    """Takes addends apart, through everything linear, down to the equations whose operands are better summed."""
+
+    def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
+        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._invariant = body.invariants()
+        self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
+
+    def of(self, atom: Any, negative: bool = False) -> list[Term]:
+        """The terms of a sum; one term, the atom itself, if none of its parts is worth the trouble."""
+        whole = Term(atom, None if isinstance(atom, jex.Literal) else self._producers.get(atom), (), negative)
+        if whole.maker is None or self.is_invariant(atom):
+            return [Term(atom, None, (), negative)]
+        eqn = whole.maker
+        position = self._linear_in(eqn)
+        if _is_sum(eqn):
+            signs = negative, negative is not (eqn.primitive.name == "sub")
+            parts = [term for part, sign in zip(eqn.invars, signs) for term in self._part(part, sign, atom.aval.shape)]
+        elif eqn.primitive.name == "concatenate":
+            pieces = [(pad, self.of(piece, negative)) for pad, piece in zip(padded_pieces(eqn), eqn.invars)]
+            parts = [replace(term, links=(*term.links, (pad, 0))) for pad, terms in pieces for term in terms]
+        elif position is not None:
+            deeper = self.of(eqn.invars[position], negative)
+            parts = [replace(term, links=(*term.links, (eqn, position))) for term in deeper]
+        else:
+            return [whole]
+        return parts if any(map(self.is_wanted, parts)) else [whole]
+
+    def _part(self, atom: Any, negative: bool, shape: tuple[int, ...]) -> list[Term]:
+        if atom.aval.shape == shape:
+            return self.of(atom, negative)
+        return [Term(atom, None, (), negative, shape)]
+
+    def is_invariant(self, atom: Any) -> bool:
+        return isinstance(atom, jex.Literal) or atom in self._invariant
+
+    def is_wanted(self, term: Term) -> bool:
+        return term.maker is not None and self._wanted(term.maker)
+
+    def moving_operand(self, eqn: Any) -> int | None:
+        """The position of the only operand that changes from step to step, if there is just one."""
+        moving = [place for place, atom in enumerate(eqn.invars) if not self.is_invariant(atom)]
+        return moving[0] if len(moving) == 1 else None
+
+    def _linear_in(self, eqn: Any) -> int | None:
+        """The operand that the result is proportional to, if nothing else about it changes from step to step."""
+        if not all(jnp.issubdtype(atom.aval.dtype, np.inexact) for atom in (eqn.invars[0], eqn.outvars[0])):
+            return None
+        match eqn.primitive.name:
+            case "reshape" | "transpose" | "squeeze" | "broadcast_in_dim" | "neg" | "reduce_sum" | "rev":
+                return 0 if len(eqn.invars) == 1 else None
+            case "convert_element_type":
+                return 0
+            case "pad":
+                return 0 if isinstance(eqn.invars[1], jex.Literal) and eqn.invars[1].val == 0 else None
+            case "mul" | "dot_general":
+                return self.moving_operand(eqn)
+        return None
+
+
+def _is_sum(eqn: Any) -> bool:
+    return eqn.primitive.name in (*ADDS, "sub")
+
+
+def spread(value: Any, shape: tuple[int, ...]) -> Any:
+    """A scalar that stands for a whole array, as that array."""
+    return value if jnp.shape(value) == tuple(shape) else lax.broadcast(value, shape)
+
+
+def apply(links: Sequence[Link], value: Any, env: dict[Any, Any]) -> Any:
+    """What the links make of a value; `env` holds their other operands."""
+    for eqn, position in links:
+        operands = [value if place == position else read(env, atom) for place, atom in enumerate(eqn.invars)]
+        (value,) = bind_equation(eqn, operands)
+    return value
+
+
+def others(links: Iterable[Link]) -> list[Any]:
+    """What links read besides the value that goes through them."""
+    return [atom for eqn, position in links for place, atom in enumerate(eqn.invars) if place != position]
+
+
+def count(var: Any) -> int:
+    return math.prod(var.aval.shape)
+
+
+def nbytes(var: Any) -> int:
+    return count(var) * var.aval.dtype.itemsize

@@ -1,0 +1,241 @@
+"""Which of the sums that a loop carries are better taken after the loop, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.normalize.loops.accumulators import Body, Link, Term, Terms, accumulated, count, nbytes
+from jaxpr2triton.normalize.loops.coupled import Mixing
+from jaxpr2triton.normalize.rewrite import frozen
+
+KEPT_AT_MOST = 256  # elements of a contraction that a program carries along without noticing
+OF_A_LANE = 32  # elements of a sum that one lane of a batch may have for its own
+TIMES_CARRIED = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
+TIMES_STORED = 4  # and stacked factors so many times more bytes than that
+LAYOUT = ("transpose", "reshape", "squeeze")
+
+
+@dataclass(frozen=True)
+class LaneSum:
+    """Terms of one form that are carried in one sum, before `delayed` dimensions of each are summed."""
+
+    position: int
+    terms: tuple[Term, ...]
+    moving: int | None  # the operand of the makers that is summed, unless two of them change from step to step
+    delayed: tuple[int, ...]  # dimensions of the operand of a reduce_sum; or pairs of a contraction of two operands
+
+    @property
+    def maker(self) -> Any:
+        return self.terms[0].maker
+
+    @property
+    def link(self) -> Link | None:
+        """The maker, if all of it comes after the loop."""
+        axes = self.maker.params.get("axes", self.delayed)
+        return (self.maker, self.moving) if self.moving is not None and set(axes) == set(self.delayed) else None
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """A term that is summed after the loop, from what its operands were in each step."""
+
+    position: int
+    term: Term
+    factors: tuple[Factor, ...]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An operand as `links(root)`, where the root is read or written in every step, or is going to be."""
+
+    root: Any
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    body: Body
+    consts: tuple[Any, ...]
+    kept: Mapping[int, tuple[Term, ...]]  # carried position → what is added in the loop as before
+    lanes: tuple[LaneSum, ...]
+    stacked: tuple[Stacked, ...]
+    stacks: tuple[Any, ...]  # the roots that the loop has to write
+
+    @property
+    def removed(self) -> frozenset[int]:
+        """Carried positions that are gone."""
+        return frozenset(position for position, kept in self.kept.items() if not kept)
+
+    def delayed_terms(self) -> Iterator[Term]:
+        yield from (term for lane in self.lanes for term in lane.terms)
+        yield from (each.term for each in self.stacked)
+
+
+def plan_of(body: Body, consts: Sequence[Any]) -> Plan | None:
+    """What to take out of a loop with this body and these constants, or None."""
+    sums = accumulated(body)
+    if not sums:
+        return None
+    chooser = _Chooser(body, sums)
+    split = {p: [t for addend in addends for t in chooser.terms.of(*addend)] for p, addends in sums.items()}
+    return chooser.plan(split, consts)
+
+
+class _Chooser:
+    def __init__(self, body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> None:
+        self.body = body
+        self.terms = Terms(body, self._is_worth_it)
+        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._mixing = _mixing_of_the_rest(body, sums)
+        anyway = [*body.xs, *body.ys, *(v for position, v in enumerate(body.befores) if position not in sums)]
+        self._usual = max(map(count, anyway), default=1)
+        self._carried = max(
+            map(count, [v for position, v in enumerate(body.befores) if position not in sums]), default=1
+        )
+        self._stored = sum(map(nbytes, anyway))
+        self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
+        self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
+
+    def plan(self, split: Mapping[int, Sequence[Term]], consts: Sequence[Any]) -> Plan | None:
+        kept: dict[int, list[Term]] = {position: [] for position in split}
+        lanes: dict[Any, list[Term]] = {}
+        stacked: list[Stacked] = []
+        stacks: list[Any] = []
+        everything = [(position, term) for position, terms in split.items() for term in terms]
+        wanted = [(position, term) for position, term in everything if self.terms.is_wanted(term)]
+        for position, term in everything:
+            if not self.terms.is_wanted(term):
+                kept[position].append(term)
+        products = [pair for pair in wanted if self._is_product(pair[1].maker)]
+        for position, term in [*products, *(pair for pair in wanted if pair not in products)]:  # those reuse the stacks
+            factors = self._factors(term)
+            new = [root for root in dict.fromkeys(f.root for f in factors) if root not in self._free]
+            if self._by_lanes(term, bool(new)):
+                lanes.setdefault((position, *self._form(term)), []).append(term)
+            elif factors and sum(map(nbytes, new)) <= TIMES_STORED * self._stored:
+                stacked.append(Stacked(position, term, factors))
+                self._free.update(new)
+                stacks.extend(new)
+            else:
+                kept[position].append(term)
+        done = {key[0] for key in lanes} | {each.position for each in stacked}
+        if not done:
+            return None
+        return Plan(
+            self.body,
+            tuple(consts),
+            {position: tuple(found) for position, found in kept.items() if position in done},
+            tuple(self._lane_sum(key[0], found) for key, found in lanes.items()),
+            tuple(stacked),
+            tuple(stacks),
+        )
+
+    def _lane_sum(self, position: int, terms: Sequence[Term]) -> LaneSum:
+        maker = terms[0].maker
+        return LaneSum(position, tuple(terms), self.terms.moving_operand(maker), self._delayed(maker))
+
+    def _is_worth_it(self, eqn: Any) -> bool:
+        if self._is_product(eqn):
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(KEPT_AT_MOST, self._held)
+        operand = self._summand(eqn)
+        if operand is None or self._shared(eqn):
+            return operand is not None
+        if eqn.primitive.name == "reduce_sum":
+            return count(operand) <= self._usual
+        return max(KEPT_AT_MOST, count(operand)) < count(eqn.outvars[0])
+
+    def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
+        if self._is_product(term.maker):
+            return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= OF_A_LANE
+        operand = self._summand(term.maker)
+        if term.maker.primitive.name == "reduce_sum" and not costs_bytes and count(operand) > self._carried:
+            return False
+        lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
+        return count(operand) <= max(TIMES_CARRIED * self._usual, OF_A_LANE * lanes)
+
+    def _of_an_index(self, var: Any) -> int:
+        """The elements of an array for one index of the dimensions that programs can share out."""
+        return math.prod(size for d, size in enumerate(var.aval.shape) if not self._mixing.is_apart(var, d))
+
+    def _of_a_lane(self, product: Any) -> int:
+        """The elements of a contraction, for one index of the batch dimensions that programs can share out."""
+        batch = product.params["dimension_numbers"][1][0]
+        apart = [d for d in batch if self._mixing.is_apart(product.invars[0], d)]
+        return count(product.outvars[0]) // math.prod(product.invars[0].aval.shape[d] for d in apart)
+
+    def _is_product(self, eqn: Any) -> bool:
+        return eqn.primitive.name == "dot_general" and self.terms.moving_operand(eqn) is None
+
+    def _summand(self, eqn: Any) -> Any:
+        """The operand that may be summed over the steps in place of the result."""
+        position = self.terms.moving_operand(eqn) if eqn.primitive.name in ("reduce_sum", "dot_general") else None
+        return None if position is None else eqn.invars[position]
+
+    def _shared(self, eqn: Any) -> tuple[int, ...]:
+        """Which dimensions of the summand are summed, and could be shared out among programs otherwise."""
+        position = self.terms.moving_operand(eqn) or 0
+        dot = eqn.primitive.name == "dot_general"
+        dims = eqn.params["dimension_numbers"][0][position] if dot else eqn.params["axes"]
+        return tuple(d for d in dims if self._mixing.is_apart(eqn.invars[position], d))
+
+    def _delayed(self, eqn: Any) -> tuple[int, ...]:
+        if self._is_product(eqn):
+            pairs = zip(*eqn.params["dimension_numbers"][0])
+            apart = (all(map(self._mixing.is_apart, eqn.invars, pair)) for pair in pairs)
+            return tuple(k for k, found in enumerate(apart) if found)
+        if eqn.primitive.name != "reduce_sum":
+            return ()
+        return tuple(eqn.params["axes"]) if count(eqn.invars[0]) <= self._usual else self._shared(eqn)
+
+    def _factors(self, term: Term) -> tuple[Factor, ...]:
+        """What is to be there for every step if the term is summed after the loop; nothing if it cannot be."""
+        operands = evaluate.variables(term.maker.invars)
+        if not self._is_product(term.maker) and term.maker.primitive.name != "reduce_sum":
+            return ()
+        return tuple(map(self._factor, operands)) if len(operands) == len(term.maker.invars) else ()
+
+    def _factor(self, atom: Any) -> Factor:
+        read = self._traced_back(atom, (*LAYOUT, "convert_element_type"))
+        return read if read.root in self._free else self._traced_back(atom, LAYOUT)
+
+    def _traced_back(self, atom: Any, through: Sequence[str]) -> Factor:
+        links: list[Link] = []
+        while (eqn := self._producers.get(atom)) is not None and eqn.primitive.name in through and len(eqn.invars) == 1:
+            links.append((eqn, 0))
+            atom = eqn.invars[0]
+        return Factor(atom, tuple(reversed(links)))
+
+    def _form(self, term: Term) -> tuple[Any, ...]:
+        """Terms of the same form are summed together."""
+        first = term.maker, self.terms.moving_operand(term.maker)
+        return (self._delayed(term.maker), *(_link_form(*link) for link in (first, *term.links)))
+
+
+def _link_form(eqn: Any, position: int | None) -> tuple[Any, ...]:
+    operands = [_identity(atom) for place, atom in enumerate(eqn.invars) if position is not None and place != position]
+    types = tuple((atom.aval.shape, str(atom.aval.dtype)) for atom in eqn.invars)
+    return eqn.primitive.name, frozen(eqn.params), position, tuple(operands), types
+
+
+def _identity(atom: Any) -> Any:
+    return ("literal", frozen(atom.val)) if isinstance(atom, jex.Literal) else atom
+
+
+def _mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> Mixing:
+    """What is mixed by everything but the sums themselves."""
+    terms = Terms(body, lambda eqn: eqn.primitive.name in ("reduce_sum", "dot_general"))
+    targets = [after for position, after in enumerate(body.afters) if position not in sums] + body.ys
+    for atom, negative in chain.from_iterable(sums.values()):
+        for term in terms.of(atom, negative):
+            targets += term.maker.invars if terms.is_wanted(term) else [term.leaf]
+    eqns = evaluate.needed(body.jaxpr.eqns, targets, ())
+    pairs = [pair for position, pair in enumerate(zip(body.befores, body.afters)) if position not in sums]
+    ties = [((b, d), (a, d)) for b, a in pairs if not isinstance(a, jex.Literal) for d in range(len(b.aval.shape))]
+    return Mixing(eqns, ties)

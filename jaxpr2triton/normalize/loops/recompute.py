@@ -1,0 +1,176 @@
+"""What a loop stores for later: as little as the rest can be computed from, by a minimum cut over bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import networkx
+from jax import lax
+
+from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.normalize.loops.accumulators import Body
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.rules.indexing import MOVES
+from jaxpr2triton.rules.pointwise.table import POINTWISE
+
+READ, WRITTEN_AND_READ = 4, 9  # what a byte costs that is in memory anyway, and one that is stored for this alone
+AGAIN = MOVES | POINTWISE.keys()
+_START, _END = "inputs", "asked for"
+
+
+def does_again(eqn: Any) -> bool:
+    """Elementwise and index work."""
+    return eqn.primitive.name in AGAIN
+
+
+def sink_stored(
+    closed: jex.ClosedJaxpr,
+    num_outputs: int | None = None,
+    again: Callable[[Any], bool] = does_again,
+    prepare: Callable[[Any], Any] = lambda body: body,
+) -> jex.ClosedJaxpr:
+    """Let a scan store only what it takes to compute the rest of its `ys` after the loop.
+
+        h, hs, slopes, parts = scan (λ h x. let y = tanh (h @ w + x); s = 1 - y in (y, y, s, s * y)) h0 xs
+            →    h, hs = scan (λ h x. ...; (y, y)) h0 xs;   slopes = 1 - hs;   parts = slopes * hs
+
+    What a gradient keeps of each step is mostly elementwise in a few of these values, and is wanted by elementwise work
+    of the loop that runs backwards, into which it is fused. Among all sets of values from which elementwise and index
+    operations lead to the `ys`, the one with the fewest bytes is stored; the scan's own xs need not be stored again,
+    and what no step changes costs nothing. Left alone: `ys` that are outputs of the program, and scans with effects.
+
+    Before differentiation is over, `num_outputs` tells how many of the outputs are more than what a derivative keeps,
+    `again` which equations may be done again, and `prepare` makes a body into one without transparent calls.
+    """
+    if "scan" not in primitive_names(closed):
+        return closed
+    outputs = {atom for atom in closed.jaxpr.outvars[:num_outputs] if not isinstance(atom, jex.Literal)}
+    scans = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
+    plans = [_plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again) for eqn in scans]
+    if not any(plans):
+        return closed
+    upcoming = iter(plans)
+
+    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+        plan = next(upcoming)
+        return None if plan is None else _rebuilt(node, plan)
+
+    return rewrite(closed, rule, named({"scan"}))
+
+
+@dataclass(frozen=True)
+class Plan:
+    body: Body
+    consts: tuple[Any, ...]
+    sunk: tuple[int, ...]  # positions of ys
+    stored: tuple[Any, ...]  # variables of the body that are written in their place
+    given: frozenset[Any]  # what the sunk ones are computed from: stored, in memory anyway, or never changing
+
+
+def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bool]) -> Plan | None:
+    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
+        return None
+    body = Body(closed.jaxpr, *scan_counts_of(eqn.params))
+    results = eqn.outvars[body.num_carry :]
+    stored = [(atom, result) for atom, result in zip(body.ys, results) if not isinstance(atom, jex.Literal)]
+    pinned = {atom for atom, result in stored if result in outputs}
+    asked = [atom for atom, _ in stored if atom not in pinned]
+    there = {*body.xs, *pinned}
+    given = _minimum_cut(body, dict.fromkeys(asked), there, again)
+    kept = [var for var in given if var not in there and var not in body.invariants()]
+    variables = {n: atom for n, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)}
+    sunk = tuple(position for position, atom in variables.items() if atom in asked and atom not in kept)
+    if not sunk or sum(map(_nbytes, kept)) >= sum(map(_nbytes, dict.fromkeys(asked))):
+        return None
+    written = {atom for position, atom in variables.items() if position not in sunk}
+    new = tuple(var for var in kept if var not in written)
+    return Plan(body, tuple(closed.consts), sunk, new, frozenset(given))
+
+
+def _minimum_cut(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> list[Any]:
+    """The cheapest variables from which the asked ones can be computed."""
+    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    invariant = body.invariants()
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((_START, _END))
+    todo = list(asked)
+    for var in todo:
+        graph.add_edge((var, "out"), _END)
+    seen: dict[Any, None] = {}
+    while todo:
+        var = todo.pop()
+        if var in seen:
+            continue
+        seen[var] = None
+        price = 0 if var in invariant else 256 * _nbytes(var) * (READ if var in there else WRITTEN_AND_READ)
+        graph.add_edge((var, "in"), (var, "out"), capacity=price + 1)
+        eqn = producer.get(var)
+        if eqn is None or var in invariant or not again(eqn):
+            graph.add_edge(_START, (var, "in"))
+            continue
+        for atom in eqn.invars:
+            if not isinstance(atom, jex.Literal):
+                graph.add_edge((atom, "out"), (var, "in"))
+                todo.append(atom)
+    _, (_, behind) = networkx.minimum_cut(graph, _START, _END)
+    order = [*body.jaxpr.constvars, *body.jaxpr.invars, *producer]
+    return [var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind]
+
+
+def _nbytes(var: Any) -> int:
+    return int(math.prod(var.aval.shape) * var.aval.dtype.itemsize)
+
+
+def _rebuilt(node: Node, plan: Plan) -> list[Value]:
+    body = plan.body
+    inits = node.args[body.num_consts : body.num_consts + body.num_carry]
+    xs = node.args[body.num_consts + body.num_carry :]
+    fixed = dict(zip(body.consts, [*plan.consts, *node.args[: body.num_consts]]))
+    kept = [atom for position, atom in enumerate(body.ys) if position not in plan.sunk]
+    written = [*kept, *plan.stored]
+    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], ())
+    read = {atom for eqn in needed for atom in eqn.invars if not isinstance(atom, jex.Literal)}
+    read |= {atom for atom in (*body.afters, *written) if not isinstance(atom, jex.Literal)}
+    live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
+
+    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(live_xs, x))}
+        evaluate.run(needed, env)
+        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
+
+    after, ys = lax.scan(
+        step,
+        list(inits),
+        list(live_xs.values()),
+        node.params["length"],
+        node.params["reverse"],
+        node.params["unroll"],
+    )
+    arrays = dict([*zip(body.xs, xs), *((a, y) for a, y in zip(written, ys) if not isinstance(a, jex.Literal))])
+    sunk = iter(_afterwards(plan, fixed, arrays, node.params["length"]))
+    rest = iter(ys)
+    return [*after, *(next(sunk if position in plan.sunk else rest) for position in range(len(body.ys)))]
+
+
+def _afterwards(plan: Plan, fixed: dict[Any, Value], arrays: dict[Any, Value], length: int) -> list[Value]:
+    """The sunk ys of all steps."""
+    body = plan.body
+    asked = [body.ys[position] for position in plan.sunk]
+    unchanging = [var for var in plan.given if var in body.invariants()]
+    outside = dict(fixed)
+    evaluate.run(evaluate.needed(body.jaxpr.eqns, unchanging, outside), outside)
+    moving = [var for var in arrays if var in plan.given]
+    eqns = evaluate.needed(body.jaxpr.eqns, asked, plan.given)
+
+    def of_a_step(*values: Value) -> list[Value]:
+        env = {**outside, **dict(zip(moving, values))}
+        evaluate.run(eqns, env)
+        return [evaluate.read(env, atom) for atom in asked]
+
+    return jax.vmap(of_a_step, axis_size=length)(*[arrays[var] for var in moving])

@@ -1,0 +1,66 @@
+"""Primitives that Triton has no word for → those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jaxpr2triton._compat import CALLS
+from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.normalize.calls.inline import inline_call
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.rules.written import linalg, ranks
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+
+def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Put the functions of `rules/written/` in the place of their primitives, until none is left.
+
+        b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
+
+    What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
+    matrices.
+    """
+    names = DECOMPOSITIONS.keys() | linalg.TABLE.keys()
+    return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
+
+
+def decompose_inside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """For bodies of loops: sorts and running sums of short axes, too.
+
+        b:f32[9] = cumsum[axis=0] a   →   b = reduce_sum[axes=(0,)] (select_n (le iota iota) 0.0 (broadcast_in_dim a))
+
+    Elsewhere they stay with XLA, which is better at long ones; a loop would stay with them. Left alone: long axes.
+    """
+    if not primitive_names(closed) & ranks.TABLE.keys():
+        return closed
+    return rewrite(closed, _decompose_inside, named(ranks.TABLE.keys() | CALLS))
+
+
+def _decompose_inside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name not in ranks.TABLE:
+        return inline_call(node, rewriter)
+    shape = node.out_avals[0].shape
+    if any(unsupported(aval.dtype) for aval in node.out_avals) or not ranks.is_short(node.name, shape, node.params):
+        return None
+    args = [jnp.broadcast_to(arg, shape) if jnp.shape(arg) != shape else arg for arg in node.args]
+    return rewriter.expand(ranks.TABLE[node.name], args, **node.params)
+
+
+def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name in linalg.TABLE:
+        avals = [jax.typeof(arg) for arg in node.args]
+        if linalg.why_not(node.name, [aval.shape for aval in avals], avals[0].dtype, node.params) is not None:
+            return None
+        return rewriter.expand(linalg.TABLE[node.name], node.args, **node.params)
+    if node.name not in DECOMPOSITIONS:
+        return inline_call(node, rewriter)
+    if any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
+        return None
+    params = {key: value for key, value in node.params.items() if key != "accuracy" and value is not None}
+    shape = node.out_avals[0].shape
+    args = [jnp.broadcast_to(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
+    return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)

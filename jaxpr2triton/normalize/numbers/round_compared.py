@@ -1,0 +1,93 @@
+"""What is compared with one of its own elements is the same number wherever it is computed.
+
+Kernels hold 16-bit values as f32, and round them where they are stored. A value that one kernel computes and another
+one computes again, of what it finds in memory, may so differ in its last digit: no element is the largest one any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from jaxpr2triton._compat import close_like
+from jaxpr2triton.ir import build
+from jaxpr2triton.ir.dtypes import held, is_float
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.rounded import CHOICES, settled_p
+from jaxpr2triton.rules.pointwise.table import POINTWISE
+from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+CHOOSE = {"reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin", "max", "min", "eq", "ne", "sort"}
+EXACT = {*CHOICES, "settled", "convert_element_type", "bitcast_convert_type"}
+MADE = {*POINTWISE, *REDUCTIONS, *DECOMPOSITIONS} - EXACT  # what kernels compute with more digits
+IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
+
+
+def settle_compared(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Round what leads to such a value after each step, as JAX does.
+
+        b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = settled b';  c = reduce_max b
+
+    Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, programs without choices, and
+    what lies before a matrix product.
+    """
+    if not any(_is_narrow(var.aval) for eqn in closed.jaxpr.eqns for var in eqn.outvars):
+        return closed
+    settled = _settled(closed.jaxpr, False)
+    return closed if settled is closed.jaxpr else close_like(closed, settled)
+
+
+def _settled(jaxpr: Any, everything: bool) -> Any:
+    wanted: set[Any] = set()
+    known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is settled_p}
+    eqns: list[Any] = []
+    changed = False
+    for eqn in reversed(jaxpr.eqns):
+        wanted_here = everything or any(var in wanted for var in eqn.outvars)
+        bodies = list(jex.jaxprs_in_params(eqn.params))
+        if bodies and (wanted_here or any(map(_chooses_inside, bodies))):
+            wanted_here = True
+            params = {key: _inside(value) for key, value in eqn.params.items()}
+            if any(params[key] is not value for key, value in eqn.params.items()):
+                eqn, changed = eqn.replace(params=params), True
+        if _is_choice(eqn) or (wanted_here and (everything or eqn.primitive.name not in IN_MEMORY)):
+            wanted.update(variables(eqn.invars))
+        made_here = eqn.primitive.name in MADE or (everything and eqn.primitive.name in IN_MEMORY)
+        if wanted_here and made_here and _is_narrow(eqn.outvars[0].aval) and eqn.outvars[0] not in known:
+            (out,) = eqn.outvars
+            exact = build.variable(out)
+            eqns.append(build.after(eqn, settled_p, [exact], [out]))
+            eqn, changed = eqn.replace(outvars=[exact]), True
+        eqns.append(eqn)
+    return build.with_equations(jaxpr, eqns[::-1]) if changed else jaxpr
+
+
+def _inside(value: Any) -> Any:
+    """A parameter, with all settled in what is a body."""
+    if isinstance(value, jex.ClosedJaxpr):
+        settled = _settled(value.jaxpr, True)
+        return value if settled is value.jaxpr else close_like(value, settled)
+    if isinstance(value, tuple) and any(isinstance(each, jex.ClosedJaxpr) for each in value):
+        found = tuple(map(_inside, value))
+        return value if all(one is other for one, other in zip(found, value)) else found
+    return value
+
+
+def _chooses_inside(body: Any) -> bool:
+    eqns: Iterable[Any] = getattr(body, "jaxpr", body).eqns
+    return any(_is_choice(eqn) or any(map(_chooses_inside, jex.jaxprs_in_params(eqn.params))) for eqn in eqns)
+
+
+def _is_choice(eqn: Any) -> bool:
+    """Whether a 16-bit value is chosen, or compared with what may have been chosen; nothing is equal to a constant."""
+    narrow = [atom for atom in eqn.invars if _is_narrow(atom.aval)]
+    return eqn.primitive.name in CHOOSE and bool(narrow) and not any(isinstance(atom, jex.Literal) for atom in narrow)
+
+
+def _is_narrow(aval: Any) -> bool:
+    dtype = getattr(aval, "dtype", None)
+    return isinstance(dtype, np.dtype) and is_float(dtype) and held(dtype) != dtype

@@ -1,0 +1,94 @@
+"""Whole numbers that are known before a program runs, however it spells them: iota, arithmetic, comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
+from jaxpr2triton.rules.indexing import MOVES
+from jaxpr2triton.rules.pointwise.table import POINTWISE
+
+LARGEST = 1 << 14  # elements of an array that is computed here
+TOGETHER = 64  # equations
+
+
+def known_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
+    """The value, if it consists of whole numbers and depends on no operand of the program."""
+    number = constant(value)
+    if number is not None:
+        return number
+    memo = rewriter.notes.setdefault("known arrays", {})
+    if id(value) not in memo:
+        memo[id(value)] = value, _computed(value, rewriter)  # the value is kept, so that no other one gets its id
+    found: np.ndarray | None = memo[id(value)][1]
+    return found
+
+
+def _computed(value: Value, rewriter: Rewriter) -> np.ndarray | None:
+    maker = rewriter.maker(value)
+    if maker is None or not _is_simple(maker) or not _is_whole(value) or jnp.size(value) > LARGEST:
+        return None
+    args = [known_array(arg, rewriter) for arg in maker.args]
+    known = [arg for arg in args if arg is not None]
+    if len(known) < len(args):
+        return None
+    with jax.ensure_compile_time_eval():
+        return np.asarray(maker.primitive.bind(*map(jnp.asarray, known), **maker.params))
+
+
+def _is_simple(node: Node) -> bool:
+    return node.name in POINTWISE or node.name in MOVES
+
+
+def _is_whole(value: Value) -> bool:
+    dtype = jax.typeof(value).dtype
+    return bool(jnp.issubdtype(dtype, jnp.integer) or is_bool(dtype))
+
+
+def equations_of(value: Value, rewriter: Rewriter) -> list[tuple[Node, Value]] | None:
+    """The equations that make a value out of nothing but numbers, in order; None if it takes operands or real work."""
+    found: dict[int, tuple[Node, Value]] = {}
+
+    def visit(value: Value) -> bool:
+        if constant(value) is not None or id(value) in found:
+            return True
+        maker = rewriter.maker(value)
+        if maker is None or not _is_simple(maker) or len(found) > TOGETHER:
+            return False
+        cheap = maker.name in MOVES or maker.name in ("convert_element_type", "select_n") or _is_whole(value)
+        if not cheap or not all(visit(arg) for arg in maker.args):
+            return False
+        found[id(value)] = maker, value
+        return True
+
+    return list(found.values()) if visit(value) else None
+
+
+def written_again(equations: Sequence[tuple[Node, Value]], value: Value) -> Value:
+    """The value in another program."""
+    made: dict[int, Value] = {}
+    for node, result in equations:
+        args = [made.get(id(arg), arg) for arg in node.args]
+        made[id(result)] = node.primitive.bind(*args, **node.primitive.get_bind_params(node.params))
+    return made.get(id(value), value)
+
+
+def steps_of(indices: np.ndarray, sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray] | None:
+    """`start` and `step` if the rows of [count, number of dimensions] are evenly spaced places inside of an array."""
+    if not len(indices) or (indices < 0).any() or (indices >= np.asarray(sizes)).any():
+        return None
+    start = indices[0].astype(np.int64)
+    step = indices[1].astype(np.int64) - start if len(indices) > 1 else np.zeros_like(start)
+    even = np.array_equal(indices, start + np.arange(len(indices))[:, None] * step)
+    return (start, step) if even and (step.any() or len(indices) == 1) else None
+
+
+def flat_strides(sizes: Sequence[int]) -> np.ndarray:
+    """How far apart in memory neighbours along each dimension are."""
+    return np.array([math.prod(sizes[d + 1 :]) for d in range(len(sizes))], np.int64)

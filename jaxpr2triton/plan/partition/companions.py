@@ -1,0 +1,147 @@
+"""Outputs that the programs that sum their rows can write as well, by chunks.
+
+    p:f32[128,1024] = boundary (…)              # sums of the rows of a chunk
+    y:f32[8191,1024] = mul …              →     y = chunked[dim=0 size=64] (mul …)
+
+The backward pass of layer norm writes dx row by row and sums two products over all rows. As [chunk, row, column] all of
+them belong to one kernel, in which a program walks the rows of its chunk and reads them once. The last chunk may be a
+short one: rows beyond the end are masked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jaxpr2triton.graph.nodes import Reduce
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.region import boundary_p, chunked_p
+from jaxpr2triton.plan.partition.cut import HELD_AT_MOST, Cuts, elements, loads_of
+from jaxpr2triton.plan.partition.split import ROWS_AT_LEAST, Chunked, Split, are_apart, runs, size_along, with_each
+from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.rows import TABLE
+
+COMPANION_CHUNKS = DEFAULT_TARGET.processors  # programs that share the rows of an output and of a sum over its rows
+FEW_CHUNKS = 32  # so few of them are worth it only where each has little to do
+WORTH_SHARING = 1 << 18  # elements of an operand
+CHUNK_OF_LITTLE = 1 << 14  # elements
+CHUNK_AT_MOST = HELD_AT_MOST * 3 // 4  # elements: it may become a little longer
+
+
+def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
+    """What is to be seen in chunks; adjusts `splits` to fit."""
+    outputs = _outputs(cuts)
+    loads = {root: frozenset(loads_of(cuts, cuts.spaces[root])) for root in cuts.roots}
+    owners = {node.eqn: root for root in cuts.roots[::-1] for node in cuts.spaces[root].graph.of_kind(Reduce)}
+    found: dict[Any, Chunked] = {}
+    for eqn, split in list(splits.items()):
+        beside = [
+            root for root in cuts.roots if root in outputs and _saves_much(loads[owners[eqn]] & loads[root], split)
+        ]
+        for dims in runs(split.free) if any(_has_all(cuts, root, eqn) for root in beside) else ():
+            seen = {root: there for root in beside if (there := _seen_along(cuts, root, eqn, dims))}
+            seen = {
+                root: seen[root]
+                for root in _ready(cuts, eqn, dims, seen)
+                if root not in found or found[root].dims == seen[root]
+            }
+            if not any(_has_all(cuts, root, eqn) for root in seen):
+                continue
+            length = size_along(eqn.invars[0].aval.shape, dims)
+            known = next((found[root].size for root in seen if root in found), None)
+            size = known or _rows_to_share(cuts, eqn, split, dims, seen)
+            if size < length:
+                splits[eqn] = Split(dims, length, size, split.free)
+                found = {root: Chunked(there, size) for root, there in seen.items()} | found
+                break
+    return found
+
+
+def _outputs(cuts: Cuts) -> set[Any]:
+    """What is written for nobody but the caller, as it is or reshaped, and could be written in another order."""
+    outputs = set(variables(cuts.jaxpr.outvars))
+    for eqn in reversed(cuts.views):
+        outputs |= {atom for atom in variables(eqn.invars) if eqn.outvars[0] in outputs}
+    in_chunks = {eqn.outvars[0] for eqn in cuts.jaxpr.eqns if eqn.primitive is chunked_p}
+    return outputs - in_chunks - {atom for eqn in cuts.outside for atom in variables(eqn.invars)}
+
+
+def _saves_much(shared: frozenset[Any], split: Split) -> bool:
+    """Whether reading these once saves much, or a launch of the two that there would be anyway."""
+    return bool(shared) and (split.chunks > 1 or any(elements(operand) >= WORTH_SHARING for operand in shared))
+
+
+def _ready(cuts: Cuts, eqn: Any, dims: tuple[int, ...], roots: Iterable[Any]) -> list[Any]:
+    """The outputs that can be written while these rows are summed: they wait for no sum of rows, nor for parts of one,
+    that the operand does not wait for.
+    """
+    kinds = {cuts.classes.of(eqn.invars[0])[d] for d in dims}
+    waits: dict[Any, frozenset[Any]] = {}
+    for other in cuts.jaxpr.eqns if roots else ():
+        before = frozenset().union(*(waits.get(atom, frozenset()) for atom in variables(other.invars)))
+        reduced = {cuts.classes.find((other.invars[0], d)) for d in _reduced_dims(other)}
+        sums = other.primitive is boundary_p or not kinds.isdisjoint(reduced)
+        waits |= dict.fromkeys(other.outvars, before | {other} if sums else before)
+    return [root for root in roots if waits.get(root, frozenset()) <= waits.get(eqn.invars[0], frozenset())]
+
+
+def _reduced_dims(eqn: Any) -> tuple[int, ...]:
+    return eqn.params["axes"] if isinstance(TABLE.get(eqn.primitive.name), Reduction) else ()
+
+
+def _has_all(cuts: Cuts, root: Any, eqn: Any) -> bool:
+    """Whether an output has all dimensions along which there are sums, so that these fit its kernel."""
+    sums = eqn.outvars[0]
+    kinds = {kind for kind, size in zip(cuts.classes.of(sums), sums.aval.shape) if size != 1}
+    return kinds <= set(cuts.classes.of(root))
+
+
+def _seen_along(cuts: Cuts, root: Any, eqn: Any, dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The dimensions of an output along which it has the rows that are summed, if it has and may be cut there."""
+    operand = eqn.invars[0]
+    kinds = [cuts.classes.of(operand)[d] for d in dims]
+    sizes = [operand.aval.shape[d] for d in dims]
+    space = cuts.spaces[root]
+    for first in range(len(root.aval.shape) - len(dims) + 1):
+        there = tuple(range(first, first + len(dims)))
+        alike = [cuts.classes.of(root)[d] for d in there] == kinds and [root.aval.shape[d] for d in there] == sizes
+        if alike and not any(space.places[0][d].axes & space.inner for d in there):
+            return there
+    return None
+
+
+def _rows_to_share(
+    cuts: Cuts, eqn: Any, split: Split, dims: tuple[int, ...], seen: Mapping[Any, tuple[int, ...]]
+) -> int:
+    """The rows of a chunk; all of them where that would leave too few programs."""
+    shape = eqn.invars[0].aval.shape
+    length = size_along(shape, dims)
+    beside = max(_programs_beside(root, cuts.spaces[root], there) for root, there in seen.items())
+    wanted = max(split.chunks, COMPANION_CHUNKS // beside, -(-math.prod(shape) // (beside * CHUNK_AT_MOST)))
+    least = max(-(-length // wanted), -(-ROWS_AT_LEAST // with_each(eqn, dims)))
+    size = 1 if are_apart(eqn, dims) else rows_of_chunk(length, least)
+    programs = -(-length // size) * beside
+    return length if programs < FEW_CHUNKS and math.prod(shape) > programs * CHUNK_OF_LITTLE else size
+
+
+def _programs_beside(root: Any, space: Space, dims: tuple[int, ...]) -> int:
+    """How many programs there would be without chunks; the last dimension is walked by each, or shared out by few."""
+    last = len(root.aval.shape) - 1
+    return math.prod(
+        size
+        for d, (size, index) in enumerate(zip(root.aval.shape, space.places[0]))
+        if d not in dims and d != last and not index.axes & space.inner
+    )
+
+
+def rows_of_chunk(length: int, least: int) -> int:
+    """How long a chunk is at least: a round number, so that a tile of rows seldom ends within it.
+
+    It may be an eighth longer than that if no chunk is a short one then.
+    """
+    step = 1 << max((least // 8).bit_length() - 1, 0)
+    least = min(-(-least // step) * step, length)
+    return next((size for size in range(least, least + least // 8 + 1, step) if length % size == 0), least)

@@ -1,0 +1,414 @@
+"""Where kernels end: which values must be in memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Container, Iterable
+from typing import Any
+
+import jax.extend.core as jex
+
+from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
+from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.covered import is_short_contraction, why_not
+from jaxpr2triton.graph.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.order import Order
+from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
+from jaxpr2triton.graph.walk import Crowded
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.once import makers_of, once
+from jaxpr2triton.ir.region import boundary_p, keep_p
+from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
+from jaxpr2triton.plan.partition.alike import alike
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.keeping import Keeping, held_along
+from jaxpr2triton.plan.partition.segments import pieces
+from jaxpr2triton.plan.refusal import body_of, refusing_loops
+
+HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
+LANES_OF_A_ROW = 4096  # elements that are lanes for the sake of sums across
+LITTLE = 256  # elements that are lanes of a tile in the smallest schedule
+SMALL = 1 << 14  # so little work that one program may do it all
+ENOUGH_PROGRAMS = 64
+MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
+CARRIED_AT_MOST = 40_000  # elements that fit into the registers of one program
+READ_AGAIN_AT_MOST = 150_000  # elements that one program may read in every step, because they do not fit
+MUCH = 1 << 20  # elements that are worth more than one launch
+NEIGHBOURS = 8  # columns that one program takes at least
+LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
+STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
+STEPS_OF_LOOPS_AT_MOST = 6000  # … and with loops, which cannot be cut
+
+
+def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None = None) -> Cuts:
+    """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
+
+    Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to, and
+    `WantsToKeep` where a kernel has to keep what a loop makes, `KeepsTooMuch` where it had better not.
+    """
+    cuts = _first_cuts(jaxpr, refused, keeping or Keeping(chooses=False))
+    _settle(cuts)
+    return cuts
+
+
+def _first_cuts(jaxpr: Any, refused: Container[int], keeping: Keeping) -> Cuts:
+    inside: list[Any] = []
+    outside: list[Any] = []
+    loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    kept = {body_of(eqn) for eqn in loops if body_of(eqn) not in refused and why_not(eqn) is None}
+    for eqn in jaxpr.eqns:
+        stays = eqn.primitive is boundary_p or (eqn.primitive.name in LOOPS and body_of(eqn) not in kept)
+        kernel_can = not stays and (why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn)))
+        (inside if kernel_can else outside).append(eqn)
+    outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
+    computed = {var for eqn in inside for var in eqn.outvars}
+    boundaries = [eqn for eqn in jaxpr.eqns if eqn.primitive is boundary_p]
+    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in boundaries}
+    wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
+    in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
+    loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
+    views = _views(inside, loaded, wanted, aliases)
+    renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
+    wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
+    roots = [v for v in wanted if v in computed and v not in renamed]
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, keeping)
+
+
+def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
+    """The reshapes whose results are wanted in memory: writing the operand is enough.
+
+    What is written in chunks on purpose keeps its shape.
+    """
+    chunked = set(aliases.values())
+    targets = {v for v in wanted if not isinstance(v, jex.Literal) and v not in chunked}
+    views = []
+    for eqn in reversed(inside):
+        plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
+        if plain and eqn.outvars[0] in targets and not isinstance(eqn.invars[0], jex.Literal):
+            views.append(eqn)
+            if eqn.invars[0] not in loaded:
+                targets.add(eqn.invars[0])
+    return views[::-1]
+
+
+class Pending:
+    """The roots that have to be looked at, the last one first; each once, however often it was asked for."""
+
+    def __init__(self, roots: Iterable[Any]) -> None:
+        self._roots = dict.fromkeys(roots)
+
+    def __bool__(self) -> bool:
+        return bool(self._roots)
+
+    def pop(self) -> Any:
+        return self._roots.popitem()[0]
+
+    def extend(self, roots: Iterable[Any]) -> None:
+        for root in roots:
+            self._roots.pop(root, None)
+            self._roots[root] = None
+
+    def drop(self, roots: Iterable[Any]) -> None:
+        for root in roots:
+            self._roots.pop(root, None)
+
+
+def _settle(cuts: Cuts) -> None:
+    """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
+    pending = Pending(cuts.roots)
+    batches = alike(cuts)
+    while pending:
+        root = pending.pop()
+        batch = batches.get(root, [])
+        for each in batch:
+            del batches[each]
+        if batch and (joint := _settled_at_once(cuts, batch)) is not None:
+            for each in batch:
+                cuts.settle(each, joint)
+            pending.drop(batch)
+            continue
+        try:
+            with refusing_loops(functools.partial(cuts.below, [root]), passing=(Crowded,)):
+                space = cuts.space_of([root])
+        except Crowded as crowded:
+            is_cut = crowded.variable in cuts.loaded and crowded.variable not in cuts.shared
+            if crowded.dims is not None or not cuts.is_inside(crowded.variable) or is_cut:
+                raise _kept_instead(cuts, crowded, cuts.below([root])) from crowded
+            pending.extend([root, *_into_memory(cuts, _together(cuts, crowded.variable))])
+            batches = alike(cuts)
+            continue
+        assert space is not None  # one output always fits itself
+        cuts.settle(root, space)
+        crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
+        if crowding:
+            pending.extend([root, *_into_memory(cuts, crowding)])
+            batches = alike(cuts)
+            continue
+        if dear := _kept_dearly(cuts, space):
+            raise KeepsTooMuch(dear)
+        if space.steps and not _fits(cuts, space):
+            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
+        culprits = [] if acceptable(space, cuts.is_shared_out(space)) else _culprits(space, root)
+        if culprits:
+            pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
+            continue
+        steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
+        if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
+            raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
+        if not space.steps and len(steps) >= STEPS_AT_MOST:
+            values = pieces(space.graph, steps, STEPS_AT_MOST)
+            readers = [reader for value in values for reader in _cut(cuts, value)]
+            pending.extend([*readers, root, *reversed(values)])  # the first one first: others read what is cut of it
+
+
+def _settled_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
+    """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
+    try:
+        with refusing_loops(functools.partial(cuts.below, batch), passing=(Crowded,)):
+            space = cuts.space_of(batch)
+    except Crowded:
+        return None
+    if space is None or not space.steps or any(True for _ in Order(space.graph, space.steps).conflicts()):
+        return None
+    if _summed_over_lanes(cuts, space) or _kept_dearly(cuts, space) or not _fits(cuts, space):
+        return None
+    return space if sum(1 for _ in space.graph.of_kind(Compute)) <= STEPS_OF_LOOPS_AT_MOST else None
+
+
+def _kept_instead(cuts: Cuts, crowded: Crowded, loops: list[Any]) -> WantsToKeep:
+    """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
+    if crowded.dims is None:
+        refusal = _refused(loops, "a result of a loop in its body is read at several places")
+        return WantsToKeep([crowded.variable], refusal)
+    refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
+    otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
+    return WantsToKeep([crowded.variable], otherwise, {crowded.variable: crowded.dims})
+
+
+def _refused(eqns: Iterable[Any], why: str) -> LoopsRefused:
+    return LoopsRefused({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
+
+
+def _read_by(cuts: Cuts, space: Space) -> list[Any]:
+    return [eqn for eqn in cuts.inside if reads(space, eqn)]
+
+
+def _over_already(cuts: Cuts, space: Space) -> list[Any]:
+    """Results of a loop that have to be in memory, because they are read where its steps are over."""
+    for _, recurrence in Order(space.graph, space.steps).conflicts() if space.steps else ():
+        results: list[Any] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
+        unwritten = [var for var in results if var not in cuts.loaded]
+        if not unwritten:
+            why = "a loop in its body reads what another one there has made, step by step"
+            refusal = _refused(_read_by(cuts, space), why)
+            if recurrence.eqn in cuts.inside:
+                raise refusal
+            dims = held_along(recurrence.eqn)
+            raise WantsToKeep(list(dims), refusal, dims)
+        return _together(cuts, unwritten[0])
+    return []
+
+
+def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
+    """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
+    loops = {id(scan.eqn) for scan in scans_in(cuts.jaxpr)}
+    recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
+    if not recurrences:
+        return []
+    below: dict[Node, frozenset[Recurrence]] = {}
+    for node in space.graph.nodes:
+        below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
+        if isinstance(node, Final):
+            below[node] |= {node.recurrence}
+        if not isinstance(node, Reduce):
+            continue
+        over = frozenset(node.over)
+        for loop in recurrences:
+            shared = loop in below[node] and over & (loop.axes - loop.held)
+            lanes = _size(loop.axes - {loop.step})
+            if lanes > LANES_OF_A_SMALL_LOOP and (loop.step in over or shared):
+                read = _read_of(cuts, loop.eqn, node.eqn)
+                if read:
+                    return read
+    return []
+
+
+def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
+    """The results of the loop that an equation reads, directly or not, and that are not in memory yet."""
+    wanted = {atom for atom in reader.invars if not isinstance(atom, jex.Literal)}
+    for eqn in reversed(cuts.jaxpr.eqns):
+        if eqn is not loop and any(var in wanted for var in eqn.outvars):
+            wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal) and atom not in cuts.loaded}
+    return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
+
+
+def _kept_dearly(cuts: Cuts, space: Space) -> list[Any]:
+    """What is kept although programs could share out more of the work without that."""
+    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
+    if not cuts.keeping.chooses or not kept:
+        return []
+    lanes = frozenset(space.axes) - space.steps
+    loops = list(space.graph.of_kind(Recurrence))
+    apart = [loop.axes - loop.held - space.steps for loop in loops]
+    if any(_size(axes) > LANES_OF_A_SMALL_LOOP and axes - (lanes - space.inner) for axes in apart):
+        return [node.eqn.invars[0] for node in kept]
+    if _size(lanes) <= LANES_OF_A_SMALL_LOOP:
+        return []
+    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in [*space.graph.of_kind(Reduce), *loops]))
+    return [node.eqn.invars[0] for node in kept if lanes - node.axes - walked_anyway]
+
+
+def _fits(cuts: Cuts, space: Space) -> bool:
+    """Whether a program can hold what its loops carry, and what they read in every step."""
+    grid = frozenset(space.axes) - space.inner
+
+    def count(axes: frozenset[Axis]) -> int:
+        return _size(axes - grid - space.steps)
+
+    carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
+    loaded: dict[int, int] = {}
+    for node in space.graph.of_kind(Load):
+        if not node.axes & space.steps:
+            loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
+    read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
+    return carried <= CARRIED_AT_MOST and carried + read <= READ_AGAIN_AT_MOST
+
+
+def _culprits(space: Space, root: Any) -> list[Reduce]:
+    """The reductions that make a program walk what it would not have to, the last one last."""
+    fed = feeds_a_reduction(space.graph)
+    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node)] or _crossing(space)
+    nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
+    return [node for node in nodes if node.eqn.outvars[0] is not root]
+
+
+def _together(cuts: Cuts, value: Any) -> list[Any]:
+    """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
+    eqn = cuts.maker(value)
+    if eqn.primitive.name not in LOOPS:
+        return [value]
+    read = _read_in(cuts.jaxpr)
+    return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
+
+
+@once
+def _read_in(jaxpr: Any) -> frozenset[Any]:
+    """All that some equation reads."""
+    return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
+
+
+def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
+    """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
+    if cuts.keeping.chooses:
+        together = _made_step_by_step(cuts, values)
+        apart = _not_for_loops(cuts) | cuts.keeping.declined
+        if any(value in together and value not in apart and value not in cuts.roots for value in values):
+            wanted = [var for var in together if var not in apart]  # roots too, if it comes to that
+            raise WantsToKeep(wanted, None, _dims_of_results(cuts))
+    return _cut(cuts, *values)
+
+
+def _dims_of_results(cuts: Cuts) -> dict[Any, tuple[int, ...]]:
+    """The dimensions along which what the loops put out is kept."""
+    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    try:
+        return {result: dims for eqn in loops for result, dims in held_along(eqn).items()}
+    except Crowded as crowded:
+        raise _kept_instead(cuts, crowded, loops) from crowded
+
+
+def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
+    """Whatever the loops that make these values put out step by step, and what is kept of that."""
+    found: list[Any] = []
+    for eqn in cuts.jaxpr.eqns:
+        if any(value in eqn.outvars for value in values):
+            if eqn.primitive.name in LOOPS:
+                found += [result for _, result in scan_of(eqn).ys]
+            elif eqn.primitive is keep_p:
+                found += eqn.outvars
+    return found
+
+
+def _not_for_loops(cuts: Cuts) -> set[Any]:
+    """What is wanted in memory, by XLA or by the user, is made of these outside of loops."""
+    found = set(cuts.roots)
+    inside = set(cuts.inside)
+    for eqn in reversed(cuts.jaxpr.eqns):
+        through = eqn.primitive.name not in LOOPS and not found.isdisjoint(eqn.outvars)
+        if eqn not in inside or through:
+            found.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal))
+    return found - set(cuts.roots)
+
+
+def _cut(cuts: Cuts, *values: Any) -> list[Any]:
+    """Put values of one equation into memory; returns the roots that have to be looked at again."""
+    for value in values:
+        cuts.add_root(value)
+    return [*values, *cuts.readers_of(cuts.maker(values[0]))]
+
+
+def reads(space: Space, eqn: Any) -> bool:
+    return id(eqn) in space.computes
+
+
+def acceptable(space: Space, shared_out: bool = False) -> bool:
+    """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
+    if space.steps:
+        return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
+    if not any(True for _ in space.graph.of_kind(Reduce)):
+        return True
+    if _crossing(space):
+        return False
+    if not space.inner and not feeds_a_reduction(space.graph):
+        return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
+    reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
+    spread = spread_axes(space) if not space.inner else frozenset()
+    parallel = space.parallel * _size(spread)
+    walked = space.held * _size(reduced - spread - set(space.axes))
+    if space.held > HELD_AT_MOST:
+        return False
+    if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
+        return False
+    if walked * parallel <= SMALL or shared_out:
+        return True
+    along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
+    programs = parallel if along_rows else parallel // NEIGHBOURS
+    enough = ENOUGH_PROGRAMS if walked * parallel <= MUCH else 2 * ENOUGH_PROGRAMS
+    if programs >= enough and (space.inner <= reduced or programs >= MANY_PROGRAMS):
+        return True
+    # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
+    alone = reduced | space.inner
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= HELD_AT_MOST
+
+
+def _repeats(space: Space, node: Reduce) -> bool:
+    """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
+    results = elements(node.eqn.outvars[0])
+    times = _size(node.axes - space.inner)
+    return times > 2 * results and times * _size(node.over) > MUCH
+
+
+def _crossing(space: Space) -> list[Reduce]:
+    """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
+    of the first: no two loops can be within each other. A short row has lanes, and so has what is little.
+    """
+    found: dict[Reduce, None] = {}
+    for first, then in crossings(space.graph):
+        if _size({*first.axes, *first.over, *then.axes, *then.over}) > LITTLE and _size(first.over) > LANES_OF_A_ROW:
+            found[first] = None
+    return sorted(found, key=lambda node: node.number)
+
+
+def loads_of(cuts: Cuts, space: Space) -> list[Any]:
+    """The variables in memory that a space reads, each once."""
+    return [cuts.in_memory[number] for number in space.buffers]
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+def elements(variable: Any) -> int:
+    return math.prod(variable.aval.shape)

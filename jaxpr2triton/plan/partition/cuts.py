@@ -1,0 +1,111 @@
+"""What is known about a jaxpr while it is being cut into kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.space import Space, space_of
+from jaxpr2triton.ir.evaluate import needed_in
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.once import Without, makers_of
+from jaxpr2triton.ir.region import boundary_p, chunked_p
+from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.partition.shared import levels_in, shared_values
+
+
+@dataclass
+class Cuts:
+    """What is known about a jaxpr while it is being cut."""
+
+    jaxpr: Any
+    classes: Classes
+    inside: list[Any]  # equations that kernels compute
+    outside: list[Any]  # equations that stay with XLA
+    loaded: dict[Any, int]  # variables that are in memory
+    views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
+    roots: list[Any]  # variables that some kernel has to write
+    keeping: Keeping  # what kernels keep, and may keep, of what one loop makes for another one
+    shared: set[Any] = field(default_factory=set)  # those in memory that kernels of their own level compute
+    spaces: dict[Any, Space] = field(default_factory=dict)
+    readers: dict[int, dict[Any, None]] = field(default_factory=dict)  # equation, by id → who computes it
+    in_memory: list[Any] = field(init=False)  # the variables in `loaded`, by their numbers
+    _settled: dict[Any, int] = field(default_factory=dict)
+    _rooted: set[Any] = field(init=False)
+    makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each value
+    levels: Mapping[Any, int] = field(init=False)  # how many equations of XLA's come before each value
+    _within: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.in_memory = list(self.loaded)
+        self._rooted = set(self.roots)
+        self.makers = makers_of(self.jaxpr)
+        self._within = frozenset(self.makers[eqn.outvars[0]] for eqn in self.inside if eqn.outvars)
+        self.levels = levels_in(self.jaxpr, self._within)
+        if not any(eqn.primitive.name in LOOPS for eqn in self.inside):  # a loop is one kernel, however much it reads
+            for value in shared_values(self.jaxpr, self._within, self.levels, self.loaded, self.roots):
+                self.add_root(value)
+                self.shared.add(value)
+
+    @cached_property
+    def in_chunks(self) -> dict[Any, tuple[int, int]]:
+        """What is written in chunks on purpose: along which dimension, and how far apart chunks begin."""
+        found = {eqn.invars[0]: (eqn.params["dim"], 1) for eqn in self.jaxpr.eqns if eqn.primitive is boundary_p}
+        sizes = [eqn for eqn in self.jaxpr.eqns if eqn.primitive is chunked_p]
+        return found | {eqn.outvars[0]: (eqn.params["dim"], eqn.params["size"]) for eqn in sizes}
+
+    def is_shared_out(self, space: Space) -> bool:
+        """Whether chunks are what its programs share: then there are as many programs as there should be."""
+        chunks: set[Axis] = set()
+        for output, place in zip(space.outputs, space.places):
+            if output in self.in_chunks:
+                dim, size = self.in_chunks[output]
+                chunks |= {axis for axis in place[dim].axes if place[dim].coefficient(axis) == size}
+        return bool(chunks) and chunks.isdisjoint(space.inner)
+
+    def maker(self, value: Any) -> Any:
+        """The equation that makes a value."""
+        return self.jaxpr.eqns[self.makers[value]]
+
+    def is_inside(self, value: Any) -> bool:
+        """Whether an equation that kernels compute makes a value."""
+        return self.makers.get(value) in self._within
+
+    def below(self, roots: Iterable[Any]) -> list[Any]:
+        """The equations that a kernel of these roots computes."""
+        roots = list(roots)
+        return needed_in(self.jaxpr, roots, self.memory(roots), self._within)
+
+    def memory(self, roots: Sequence[Any]) -> Mapping[Any, int]:
+        """What a kernel of these roots finds in memory, by number: it computes what it writes."""
+        first = min(self.levels[root] for root in roots)
+        return Without(self.loaded, [*roots, *(value for value in self.shared if self.levels[value] >= first)])
+
+    def space_of(self, roots: Sequence[Any], patient: bool = False, union: bool = False) -> Space | None:
+        return space_of(self.jaxpr, roots, self.classes, self.memory(roots), patient, union)
+
+    def settle(self, root: Any, space: Space) -> None:
+        """Note what a kernel of this root would be."""
+        for eqn in self.spaces[root].computes if root in self.spaces else ():
+            del self.readers[eqn][root]
+        self.spaces[root] = space
+        self._settled.setdefault(root, len(self._settled))
+        for eqn in space.computes:
+            self.readers.setdefault(eqn, {})[root] = None
+
+    def readers_of(self, eqn: Any) -> list[Any]:
+        """The roots whose kernels compute an equation, in the order in which they were first settled."""
+        return sorted(self.readers.get(id(eqn), ()), key=self._settled.__getitem__)
+
+    def add_root(self, value: Any) -> None:
+        self.shared.discard(value)
+        if value not in self.loaded:
+            self.loaded[value] = len(self.in_memory)
+            self.in_memory.append(value)
+        if value not in self._rooted:
+            self._rooted.add(value)
+            self.roots.append(value)

@@ -1,0 +1,173 @@
+"""Which roots share a kernel."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.graph.nodes import Reduce
+from jaxpr2triton.graph.order import Order
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.walk import Crowded
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.plan.partition.cut import ENOUGH_PROGRAMS, SMALL, acceptable, elements, loads_of
+from jaxpr2triton.plan.partition.cuts import Cuts
+
+OUTPUTS_AT_MOST = 32
+POINTERS_AT_MOST = 448  # of all results of a loop and of what they read: a kernel takes 4096 bytes of arguments
+BUFFERS_AT_MOST = 96
+WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
+CHEAP_TO_JOIN = 1 << 22  # elements read, below which saving a launch is all that counts
+WALKED = 1 << 20  # elements that one program may walk for the sake of reading them once
+RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
+
+
+@dataclass
+class Group:
+    level: int
+    roots: list[Any]
+    space: Space
+
+
+def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
+    """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
+
+    A root counts for those that read it from memory; a kernel that computes it again does not wait for it.
+    """
+    written: dict[Any, int] = {}  # what comes before a value is in memory, if anything does
+    root_level: dict[Any, int] = {}
+    outside_level: dict[Any, int] = {}
+    outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
+    for eqn in cuts.jaxpr.eqns:
+        before = max((written.get(atom, 0) for atom in variables(eqn.invars)), default=0)
+        if eqn in outside:
+            outside_level[eqn] = before
+            written.update(dict.fromkeys(eqn.outvars, before + 1))
+        elif eqn in views or eqn.primitive is boundary_p:
+            written[eqn.outvars[0]] = before
+        for var in eqn.outvars:
+            if var in roots:
+                loads = loads_of(cuts, cuts.spaces[var])
+                root_level[var] = max((written.get(load, 0) for load in loads), default=0)
+                written[var] = root_level[var] + 1
+    return root_level, outside_level
+
+
+def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
+    """Roots of one level with one iteration space and a common operand share a kernel."""
+    groups: list[Group] = []
+    by_level: dict[int, list[Group]] = {}
+    order = {var: number for number, var in enumerate(v for eqn in cuts.jaxpr.eqns for v in eqn.outvars)}
+    roots = sorted(cuts.roots, key=lambda v: (levels[v], -len(v.aval.shape), order[v]))
+    pending = deque(roots)
+    while pending:
+        level = by_level.setdefault(levels[pending[0]], [])
+        full = all(len(group.roots) >= OUTPUTS_AT_MOST for group in level)
+        if full and (batch := _all_at_once(cuts, pending, levels)) is not None:
+            batch.roots.sort(key=lambda v: order[v])
+            groups.append(batch)
+            level.append(batch)
+            continue
+        root = pending.popleft()
+        tried = ((group, _joined(cuts, group, root)) for group in level)
+        home, joined = next((pair for pair in tried if pair[1] is not None), (None, None))
+        if home is None or joined is None:
+            level.append(Group(levels[root], [root], cuts.spaces[root]))
+            groups.append(level[-1])
+            continue
+        home.roots = sorted([*home.roots, root], key=lambda v: order[v])
+        home.space = joined
+    return groups
+
+
+def _all_at_once(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> Group | None:
+    """The next roots in one kernel, found by one walk; None where they have to be tried one by one."""
+    candidates = _alike(cuts, pending, levels)
+    while len(candidates) >= (2 if cuts.spaces[pending[0]].loops else WORTH_TRYING):
+        joined = _space_of_all(cuts, candidates)
+        if joined is not None:
+            for _ in candidates:
+                pending.popleft()
+            return Group(levels[candidates[0]], candidates, joined)
+        candidates = candidates[: len(candidates) // 2]
+    return None
+
+
+def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> list[Any]:
+    """The first of these roots that have a loop in common, or a shape, as many as can share a kernel."""
+    found: list[Any] = []
+    loops: frozenset[int] = frozenset()
+    loads: set[Any] = set()
+    for root in pending:
+        space = cuts.spaces[root]
+        mine = set(loads_of(cuts, space))
+        if found:
+            first = found[0]
+            same = bool(loops & space.loops) if loops else not space.loops and root.aval.shape == first.aval.shape
+            most = POINTERS_AT_MOST - len(loads | mine) if loops else OUTPUTS_AT_MOST
+            if levels[root] != levels[first] or not same or len(found) >= most or not _reads_alike(mine, loads):
+                break
+        found.append(root)
+        loops, loads = loops | space.loops, loads | mine
+    return found
+
+
+def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
+    """The space of a kernel of these roots; None if there had better be no such kernel, or it is not sure."""
+    spaces = [cuts.spaces[root] for root in roots]
+    common_loop = bool(spaces[0].loops)
+    try:
+        joined = cuts.space_of(roots, union=common_loop)
+    except Crowded:
+        return None
+    if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
+        return None
+    good = common_loop or (acceptable(joined) and joined.held <= min(space.held for space in spaces))
+    return joined if good else None
+
+
+def _reads_alike(mine: Set[Any], theirs: Set[Any]) -> bool:
+    """Whether two kernels read enough in common, or little, and not too much together."""
+    if len(mine | theirs) > max(BUFFERS_AT_MOST, len(mine), len(theirs)):
+        return False
+    return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= CHEAP_TO_JOIN
+
+
+def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
+    """What the kernel would be if this root came to the group; None if it had better not."""
+    common_loop = bool(group.space.loops & cuts.spaces[root].loops)
+    if len(group.roots) >= OUTPUTS_AT_MOST and not common_loop:
+        return None
+    mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
+    if not _reads_alike(mine, theirs):
+        return None
+    roots = [*group.roots, root]
+    if len(roots) + len(mine | theirs) > POINTERS_AT_MOST:
+        return None
+    try:
+        joined = cuts.space_of(roots, union=common_loop)
+    except Crowded:
+        return None
+    if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
+        return None  # what one of them needs of a loop is over before what the other one needs has begun
+    if common_loop:
+        return joined  # no loop is run twice
+    shared_out = cuts.is_shared_out(joined)
+    if not acceptable(joined, shared_out):
+        return None
+    if joined.held <= max(group.space.held, cuts.spaces[root].held):
+        return joined
+    if sum(map(elements, mine & theirs)) * 4 < sum(map(elements, mine | theirs)):
+        return None  # little is shared for what it would cost
+    # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
+    reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
+    if shared_out:
+        enough = joined.held <= WALKED
+    elif joined.held <= RESIDENT:
+        enough = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
+    else:
+        enough = joined.parallel >= 2 * ENOUGH_PROGRAMS and joined.held <= WALKED
+    return joined if joined.inner <= reduced and enough else None

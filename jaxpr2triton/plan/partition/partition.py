@@ -1,0 +1,108 @@
+"""Stage: core jaxpr → the same program as `region` equations, one for each kernel, and the equations that XLA keeps.
+
+    m = reduce_max[axes=(1,)] x                    y, z = region[softmax_0] x
+    e = exp (sub x (broadcast_in_dim m))     →     s = sort y
+    s = sort e ...
+
+The result is an ordinary jaxpr that JAX itself can run; it computes the same values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from jaxpr2triton.errors import RunsTwice
+from jaxpr2triton.ir.build import excerpt
+from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.region import boundary_p, region_p
+from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.plan.partition.companions import companions
+from jaxpr2triton.plan.partition.cut import find_cuts
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
+from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.partition.split import split_reductions, to_split
+
+ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
+
+
+def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keeping | None = None) -> Any:
+    """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA.
+
+    Raises `WantsToKeep` where more has to be kept of what loops make, `RunsTwice` where less had better be kept.
+    """
+    keeping = keeping or Keeping(chooses=False)
+    jaxpr = keeping.written_out(jaxpr)
+    for number in range(ROUNDS_AT_MOST):
+        cuts = find_cuts(jaxpr.jaxpr, refused, keeping if number == 0 else Keeping(chooses=False))
+        splits = to_split(cuts)
+        chunked = companions(cuts, splits)
+        if all(split.chunks == 1 for split in splits.values()):
+            break
+        jaxpr = split_reductions(cuts, jaxpr, splits, chunked)
+    root_levels, outside_levels = levels_of(cuts)
+    groups = group_roots(cuts, root_levels)
+    times = Counter(loop for group in groups for loop in group.space.loops)
+    if keeping.by_choice and max(times.values(), default=1) > 1:
+        raise RunsTwice
+    steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
+    steps += [(group.level, 1, group) for group in groups]
+    steps.sort(key=lambda step: step[:2])
+    return _assemble(jaxpr, cuts, [step for _, _, step in steps], identifiers([name])[0])
+
+
+def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
+    inner = jaxpr.jaxpr
+    labels = dict(zip(inner.invars, argument_names(jaxpr)))
+    boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
+    aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
+    count = sum(isinstance(step, Group) for step in steps)
+    regions: list[tuple[Group, Any, list[Any], str]] = []
+    for step in steps:
+        if isinstance(step, Group):
+            label = name if count == 1 else f"{name}_{len(regions)}"
+            regions.append((step, *_region(jaxpr, cuts, step, labels), label))
+    views: dict[Any, list[Any]] = {}
+    for eqn in cuts.views:
+        views.setdefault(eqn.invars[0], []).append(eqn)
+    by_group = {id(group): (region, operands, label) for group, region, operands, label in regions}
+
+    def program(*args: Any) -> list[Any]:
+        env = dict(zip(inner.invars, args))
+        _rename(views, env, inner.invars)
+        for step in steps:
+            if not isinstance(step, Group):
+                run([step], env)
+                _rename(views, env, step.outvars)
+                continue
+            region, operands, label = by_group[id(step)]
+            results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label)
+            for root, value in zip(step.roots, results):
+                env[root] = value
+                if root in aliases:
+                    env[aliases[root]] = value
+            _rename(views, env, [name for root in step.roots for name in (root, aliases.get(root, root))])
+        return [read(env, atom) for atom in inner.outvars]
+
+    return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _rename(views: Mapping[Any, Sequence[Any]], env: dict[Any, Any], fresh: Iterable[Any]) -> None:
+    """Add the views of what has come into memory, and the views of those."""
+    stack = list(fresh)
+    while stack:
+        found = [eqn for eqn in views.get(stack.pop(), ()) if eqn.outvars[0] not in env]
+        run(found, env)
+        stack += [eqn.outvars[0] for eqn in found]
+
+
+def _region(jaxpr: Any, cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:
+    """The jaxpr of one kernel, and the variables that are its operands."""
+    loaded = cuts.memory(group.roots)
+    eqns = cuts.below(group.roots)
+    used = dict.fromkeys(atom for eqn in eqns for atom in variables(eqn.invars) if atom in loaded)
+    operands = list(used)
+    names = [labels.get(v, f"part{n}") for n, v in enumerate(operands)]
+    return excerpt(jaxpr, eqns, operands, group.roots, names), operands

@@ -1,0 +1,80 @@
+"""Where to cut a kernel that is too long: so that it falls into pieces of about the same length.
+
+    out = d0(d1(… d9(x9), x1), x0)      →      d5 = d5(… d9(x9), x5)      out = d0(… d4(d5, x4), x0)
+
+A value that all of a long computation leads through is the best cut: what only it reads leaves the kernel with it, so
+that there are as many cuts as kernels. Cutting just anywhere would not do: what is left of a gradient still reads all
+that comes before, and every cut takes one step away.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxpr2triton.graph.nodes import Compute, Graph, Node, operands_of
+
+VALUES_AT_MOST = 16  # that are brought into memory where no single one will do
+
+
+def pieces(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
+    """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more."""
+    size = len(steps) // (2 * (len(steps) // most))
+    found: list[Any] = []
+    left, counted = len(steps), frozenset(steps)
+    above = dominators(graph)
+    share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
+    for node in graph.nodes:  # operands come before readers, so what lies below a node is complete
+        share[node] += node in counted
+        if node in counted and size <= share[node] < left:
+            found.append(node.eqn.outvars[0])
+            left -= share[node]
+        elif (through := above[node]) is not None:
+            share[through] += share[node]
+    return found or _narrowest(graph, steps) or [steps[len(steps) // 2].eqn.outvars[0]]
+
+
+def dominators(graph: Graph) -> Mapping[Node, Node | None]:
+    """For each node the nearest one that all ways from it to the stores lead through; None where there is none."""
+    above: dict[Node, Node | None] = {}
+    depth: dict[Node | None, int] = {None: 0}
+    readers: dict[Node, list[Node | None]] = {node: [] for node in graph.nodes}
+    for store in graph.stores:
+        readers[store.value].append(None)
+    for node in graph.nodes:
+        for operand in operands_of(node):
+            readers[operand].append(node)
+    for node in reversed(graph.nodes):
+        found, *others = readers[node] or [None]
+        for other in others:
+            while found is not other:  # both go up to where they meet
+                if depth[found] >= depth[other]:
+                    found = above[found] if found is not None else None
+                else:
+                    other = above[other] if other is not None else None
+        above[node] = found
+        depth[node] = depth[found] + 1
+    return above
+
+
+def _narrowest(graph: Graph, steps: Sequence[Compute]) -> list[Any]:
+    """The values that go on from the first part of the steps to the second, where they are fewest; about the middle."""
+    place: dict[Node, int] = {node: number for number, node in enumerate(steps)}
+    last = dict.fromkeys(steps, 0)  # until which step a value is read
+    for node in graph.nodes:
+        until = place.get(node, len(steps))
+        last.update({operand: max(last[operand], until) for operand in _steps_in(operands_of(node), place)})
+    change = [0] * (len(steps) + 1)  # of how many values are alive after a step
+    for node in steps:
+        change[place[node]] += 1
+        change[last[node]] -= 1
+    alive = list(itertools.accumulate(change))
+    middle = range(len(steps) // 4, 3 * len(steps) // 4)
+    cut = min(middle, key=alive.__getitem__)
+    values = dict.fromkeys(node.eqn.outvars[0] for node in steps[: cut + 1] if last[node] > cut)
+    return list(values) if len(values) <= VALUES_AT_MOST else []
+
+
+def _steps_in(nodes: Sequence[Node], place: Mapping[Node, int]) -> list[Compute]:
+    return [node for node in nodes if isinstance(node, Compute) and node in place]

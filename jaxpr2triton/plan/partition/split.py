@@ -1,0 +1,195 @@
+"""Rewrite: a long reduction with few results becomes two, so that many programs share the work.
+
+    r:f32[64] = reduce_sum[axes=(0,)] a:f32[100000,64]
+        →
+    p:f32[196,512,64] = reshape (pad a)                 # chunks; the padding is the neutral element
+    q:f32[196,64]     = boundary (reduce_sum[axes=(1,)] p)
+    r:f32[64]         = reduce_sum[axes=(0,)] q
+
+Padding and reshaping only change the index that is asked for: nothing is copied. Where the last chunk is a short one,
+what is loaded for it is masked. The order of additions is fixed, so results repeat. It leaves alone reductions whose
+result another reduction of the same kernel reads, and those that look for a place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpr2triton.graph.nodes import Load, Reduce
+from jaxpr2triton.graph.space import feeds_a_reduction
+from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.region import boundary_p, chunked_p
+from jaxpr2triton.ir.tracing import argument_names, avals, retrace
+from jaxpr2triton.plan.partition.cut import Cuts
+from jaxpr2triton.rules.reductions import TABLE
+
+FEW_PROGRAMS = 128
+PROGRAMS_WANTED = 512
+LITTLE_WORK = 1 << 15
+ROWS_AT_LEAST = 16  # of a chunk: what is written for each is read again
+CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
+ROWS_APART_AT_MOST = 2048  # each a chunk of its own where what is summed for each is enough
+
+
+@dataclass(frozen=True)
+class Split:
+    """A reduction in two steps: which of its dimensions, next to each other, are cut into chunks of `size`."""
+
+    dims: tuple[int, ...]
+    length: int
+    size: int
+    free: tuple[int, ...] = ()  # all that could have been cut
+
+    @property
+    def chunks(self) -> int:
+        """1 is as good as no split."""
+        return -(-self.length // self.size)
+
+
+def to_split(cuts: Cuts) -> dict[Any, Split]:
+    """The reductions that can be done in two steps."""
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
+    halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
+    walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
+    numbers = {id(eqn): (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
+    found: dict[Any, Split] = {}
+    for root in cuts.roots:
+        space = cuts.spaces[root]
+        if space.inner or space.steps:
+            continue
+        inner = feeds_a_reduction(space.graph)
+        for node in space.graph.of_kind(Reduce):
+            eqn = node.eqn
+            simple = (
+                eqn.primitive.name in TABLE
+                and TABLE[eqn.primitive.name].associative
+                and eqn not in walked_anyway
+                and not halves & {eqn.invars[0], eqn.outvars[0]}
+            )
+            if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
+                continue
+            below = {axis for other in inner for axis in other.over}
+            axes = dict(zip(eqn.params["axes"], space.chosen[numbers[id(eqn)]]))
+            free = tuple(sorted(d for d, axis in axes.items() if axis not in below))  # the others are wanted whole
+            if not free:
+                continue
+            below |= {axis for d, axis in axes.items() if d not in free}
+            over = frozenset(node.over)
+            rows = any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
+            found[eqn] = _split(eqn, free, rows, math.prod(axis.size for axis in below))
+    return found
+
+
+def runs(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """`(0, 1, 3)` → `(0, 1)`, `(3,)`: dimensions that lie next to each other can be flattened without moving any."""
+    start = 0
+    for end in range(1, len(dims) + 1):
+        if end == len(dims) or dims[end] != dims[end - 1] + 1:
+            yield tuple(dims[start:end])
+            start = end
+
+
+def size_along(shape: Sequence[int], dims: Sequence[int]) -> int:
+    return math.prod(shape[d] for d in dims)
+
+
+def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int) -> Split:
+    """`rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
+    shape = eqn.invars[0].aval.shape
+    outer, *others = runs(free)
+    dims = max([outer, *others], key=lambda run: size_along(shape, run))
+    length = size_along(shape, dims)
+    chunks = _chunks(eqn, length, rows, work * size_along(shape, free) // length)
+    if chunks > 1 and others and chunks <= size_along(shape, outer) and are_apart(eqn, outer):
+        return Split(outer, size_along(shape, outer), 1, free)
+    size = 1 << round(math.log2(length / chunks))  # lanes, or steps of a loop, without a rest
+    return Split(dims, length, size if chunks > 1 else length, free)
+
+
+def are_apart(eqn: Any, dims: tuple[int, ...]) -> bool:
+    """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
+    shape = eqn.invars[0].aval.shape
+    return size_along(shape, dims) <= ROWS_APART_AT_MOST and with_each(eqn, dims) >= ROWS_AT_LEAST
+
+
+def with_each(eqn: Any, dims: tuple[int, ...]) -> int:
+    return size_along(eqn.invars[0].aval.shape, [d for d in eqn.params["axes"] if d not in dims])
+
+
+def _chunks(eqn: Any, length: int, rows: bool, work: int) -> int:
+    """How many there are to be."""
+    results = math.prod(eqn.outvars[0].aval.shape)
+    if length * results * work <= LITTLE_WORK:
+        return 1
+    programs = results if rows else max(1, results // 32)
+    if programs >= FEW_PROGRAMS:
+        return 1
+    columns = 1 if rows else min(results, 64)
+    most = length // max(CHUNK_AT_LEAST // (columns * work), 1)
+    return max(1, min(PROGRAMS_WANTED // programs, most))
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """An array of which some dimensions, next to each other, are seen as chunks of `size` rows."""
+
+    dims: tuple[int, ...]
+    size: int
+
+
+def split_reductions(cuts: Cuts, jaxpr: Any, splits: dict[Any, Split], chunked: dict[Any, Chunked]) -> Any:
+    """The same program with those reductions in two steps, and those outputs seen in chunks."""
+    inner = jaxpr.jaxpr
+
+    def rewritten(*args: Any) -> list[Any]:
+        env = dict(zip(inner.invars, args))
+        long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
+        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
+        shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
+        run([view for view in cuts.views if view.invars[0] in shown], shown)
+        return [read(shown if atom in shown else env, atom) for atom in inner.outvars]
+
+    return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _flattened(value: Any, dims: tuple[int, ...]) -> Any:
+    """With one dimension in the place of several."""
+    if len(dims) == 1:
+        return value
+    first, last = dims[0], dims[-1]
+    return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
+
+
+def _seen_in_chunks(value: Any, how: Chunked) -> Any:
+    seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
+    return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
+
+
+def _in_two(eqn: Any, operand: Any, split: Split) -> Any:
+    first, chunks, size = split.dims[0], split.chunks, split.size
+    dtype = eqn.outvars[0].aval.dtype
+    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
+    flat = _flattened(operand, split.dims)
+    if wide != dtype:
+        flat = lax.convert_element_type(flat, wide)
+    if beyond := chunks * size - split.length:
+        neutral = jnp.asarray(TABLE[eqn.primitive.name].identity(jnp.dtype(wide)), wide)
+        flat = lax.pad(flat, neutral, [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)])
+    parts = lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
+    before = [d for d in eqn.params["axes"] if d < first]
+    after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > split.dims[-1]]
+    place = first - len(before)
+    partial = boundary_p.bind(_reduce(eqn, parts, *before, first + 1, *after), dim=place)
+    result = _reduce(eqn, partial, place)
+    return lax.convert_element_type(result, dtype) if wide != dtype else result
+
+
+def _reduce(eqn: Any, operand: Any, *axes: int) -> Any:
+    return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})

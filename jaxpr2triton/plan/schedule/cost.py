@@ -1,0 +1,204 @@
+"""What a step of a kernel's loops takes, by a model that is only good for comparing schedules of one kernel.
+
+A thread has its share of every value's elements. A step takes the longest of three:
+
+    alone    one warp by itself: each instruction waits for the one before, and lanes that meet wait for each other
+    busy     the instructions of all warps that share a scheduler, one after the other
+    memory   the requests of all warps that share a processor
+
+The constants are cycles of NVIDIA's processors, rounded. What is the same for all schedules, such as the time that a
+load takes, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
+from jaxpr2triton.graph.renamed import share_lanes
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import DEFAULT_TARGET, LATENCY, WARP
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.kernel import Estimate
+from jaxpr2triton.plan.schedule.draft import Draft, axes_of_space
+from jaxpr2triton.rules.rows import TABLE
+
+SCHEDULERS = 4  # of one processor
+SHUFFLE = 25  # until the next instruction can use a result that another lane of the warp made
+BARRIERS_OF_A_MEETING = 5  # where another warp made it, as Triton writes sums and changes of layout
+BARRIERS_OF_AN_END = 2  # where a loop asks whether any lane goes on
+BARRIER, BARRIER_OF_A_WARP = 20, 5
+REQUEST = 4  # a warp's worth of neighbours, read or written
+ADDRESS = 2  # instructions for each request
+KEPT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 registers
+SPILL = 100  # for each that does not fit: it is fetched again, and others wait for it
+WAITING = 0.05  # more steps for each doubling of the lanes that end together
+COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
+COPIES_OF_SUMS = 3  # … if a step does nothing but add to it
+COPIES_OF_OPERANDS = 2  # a matrix may be held by rows for one product and by columns for another one
+
+Axes = frozenset[Axis]
+
+
+@dataclass(frozen=True)
+class Resident:
+    """What of one operand is loaded before a loop and stays in registers through it."""
+
+    tiles: tuple[Axes, ...]  # inner axes of each load, once for each variable it becomes
+    most: int  # elements of the operand, with room for lanes outside of it
+
+    def elements(self, blocks: Mapping[Axis, int]) -> int:
+        return min(sum(math.prod(blocks[a] for a in tile) for tile in self.tiles), self.most)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one step does, for all elements along some axes: how often, per step of the innermost loop."""
+
+    resident: tuple[Resident, ...]
+    instructions: defaultdict[Axes, float] = field(default_factory=lambda: defaultdict(float))
+    requests: defaultdict[Axes, float] = field(default_factory=lambda: defaultdict(float))
+    meetings: defaultdict[tuple[Axes, Axes], float] = field(default_factory=lambda: defaultdict(float))  # along these
+    ends: defaultdict[Axes, float] = field(default_factory=lambda: defaultdict(float))  # lanes that end all together
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Blocks of all axes, how many pieces of them a program walks, and the warps of a program."""
+
+    blocks: Mapping[Axis, int]
+    pieces: Mapping[Axis, int]
+    shared: Axes  # axes on the grid: nothing meets along them
+    num_warps: int
+
+    def elements(self, axes: Axes) -> int:
+        """Of each thread."""
+        lanes = math.prod(self.blocks[axis] for axis in axes)
+        return -(-lanes // (WARP * self.num_warps)) * math.prod(self.pieces[axis] for axis in axes)
+
+    def lanes(self, axes: Axes) -> int:
+        return math.prod(self.blocks[axis] for axis in axes)
+
+
+def as_emitted(space: Space, draft: Draft) -> Graph:
+    """The graph without what lanes make that can stand for each other."""
+    return share_lanes(space.graph, _exchangeable(space, draft))
+
+
+def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph) -> Work:
+    """What the steps of all loops do, seen from the axes of a draft; `graph` is as it will be emitted."""
+    trips = {node: math.prod(axis.size for axis in _steps_of(node, space)) for node in graph.nodes}
+    longest = max((trips[node] for node in graph.nodes if _steps_of(node, space)), default=1)
+    work = Work(tuple(resident))
+
+    def along(axes: Iterable[Axis]) -> Axes:
+        return frozenset(a for axis in axes for a in draft.axes_of(axis)) - frozenset(draft.steps)
+
+    for node in graph.nodes:
+        if not _steps_of(node, space):
+            continue
+        share = trips[node] / longest
+        all_axes = along([*node.axes, *getattr(node, "over", ())])
+        work.instructions[all_axes] += _weight(node) * share
+        met = along(_met(node)) - frozenset(draft.unrolled)
+        if met:
+            work.meetings[all_axes, met] += share
+        if isinstance(node, (Load, Keep, Kept)):
+            work.requests[all_axes] += share
+        if isinstance(node, Recurrence) and node.conditional:
+            work.ends[along(node.carried[0].axes)] += 1
+    for store in graph.stores:
+        axes = [axis for index in store.place for axis in index.axes]
+        steps = space.steps.intersection(axes)
+        if steps:
+            work.requests[along(axes)] += math.prod(axis.size for axis in steps) / longest
+            work.instructions[along(axes)] += ADDRESS
+    return work
+
+
+def _exchangeable(space: Space, draft: Draft) -> list[Axes]:
+    """Axes that are lanes of the same number: values are not computed along two of them."""
+    lanes = {axis: axis.size for axis in draft.inner}
+    groups: dict[int, set[Axis]] = {}
+    for axis in axes_of_space(space):
+        found = draft.axes_of(axis)
+        if len(found) == 1 and next(iter(found)) in lanes and axis.size == lanes[next(iter(found))]:
+            groups.setdefault(axis.size, set()).add(axis)
+    return [frozenset(group) for group in groups.values() if len(group) > 1]
+
+
+def _steps_of(node: Node, space: Space) -> Axes:
+    if isinstance(node, Recurrence):
+        return frozenset((node.step,)) | (node.axes & space.steps)
+    return space.steps & node.axes.union(getattr(node, "over", ()))
+
+
+def _weight(node: Node) -> int:
+    """Instructions for each element."""
+    match node:
+        case Compute():
+            return TABLE[node.eqn.primitive.name].flops
+        case Reduce():
+            return len(node.operands)
+        case Load() | Kept() | Keep():
+            return ADDRESS
+        case Choose() | Take() | Turn():
+            return 1
+        case _:  # an addition takes a product along, and all others are not computed
+            return 0
+
+
+def _met(node: Node) -> Iterator[Axis]:
+    """The axes along which lanes read each other."""
+    match node:
+        case Reduce():
+            yield from node.over
+        case Take():
+            yield node.axis
+        case Turn():
+            yield from (axis for pair in node.renamed for axis in pair)
+
+
+def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
+    """A step of this work in this shape; `width` is 2 where values take two registers."""
+    processors = DEFAULT_TARGET.processors
+    warps = max(programs / processors, 1) * shape.num_warps  # on one processor
+    per_thread = [(count, shape.elements(axes)) for axes, count in work.instructions.items()]
+    instructions = sum(count * elements for count, elements in per_thread)
+    requests = sum(count * shape.elements(axes) for axes, count in work.requests.items())
+    kept = sum(each.elements(shape.blocks) for each in work.resident) * width / (WARP * shape.num_warps)
+    spilled = SPILL * max(kept - KEPT_PER_THREAD, 0)
+    barriers = _barriers(work, shape)
+    chain = sum(count * max(elements, LATENCY) for count, elements in per_thread)
+    alone = chain + _shuffles(work, shape) * SHUFFLE + spilled
+    alone += barriers * (BARRIER + BARRIER_OF_A_WARP * shape.num_warps)
+    busy = (instructions + spilled) * math.ceil(warps / SCHEDULERS)
+    cycles = max(alone, busy, requests * warps * REQUEST) * _more_steps(work, shape)
+    return Estimate(round(instructions), round(barriers), round(kept), programs, processors, round(cycles))
+
+
+def _shuffles(work: Work, shape: Shape) -> float:
+    """Exchanges between the lanes of a warp, one after the other: five for a sum over all of them."""
+    met = ((min(shape.lanes(axes), WARP), count) for (_, axes), count in work.meetings.items())
+    return sum(count * (lanes - 1).bit_length() for lanes, count in met)
+
+
+def _barriers(work: Work, shape: Shape) -> float:
+    """None where a program is one warp, nor where each warp has rows of its own."""
+    if shape.num_warps == 1:
+        return 0.0
+    meetings = [
+        count
+        for (axes, met), count in work.meetings.items()
+        if shape.lanes(met) > 1 and shape.lanes(axes & shape.shared) < shape.num_warps
+    ]
+    ends = [count for axes, count in work.ends.items() if shape.lanes(axes) > 1]
+    return sum(meetings) * BARRIERS_OF_A_MEETING + sum(ends) * BARRIERS_OF_AN_END
+
+
+def _more_steps(work: Work, shape: Shape) -> float:
+    """How many times the steps of a lone lane a program takes, which goes on until its last lane ends."""
+    return 1 + WAITING * sum(math.log2(shape.lanes(axes)) for axes in work.ends)

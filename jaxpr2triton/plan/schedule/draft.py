@@ -1,0 +1,215 @@
+"""What there is to schedule: the axes of a region as one kernel has them, before they get blocks.
+
+Axes that nothing tells apart become one; each lands on the grid, among the inner axes, which one program has whole,
+among the unrolled ones, or counts the steps of a loop. Names are given here, and wishes about them followed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jaxpr2triton.graph.nodes import Recurrence
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
+
+UNROLLED_REDUCTION = 4
+UNROLLED_STATE = 16  # of what a loop carries: one variable for each
+UNROLLED_AT_MOST = 64  # variables in place of one
+UNROLLED_UNASKED = 32  # … where nobody asked for it: more of them seldom stay in registers
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The shapes of what a region reads and writes."""
+
+    read: tuple[tuple[int, ...], ...]
+    written: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A role that was asked for, and the axes that it is about, as they are after cutting."""
+
+    name: str
+    axes: frozenset[Axis]
+    role: Role
+
+
+@dataclass
+class Draft:
+    """Axes that have been decided on so far, and what the original ones are in terms of them."""
+
+    cuts: list[Cut]
+    mapping: dict[Axis, Index] = field(default_factory=dict)
+    grid: list[Axis] = field(default_factory=list)
+    inner: list[Axis] = field(default_factory=list)
+    unrolled: list[Axis] = field(default_factory=list)
+    steps: list[Axis] = field(default_factory=list)
+    unbounded: set[Axis] = field(default_factory=set)  # those that count the steps of a `while`
+    asked: dict[Axis, Role] = field(default_factory=dict)  # inner axes that were asked to be a lane or a loop
+    made_of: dict[str, frozenset[Axis]] = field(default_factory=dict)  # by name, after cutting
+    known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
+
+    def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
+        while name in self.made_of:
+            name += "_"
+        whole, mapping = as_one(axes, name)
+        self.mapping.update(mapping)
+        self.made_of[name] = frozenset(axes)
+        kind.append(whole)
+        return whole
+
+    def map(self, index: Index) -> Index:
+        return substitute(substitute(index, {cut.axis: cut.index for cut in self.cuts}), self.mapping)
+
+    def axes_of(self, axis: Axis) -> frozenset[Axis]:
+        """The axes that stand for an original one."""
+        if axis not in self.known:
+            self.known[axis] = self.map(of_axis(axis)).axes
+        return self.known[axis]
+
+
+def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence[Wish] = ()) -> Draft:
+    """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
+    loops = list(space.graph.of_kind(Recurrence))
+    carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
+    whole = space.steps | frozenset(axis for loop in loops for axis in loop.bound & carried)
+    axes = axes_of_space(space)
+    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in whole]), wishes)
+    rest = {cut.axis: cut.rest for cut in cuts}
+    draft = Draft(cuts)
+    for cut in cuts:
+        draft.unrolled.append(cut.unrolled)
+        draft.made_of[cut.unrolled.name] = frozenset((cut.unrolled,))
+    grids: list[list[Axis]] = []
+    inners: list[list[Axis]] = []
+    for group in alike(space, axes):
+        if group[0] in space.steps:
+            counted = draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
+            if any(loop.conditional and loop.step in group for loop in loops):
+                draft.unbounded.add(counted)
+            continue
+        on_grid = group[0] in space.axes and group[0] not in space.inner
+        current = [rest.get(axis, axis) for axis in group]
+        (grids if on_grid else inners).append([axis for axis in current if axis.size > 1])
+    inners = [group for group in inners if group]
+    grid_axes = [axis for group in grids for axis in group]
+    moved = _moved(grid_axes, wishes)
+    grid_axes = [axis for axis in grid_axes if not any(axis in group for group in moved.values())]
+    roots = set(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
+    held = [group for group in inners if group[0] in roots]
+    pointwise = not inners and not moved
+    _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
+    for name, group in moved.items():
+        draft.place(group, name, draft.inner)
+    names = dict(zip(map(id, held), _inner_names(len(held), "row", "col")))
+    names |= dict(zip((id(g) for g in inners if id(g) not in names), _inner_names(len(inners), "k")))
+    for group in inners:
+        root = group[0] in roots
+        asked = [wish.name for wish in wishes if wish.axes & set(group)]
+        axis = draft.place(group, asked[0] if asked else names[id(group)], draft.inner)
+        of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
+        apart = not whole.isdisjoint(group)  # a loop runs once for each index of it
+        room = axis.size <= unrolled_up_to and unrolled_variables(draft, axis) <= UNROLLED_UNASKED
+        if room and grid_axes and not apart and not asked and (not root or of_state):
+            draft.inner.remove(axis)
+            draft.unrolled.append(axis)
+    _follow(draft, wishes)
+    return draft
+
+
+def axes_of_space(space: Space) -> list[Axis]:
+    """All axes of a kernel: those of its results, and those of its reductions and loops."""
+    reduction_axes = dict.fromkeys(a for axes in space.chosen.values() for a in axes if a not in space.axes)
+    return [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
+
+
+def unrolled_variables(draft: Draft, axis: Axis) -> int:
+    """How many variables there would be for one value if this axis were unrolled too."""
+    return axis.size * math.prod(other.size for other in draft.unrolled)
+
+
+def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], list[Wish]]:
+    """Pieces that are not to be variables are not cut: the wish is then about the axis that would have been."""
+    left = list(cuts)
+    found = []
+    for wish in wishes:
+        cut = next((cut for cut in cuts if cut.unrolled in wish.axes), None)
+        if cut is None:
+            found.append(wish)
+        elif wish.role is not Role.UNROLL:
+            left.remove(cut)
+            found.append(Wish(wish.name, frozenset((cut.axis,)), wish.role))
+    return left, found
+
+
+def _moved(grid_axes: Sequence[Axis], wishes: Sequence[Wish]) -> dict[str, list[Axis]]:
+    """Axes that could be on the grid and are to be elsewhere, by their names."""
+    asked = [wish for wish in wishes if wish.role is not Role.GRID]
+    found = {wish.name: [axis for axis in grid_axes if axis in wish.axes] for wish in asked}
+    return {name: axes for name, axes in found.items() if axes}
+
+
+def _follow(draft: Draft, wishes: Sequence[Wish]) -> None:
+    """Note what was asked for inner axes."""
+    for wish in wishes:
+        names = [name for name, axes in draft.made_of.items() if axes & wish.axes]
+        for axis in [axis for axis in draft.inner if axis.name in names]:
+            if wish.role is Role.UNROLL:
+                draft.inner.remove(axis)
+                draft.unrolled.append(axis)
+            else:
+                draft.asked[axis] = wish.role
+
+
+def rest_of(cuts: Sequence[Cut], axis: Axis) -> frozenset[Axis]:
+    """The axis that was cut into pieces of which this one runs within each."""
+    return frozenset(cut.axis for cut in cuts if cut.rest is axis)
+
+
+def _inner_names(count: int, *usual: str) -> list[str]:
+    """`col`; `row`, `col`; `row0`, `row1`, `row2`."""
+    if count <= len(usual):
+        return list(usual[len(usual) - count :])
+    return [usual[0] + (str(n) if n else "") for n in range(count)]
+
+
+def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, pointwise: bool, name: str) -> None:
+    if not axes:
+        return
+    cut_at: Mapping[Axis, Index] = {cut.axis: cut.index for cut in draft.cuts}
+    offsets = [substitute(i, cut_at) for i in offsets_of(space, arrays.read, arrays.written)]
+    others = [substitute(i, cut_at) for i in other_indices(space)]
+    if pointwise:
+        turned = _turned_axis(axes, offsets)
+        if turned is None:
+            draft.place(axes, "i", draft.grid)
+            return
+        batch = [axis for axis in axes[:-1] if axis is not turned]
+        if batch:
+            draft.place(batch, "n", draft.grid)
+        draft.place([turned], "i", draft.grid)
+        draft.place(axes[-1:], "j", draft.grid)
+        return
+    runs = merged(axes, offsets, others)
+    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < 32:
+        runs = [axes]
+    names = [name] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
+    for run, chosen in zip(runs, names):
+        draft.place(run, chosen, draft.grid)
+
+
+def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index]) -> Axis | None:
+    """An axis along which some operand is contiguous while the result is not: a transpose."""
+    last = axes[-1]
+    for index in offsets:
+        if abs(index.coefficient(last) or 0) <= 1:
+            continue
+        for axis in axes[:-1]:
+            if abs(index.coefficient(axis) or 0) == 1 and axis.size >= 8 and last.size >= 8:
+                return axis
+    return None

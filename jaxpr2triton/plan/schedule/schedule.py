@@ -1,0 +1,189 @@
+"""Stage: a region → a role and a block for each of its axes.
+
+    region softmax: f32[4096,1000] → f32[4096,1000]
+        →
+    kernel softmax   row: grid 4096 by 1 | col: lane 1000 of 1024   warps 4
+
+`shrink` asks for a smaller schedule of the same region, for when Triton or the device refuses the first one. Kernels
+with loops have several schedules to choose from; the cheapest by `cost.py` is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.nodes import Keep, Recurrence
+from jaxpr2triton.graph.space import Space, crossings, space_of
+from jaxpr2triton.hardware import WARP
+from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.kernel import Choice, Estimate, Role
+from jaxpr2triton.ir.plan import Plan, PlannedAxis
+from jaxpr2triton.plan.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
+from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
+from jaxpr2triton.plan.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
+from jaxpr2triton.plan.schedule.merge import offsets_of
+from jaxpr2triton.plan.schedule.tiles import operands_kept, passes_of, power_of_two, state_kept, tiles_of
+from jaxpr2triton.plan.schedule.wishes import wishes_of
+
+LOOP_LANES = 128  # of a program, and no more than those, where each could be a program of its own
+WARPS_AT_MOST = 16
+WARPS_THAT_RELOAD = 8  # what is under way at once does not depend on it, and each thread has room for its part of it
+LANES_TO_FILL = 256  # independent loops, so that each may be one lane and hold its state in variables
+KEPT_AT_MOST = 34_400  # 4-byte elements that all threads of a program can keep
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to schedule a region."""
+
+    draft: Draft
+    axes: tuple[PlannedAxis, ...]
+    num_warps: int
+    reload: bool = False
+    estimate: Estimate | None = None
+
+    @property
+    def rank(self) -> tuple[int, ...]:
+        """The least cycles; among equals many processors, few programs, and little for each thread."""
+        assert self.estimate is not None
+        each = self.estimate
+        return each.cycles, -min(each.programs, each.processors), each.programs, each.instructions, self.num_warps
+
+
+def schedule(region: Any, name: str, shrink: int = 0, roles: Mapping[str, Role] | None = None) -> Plan:
+    """The plan of one region; `roles` are those asked for, by the names of axes in the plan without them."""
+    jaxpr = region.jaxpr
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
+    assert space is not None  # partition groups only outputs that fit
+    arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in jaxpr.outvars))
+    widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
+    width = 2 if widest == 8 else 1
+    best, choice = _best(_candidates(space, arrays, width, shrink, ()))
+    if roles:
+        wishes = wishes_of(roles, best.draft, space, name)
+        best, choice = _best(_candidates(space, arrays, width, shrink, wishes))
+    map_of = best.draft.map
+    places = tuple(tuple(map_of(i) for i in place) for place in space.places)
+    reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
+    return Plan(name, region, best.axes, places, reduced, best.num_warps, 2, best.reload, choice, dict(roles or {}))
+
+
+def _candidates(space: Space, arrays: Arrays, width: int, shrink: int, wishes: Sequence[Wish]) -> Iterator[Candidate]:
+    if not space.steps:
+        draft = draft_of(space, arrays, UNROLLED_REDUCTION, wishes)
+        yield _without_loops(_seen(space, draft, width), space, arrays, shrink)
+        return
+    limits = (UNROLLED_STATE,) if space.parallel >= LANES_TO_FILL else ()
+    drafts: dict[frozenset[Axis], Draft] = {}
+    for limit in (*limits, UNROLLED_REDUCTION, 0):
+        draft = draft_of(space, arrays, limit, wishes)
+        drafts.setdefault(frozenset(draft.unrolled), draft)
+    for draft in drafts.values():
+        yield from _with_loops(_seen(space, draft, width), space, arrays, shrink)
+
+
+def _best(candidates: Iterator[Candidate]) -> tuple[Candidate, Choice | None]:
+    """The cheapest candidate, and how it compares with the next best: one of other roles, if there is one."""
+    first, *rest = candidates
+    if first.estimate is None:
+        return first, None
+    ranked = sorted([first, *rest], key=lambda each: each.rank)
+    best, others = ranked[0], ranked[1:]
+    assert best.estimate is not None
+    other = next((each for each in others if _roles(each) != _roles(best)), next(iter(others), None))
+    if other is None:
+        return best, Choice(best.estimate)
+    return best, Choice(best.estimate, _difference(other, best), other.estimate)
+
+
+def _roles(candidate: Candidate) -> dict[str, Role]:
+    return {planned.axis.name: planned.role for planned in candidate.axes}
+
+
+def _difference(other: Candidate, best: Candidate) -> str:
+    """`k: lane 16 of 16, 4 warps`: what is different about a candidate."""
+    same = {str(planned.shown) for planned in best.axes}
+    words = [str(planned.shown) for planned in other.axes if str(planned.shown) not in same]
+    if other.num_warps != best.num_warps:
+        words.append("1 warp" if other.num_warps == 1 else f"{other.num_warps} warps")
+    return ", ".join(words)
+
+
+def _seen(space: Space, draft: Draft, width: int) -> Seen:
+    leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
+    pairs = () if space.steps else crossings(space.graph)  # in a loop they are lanes anyway
+    rows = {axis for first, then in pairs for axis in then.axes.intersection(first.over)}
+    carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
+    crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
+    passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}
+    return Seen(draft, tiles_of(space, draft), passes, carried, crossed, width)
+
+
+def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
+    draft, width = seen.draft, seen.width
+    fast = fastest_of(draft, [draft.map(i) for i in offsets_of(space, arrays.read, arrays.written)])
+    across = across_of(draft, fast) if fast in draft.grid and draft.inner else 1
+    blocks, looped = inner_blocks(seen, across, shrink)
+    whole = _whole(seen, blocks)
+    unrolled = math.prod(axis.size for axis in draft.unrolled)
+    grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
+    tile = whole * math.prod(blocks[axis] for axis in draft.grid)
+    warps = tile * width // (WARP * (16 if draft.inner else 8))
+    return Candidate(draft, _planned(draft, blocks, looped), max(1, min(WARPS_AT_MOST, power_of_two(warps))))
+
+
+def _whole(seen: Seen, blocks: Mapping[Axis, int]) -> int:
+    """The elements of the largest tile of inner axes."""
+    return max((math.prod(blocks[a] for a in tile) for tile in seen.tiles), default=1)
+
+
+def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) -> tuple[PlannedAxis, ...]:
+    planned = [PlannedAxis(axis, Role.GRID, blocks[axis]) for axis in draft.grid]
+    planned += [PlannedAxis(axis, Role.LOOP, 1, axis in draft.unbounded) for axis in draft.steps]
+    for axis in draft.inner:
+        planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
+    return (*planned, *(PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled))
+
+
+def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterator[Candidate]:
+    """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
+    draft = seen.draft
+    graph = as_emitted(space, draft)
+    operands, state = operands_kept(space, arrays.read, draft, graph), state_kept(space, draft)
+    work = work_of(space, draft, [*operands[0], *state], graph)
+    blocks, looped = inner_blocks(seen, 1, shrink)
+    held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
+    reload = held * seen.width > KEPT_AT_MOST
+    if reload:
+        kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
+        made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
+        computed = frozenset(draft.inner) - made
+        blocks, looped = inner_blocks(seen, 1, shrink, STREAMED, computed)  # results can be made piece by piece
+    whole = _whole(seen, blocks)
+    for lanes in _lanes(draft, whole):
+        blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
+        planned = _planned(draft, blocks, looped)
+        busy = [warps for warps in (1, 2, 4, 8, WARPS_AT_MOST) if warps == 1 or warps * WARP <= whole * lanes]
+        for warps in (WARPS_THAT_RELOAD,) if reload else busy:
+            yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width))
+
+
+def _lanes(draft: Draft, whole: int) -> list[int]:
+    """Blocks of the last axis on the grid: a warp's worth of lanes or more, if there are so many."""
+    if not draft.grid:
+        return [1]
+    most = power_of_two(draft.grid[-1].size)
+    return sorted({min(max(lanes // whole, 1), most) for lanes in (WARP, 2 * WARP, LOOP_LANES)})
+
+
+def _estimate(work: Work, planned: Sequence[PlannedAxis], warps: int, width: int) -> Estimate:
+    one = {each.axis: 1 for each in planned}
+    tiles = {each.axis: each.block for each in planned}
+    pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
+    shared = frozenset(each.axis for each in planned if each.role is Role.GRID)
+    programs = math.prod(each.steps for each in planned if each.role is Role.GRID)
+    return estimate(work, Shape(tiles, one | pieces, shared, warps), programs, width)

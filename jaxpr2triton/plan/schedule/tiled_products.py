@@ -1,0 +1,63 @@
+"""Products with matrices that do not fit: which of their results are better made piece by piece, in memory.
+
+dh = dz @ uᵀ                     for rows in range(0, 128, 32):
+                                     tl.store(kept_ptr + rows, tl.sum(dz[None, :] * tl.load(u_ptr + …), axis=1))
+                            →    tl.debug_barrier()
+                                 dh = tl.load(kept_ptr + lane)
+
+The result of a sum over a tile stands where that tile's rows do: many lanes of a warp hold the same number, and so do
+they hold everything that is computed from it. What is read from memory stands one number a lane.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from jaxpr2triton.graph.joint_sums import SUMS, only_summed
+from jaxpr2triton.graph.loops import kinds_of
+from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.region import keep_p
+from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
+
+LARGE = 8192  # elements of a matrix
+
+
+def large_products(jaxpr: Any) -> dict[Any, tuple[int, ...]]:
+    """Variables of loops' bodies → the dimensions along which they are better made piece by piece."""
+    found: dict[Any, tuple[int, ...]] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in LOOPS:
+            scan = scan_of(eqn)
+            found |= dict(_in_body(scan))
+            found |= large_products(scan.body)
+    return found
+
+
+def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    products = [eqn for eqn in scan.body.eqns if eqn.primitive.name == "dot_general"]
+    if not products:
+        return
+    facts = facts_of(scan)
+    summed = only_summed(scan.body)
+    sums = {a: eqn.outvars[0] for eqn in scan.body.eqns if eqn.primitive.name in SUMS for a in variables(eqn.invars)}
+    readers = {atom for eqn in scan.body.eqns if eqn.primitive is not keep_p for atom in variables(eqn.invars)}
+    readers.update(variables([after for _, _, after, _ in scan.carries]))
+    for eqn in products:
+        result = eqn.outvars[0]
+        apart = [kind in facts.carried - facts.held for kind in kinds_of(facts.classes, result)]
+        dims = tuple(d for d, parallel in enumerate(apart) if not parallel)
+        rows = math.prod(result.aval.shape[d] for d in dims)
+        if rows == 1 or rows * _terms(eqn) < LARGE:
+            continue
+        while result in summed:
+            result = sums[result]
+        if result in readers:
+            yield result, dims
+
+
+def _terms(product: Any) -> int:
+    (left, _), _ = product.params["dimension_numbers"]
+    return math.prod(product.invars[0].aval.shape[d] for d in left)

@@ -1,0 +1,92 @@
+"""What a draft means for the values of a kernel: which tiles there are, and which of them stay through its loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxpr2triton.graph.joint_sums import SUMS
+from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Load, Node, Recurrence, operands_of
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.plan.schedule.cost import COPIES_OF_OPERANDS, COPIES_OF_STATE, COPIES_OF_SUMS, Resident
+from jaxpr2triton.plan.schedule.draft import Draft
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def tiles_of(space: Space, draft: Draft) -> list[frozenset[Axis]]:
+    """The sets of inner axes that some value has all at once."""
+    tiles = set()
+    for node in space.graph.nodes:
+        axes = node.axes | frozenset(node.over if isinstance(node, Collected) else ())
+        mapped = frozenset(a for axis in axes for a in draft.axes_of(axis))
+        tiles.add(mapped & frozenset(draft.inner))
+    return sorted(tiles, key=lambda tile: sorted(axis.name for axis in tile))
+
+
+def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
+    """How often a loop over the axis would run: once more for each reduction along it that is wanted along it again."""
+    depth: dict[Node, int] = {}
+    most = 1
+    for node in space.graph.nodes:
+        before = max((depth[o] for o in operands_of(node)), default=0)
+        along = {a for root in node.axes for a in draft.axes_of(root)}
+        over = {a for r in getattr(node, "over", ()) for a in draft.axes_of(r)}
+        if axis in along or axis in over:
+            most = max(most, before + 1)
+        depth[node] = before + (axis in over)
+    return most
+
+
+def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph) -> list[list[Resident]]:
+    """For each loop what is loaded before it because no step changes it; the most first."""
+    users: dict[Node, set[Axis]] = {node: set() for node in graph.of_kind(Load)}
+    for node in graph.nodes:
+        for operand in operands_of(node):
+            if operand in users:
+                users[operand] |= node.axes & space.steps
+    found = [_kept_in(step, users, space, shapes, draft) for step in sorted(space.steps, key=lambda axis: axis.name)]
+    size = {axis: power_of_two(axis.size) for axis in draft.inner}
+    return sorted(found, key=lambda residents: -sum(each.elements(size) for each in residents))
+
+
+def _kept_in(
+    step: Axis, users: dict[Node, set[Axis]], space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft
+) -> list[Resident]:
+    tiles: dict[int, list[frozenset[Axis]]] = {}
+    for node, steps in users.items():
+        assert isinstance(node, Load)
+        axes = frozenset(a for axis in node.axes for a in draft.axes_of(axis))
+        tile = axes & frozenset(draft.inner)
+        if tile and not node.axes & space.steps and (step in steps or not steps):
+            copies = math.prod(axis.size for axis in draft.unrolled if axis in axes)
+            tiles.setdefault(node.buffer, []).extend([tile] * copies)
+    most = {buffer: COPIES_OF_OPERANDS * math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
+    return [Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
+
+
+def _only_added_to(users: Sequence[Node]) -> bool:
+    return all(isinstance(user, Compute) and user.eqn.primitive.name in SUMS for user in users) and len(users) == 1
+
+
+def state_kept(space: Space, draft: Draft) -> list[Resident]:
+    """What is carried in tiles, and what a step makes of it."""
+    found = []
+    users: dict[Node, list[Node]] = {}
+    for node in space.graph.nodes:
+        for operand in operands_of(node):
+            users.setdefault(operand, []).append(node)
+    for loop in space.graph.of_kind(Recurrence):
+        for leaf in loop.carried:
+            axes = frozenset(a for axis in leaf.axes for a in draft.axes_of(axis))
+            tile = axes & frozenset(draft.inner)
+            if tile:
+                few = COPIES_OF_SUMS if _only_added_to(users.get(leaf, ())) else COPIES_OF_STATE
+                copies = few - 1 + math.prod(axis.size for axis in draft.unrolled if axis in axes)
+                room = copies * math.prod(power_of_two(axis.size) for axis in tile)
+                found.append(Resident((tile,) * copies, room))
+    return found

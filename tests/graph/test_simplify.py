@@ -1,0 +1,210 @@
+"""Graphs before and after: what is known of constants, bounds and choices, and what is equal by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.graph import planned
+from jaxpr2triton.graph.nodes import (
+    Choose,
+    Compute,
+    Constant,
+    Graph,
+    Load,
+    Node,
+    Position,
+    Product,
+    Reduce,
+    Store,
+    operands_of,
+)
+from jaxpr2triton.graph.simplify import ROUNDS, simplify
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, of_axis, shift
+from tests.loop_programs import PROGRAMS
+
+K = Axis("k", 8)
+F32, I32, BOOL = np.dtype(np.float32), np.dtype(np.int32), np.dtype(bool)
+AXES = frozenset({K})
+NONE: frozenset[Axis] = frozenset()
+
+
+def equation(f: Callable[..., Any], *values: Any) -> Any:
+    return jax.make_jaxpr(f)(*values).eqns[-1]
+
+
+ADD, MUL, SIN = (equation(f, 1.0, 2.0) for f in (lax.add, lax.mul, lambda a, b: lax.sin(a)))
+LESS, REM, CLAMP = equation(lax.lt, 1, 2), equation(lax.rem, 1, 2), equation(lax.clamp, 0, 1, 2)
+SELECT = equation(lax.select_n, True, 1.0, 2.0)
+WHICH = equation(lax.select_n, True, 1, 2)
+
+
+def check_order(graph: Graph) -> None:
+    """Every operand stands before those that use it."""
+    seen: set[Node] = set()
+    for node in graph.nodes:
+        assert seen.issuperset(operands_of(node)), node
+        seen.add(node)
+    assert seen.issuperset(store.value for store in graph.stores)
+
+
+class Building:
+    """Nodes in order, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.computed: dict[Any, Node] = {}
+
+    def add(self, kind: Any, axes: Any, dtype: Any, *fields: Any) -> Any:
+        node = kind(len(self.nodes), axes, dtype, *fields)
+        self.nodes.append(node)
+        return node
+
+    def constant(self, value: Any, dtype: Any = I32) -> Any:
+        return self.add(Constant, NONE, dtype, np.dtype(dtype).type(value))
+
+    def load(self, buffer: int = 0, guard: Any = (), dtype: Any = F32) -> Any:
+        return self.add(Load, AXES, dtype, buffer, (of_axis(K),), guard)
+
+    def compute(self, eqn: Any, *operands: Node, dtype: Any = F32) -> Any:
+        return self.add(Compute, frozenset().union(*(o.axes for o in operands)), dtype, eqn, operands)
+
+    def simplified(self, *stored: Node) -> Graph:
+        stores = tuple(Store(n, (of_axis(K),), node) for n, node in enumerate(stored))
+        graph = Graph(tuple(self.nodes), stores, self.computed)
+        check_order(graph)
+        found = simplify(graph)
+        check_order(found)
+        assert simplify(found) is found
+        return found
+
+
+def test_a_comparison_of_constants_decides() -> None:
+    build = Building()
+    x, y = build.load(0), build.load(1)
+    test = build.compute(LESS, build.constant(3), build.constant(2), dtype=BOOL)
+    (store,) = build.simplified(build.compute(SELECT, test, x, y)).stores
+    assert isinstance(store.value, Load) and store.value.buffer == 0
+
+
+def test_bounds_decide() -> None:
+    build = Building()
+    x, n = build.load(0), build.load(1, dtype=I32)
+    rest = build.compute(REM, n, build.constant(8), dtype=I32)
+    test = build.compute(LESS, rest, build.constant(8), dtype=BOOL)
+    graph = build.simplified(build.compute(SELECT, test, x, build.compute(SIN, x)))
+    assert [type(node) for node in graph.nodes] == [Load, Compute] and graph.nodes[1].eqn is SIN  # type: ignore
+
+
+def at(build: Building, number: Node) -> Any:
+    """A load at a computed place, brought into 0 … 7."""
+    build.computed["n"] = number
+    place = Index(0, ((Dynamic("n", number.axes, 0, 7, True), 1),))
+    return build.add(Load, AXES, F32, 2, (place,), (), (number,))
+
+
+@pytest.mark.parametrize(("least", "most", "clamped"), [(0, 7, False), (2, 5, False), (-1, 7, True), (0, 8, True)])
+def test_what_lies_inside_is_not_clamped(least: int, most: int, clamped: bool) -> None:
+    build = Building()
+    number = build.compute(CLAMP, build.constant(least), build.load(0, dtype=I32), build.constant(most), dtype=I32)
+    (store,) = build.simplified(at(build, number)).stores
+    ((dynamic, _),) = store.value.place[0].terms  # type: ignore
+    assert dynamic.clamped is clamped
+
+
+def test_a_computed_place_may_be_a_constant_or_a_lane() -> None:
+    build = Building()
+    (store,) = build.simplified(at(build, build.constant(9))).stores
+    assert store.value.place == (Index(7, ()),)  # type: ignore
+    build = Building()
+    (store,) = build.simplified(at(build, build.add(Position, AXES, I32, of_axis(K)))).stores
+    assert store.value.place == (of_axis(K),)  # type: ignore
+
+
+FIRST = (Condition(shift(of_axis(K), -1), 0, 5),)  # 1 <= k < 6
+
+
+def test_a_choice_between_true_and_false_is_its_condition() -> None:
+    build = Building()
+    x = build.load(0)
+    inside = build.add(Choose, AXES, BOOL, FIRST, build.constant(True, BOOL), build.constant(False, BOOL))
+    (store,) = build.simplified(build.compute(SELECT, inside, build.constant(1, F32), x)).stores
+    assert isinstance(store.value, Choose) and isinstance(store.value.then, Load)
+
+
+def test_a_masked_load_is_zero_outside() -> None:
+    for fill, kind in ((0, Load), (1, Choose)):
+        build = Building()
+        x = build.load(0, guard=FIRST)
+        (store,) = build.simplified(build.add(Choose, AXES, F32, FIRST, x, build.constant(fill, F32))).stores
+        assert isinstance(store.value, kind)
+
+
+def test_conditions_that_hold_anyway() -> None:
+    build = Building()
+    x, y = build.load(0), build.load(1)
+    inner = build.add(Choose, AXES, F32, FIRST, x, y)
+    outer = build.add(Choose, AXES, F32, FIRST, inner, y)
+    (store,) = build.simplified(outer).stores
+    assert isinstance(store.value, Choose) and isinstance(store.value.then, Load)
+    build = Building()
+    always = build.add(Choose, AXES, F32, (Condition(of_axis(K), 0, 8),), build.load(0), build.load(1))
+    (store,) = build.simplified(always).stores
+    assert isinstance(store.value, Load) and store.value.buffer == 0
+
+
+def test_equal_values_are_one() -> None:
+    build = Building()
+    x, again = build.load(0), build.load(0)
+    one, other = build.compute(SIN, x), build.compute(equation(lambda a: lax.sin(a), 1.0), again)
+    graph = build.simplified(build.compute(ADD, one, other))
+    assert [type(node) for node in graph.nodes] == [Load, Compute, Compute]
+    total = graph.nodes[-1]
+    assert isinstance(total, Compute) and total.operands[0] is total.operands[1]
+
+
+def test_terms_of_ones_and_zeros() -> None:
+    build = Building()
+    x, y = build.load(0), build.load(1)
+    one = build.add(Product, AXES, F32, (build.constant(1, F32), x))
+    nothing = build.add(Product, NONE, F32, (build.constant(0, F32), build.constant(2, F32)))
+    product = build.add(Product, AXES, F32, (x, y))
+    total = build.add(Reduce, NONE, F32, ADD, (one, nothing, product), (K,), (of_axis(K),) * 3)
+    dot = equation(lambda a, b: jnp.dot(a, b), np.ones(3), np.ones(3))
+    total = build.add(Reduce, NONE, F32, dot, (one, nothing, product), (K,), (of_axis(K),) * 3)
+    (store,) = build.simplified(total).stores
+    assert [type(term) for term in store.value.operands] == [Load, Product]  # type: ignore
+
+
+def test_floats_that_are_no_numbers_stay() -> None:
+    """0 * x is not 0 where x is inf."""
+    build = Building()
+    graph = build.simplified(build.compute(MUL, build.constant(0, F32), build.load(0)))
+    assert len(graph.nodes) == 3
+
+
+@pytest.mark.parametrize("name", ["kalman", "ctc_loss", "value_iteration", "gru"])
+def test_whole_kernels(name: str) -> None:
+    """Operands stand before what they are in, and a graph that has been simplified is simple."""
+    (program,) = (program for program in PROGRAMS if program.name == name)
+    rounds: list[int] = []
+
+    def checked(graph: Graph) -> Graph:
+        check_order(graph)
+        found = simplify(graph)
+        check_order(found)
+        assert simplify(found) is found
+        rounds.append(len(found.nodes) - len(graph.nodes))
+        return found
+
+    with mock.patch.object(planned, "simplify", checked), program.precision():
+        j2t.transpile(program.fn, *program.args(np.random.default_rng(0)))
+    assert rounds and max(rounds) <= 0 and ROUNDS < 10

@@ -1,0 +1,250 @@
+"""A kernel inside JAX: interpreted, lowered for devices that are not here, and replaced by XLA."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import warnings
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.call import bridge, primitive
+from jaxpr2triton.launch.call.devices import target_for, target_of_capability
+from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
+from jaxpr2triton.launch.compile.compile import compile_kernel
+from tests.launch.handmade import SOFTMAX, add_kernel, dtype_of, make_kernel
+
+X = jnp.asarray(np.random.default_rng(0).standard_normal((5, 300), dtype=np.float32))
+BAD = make_kernel("bad", "tl.store(out_ptr, nowhere)", SPECS := [("x", (5, 300), "float32")], [("out", *SPECS[0][1:])])
+
+
+def launcher(
+    kernel: Kernel = SOFTMAX,
+    reference: Callable[..., Any] = jax.nn.softmax,
+    mode: Mode = "device",
+    strict: bool = True,
+    alternatives: tuple[Kernel, ...] = (),
+) -> Callable[..., Any]:
+    shapes = [jax.ShapeDtypeStruct(buffer.shape, buffer.dtype) for buffer in kernel.inputs]
+    region = jax.make_jaxpr(lambda *args: [reference(*args)])(*shapes)
+    return lambda *args: launch_kernel(kernel, region, args, mode, strict, alternatives)[0]
+
+
+def lowered(function: Callable[..., Any], platform: str = "cuda") -> str:
+    return jax.jit(function).trace(X).lower(lowering_platforms=(platform,)).as_text()
+
+
+@pytest.fixture(autouse=True)
+def fresh(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("J2T_TARGET", raising=False)
+    primitive._fallen_back.clear()
+
+
+def test_interpreted_eagerly_and_under_jit() -> None:
+    function = launcher(mode="interpret")
+    for run in (function, jax.jit(function), jax.jit(lambda x: function(function(x) * 2) + 1)):
+        assert isinstance(run(X), jax.Array)
+    np.testing.assert_allclose(jax.jit(function)(X), jax.nn.softmax(X), rtol=1e-5)
+    np.testing.assert_allclose(function(X), jax.nn.softmax(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "float32"])
+def test_every_dtype_through_the_callback(dtype: str) -> None:
+    text = "i = tl.arange(0, 8)\ntl.store(out_ptr + i, tl.load(x_ptr + i))"
+    kernel = make_kernel("copy", text, [("x", (8,), dtype)], [("out", (8,), dtype)])
+    x = jnp.arange(8).astype(dtype_of(dtype))
+    out = jax.jit(launcher(kernel, lambda x: x, "interpret"))(x)
+    assert out.dtype == x.dtype
+    np.testing.assert_array_equal(np.asarray(out), np.asarray(x))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "float64"])
+@pytest.mark.parametrize("shape", [(8,), (), (0,)], ids=str)
+def test_64_bits_from_a_thread_without_them(dtype: str, shape: tuple[int, ...]) -> None:
+    """XLA may call from a thread of its own, in which `jax.enable_x64` is not set."""
+    size = int(np.prod(shape))
+    text = f"i = tl.arange(0, {max(size, 1)})\ntl.store(out_ptr + i, tl.load(x_ptr + i, i < {size}), i < {size})"
+    kernel = make_kernel("copy", text, [("x", shape, dtype)], [("out", shape, dtype)])
+    values = np.random.default_rng(0).integers(1 << 50, 1 << 60, shape).astype(dtype)
+    with jax.enable_x64(True):
+        x = jnp.asarray(values)
+        compiled = jax.jit(launcher(kernel, lambda x: x, "interpret")).lower(x).compile()
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(compiled(x)))
+    thread.start()
+    thread.join()
+    assert found[0].dtype == values.dtype
+    np.testing.assert_array_equal(np.asarray(found[0]), values)
+
+
+def test_large_arrays_do_not_deadlock() -> None:
+    """Arrays that must be copied are what callbacks that use JAX inside wait for, for ever."""
+    text = "i = tl.program_id(0) * 65536 + tl.arange(0, 65536)\ntl.store(out_ptr + i, tl.load(x_ptr + i) + 1)"
+    size = 32 * 65536
+    kernel = make_kernel("plus", text, [("x", (size,), "float32")], [("out", (size,), "float32")], (32, 1, 1))
+    step = launcher(kernel, lambda x: x + 1, "interpret")
+    out = jax.jit(lambda x: step(step(x * 2)) * 3)(jnp.zeros(size))
+    np.testing.assert_array_equal(np.asarray(out), 6)
+
+
+def test_interpreted_inside_control_flow_and_from_threads() -> None:
+    function = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda i, y: launcher(mode="interpret")(y), x))
+    want = jax.nn.softmax(jax.nn.softmax(jax.nn.softmax(X)))
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append(np.asarray(function(X)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    for result in results:
+        np.testing.assert_allclose(result, want, rtol=1e-5)
+
+
+def test_bugs_of_kernels_come_out() -> None:
+    text = "tl.store(out_ptr + 1, tl.load(x_ptr))"
+    function = launcher(
+        make_kernel("wild", text, [("x", (), "float32")], [("out", (), "float32")]), lambda x: x, "interpret"
+    )
+    with pytest.raises(CompilerBug, match="kernel wild writes element 1 of out, which has 1"):
+        function(jnp.float32(1))
+    with pytest.raises(Exception, match="kernel wild writes element 1 of out, which has 1"):
+        jax.block_until_ready(jax.jit(function)(jnp.float32(1)))
+
+
+def test_an_interrupt_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(primitive, "run_interpreted", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            launcher(mode="interpret")(X)
+
+
+def test_on_other_devices_xla_runs_the_region() -> None:
+    function = launcher()
+    np.testing.assert_array_equal(jax.jit(function)(X), jax.jit(jax.nn.softmax)(X))
+    np.testing.assert_array_equal(function(X), jax.jit(jax.nn.softmax)(X))
+    assert "custom_call" not in lowered(function, "cpu")
+
+
+def test_without_jit() -> None:
+    with jax.disable_jit():
+        for mode in ("device", "interpret"):
+            np.testing.assert_allclose(launcher(mode=mode)(X), jax.nn.softmax(X), rtol=1e-5)
+
+
+def test_shapes_are_known() -> None:
+    for mode in ("device", "interpret"):
+        assert jax.eval_shape(launcher(mode=mode), X) == jax.ShapeDtypeStruct((5, 300), jnp.float32)
+
+
+def message_of(text: str) -> bytes:
+    """The kernel call in a lowered module."""
+    (opaque,) = re.findall(r'opaque = "((?:[^"\\]|\\[0-9A-F]{2}|\\.)*)"', text)
+    escape = re.compile(rb"\\([0-9A-F]{2}|.)", re.DOTALL)
+    raw = escape.sub(lambda m: bytes([int(m[1], 16)]) if len(m[1]) == 2 else m[1], opaque.encode("latin-1"))
+    return zlib.decompress(raw)
+
+
+def test_lowered_for_cuda_without_a_device() -> None:
+    text = lowered(launcher())
+    assert text.count("stablehlo.custom_call @triton_kernel_call_ffi") == 1
+    assert "exponential" not in text
+    message = message_of(text)
+    ptx = str(compile_kernel(SOFTMAX, TARGETS["sm_90"]).code)
+    assert ptx.encode() in message and b"softmax" in message
+
+
+def test_the_target_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert target_for("cuda").name == "sm_90"
+    assert target_for("rocm").name == "gfx942"
+    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    assert target_for("cuda").name == "sm_80"
+    assert target_for("rocm").name == "gfx942"
+    assert b".target sm_80" in message_of(lowered(launcher()))
+
+
+def test_targets_of_devices() -> None:
+    assert target_of_capability("9.0") is TARGETS["sm_90"]
+    assert target_of_capability("gfx942:sramecc+:xnack-") is TARGETS["gfx942"]
+    unlisted = target_of_capability("10.3")
+    assert (unlisted.name, unlisted.arch, unlisted.shared_bytes) == ("sm_103", 103, TARGETS["sm_100"].shared_bytes)
+    assert bridge.target_arch(compile_kernel(SOFTMAX, unlisted)) == 103
+    with pytest.raises(KernelRefused, match="compute capability 7.5 are too old"):
+        target_of_capability("7.5")
+    with pytest.raises(KernelRefused, match="kernels are not compiled for gfx1100, only for sm_80, "):
+        target_of_capability("gfx1100")
+
+
+def test_rocm_needs_another_package() -> None:
+    with pytest.raises(BackendError) as caught:
+        lowered(launcher(), "rocm")
+    assert str(caught.value) == (
+        "kernels cannot be launched on ROCm without jax-triton (No module named 'jax_triton')\n"
+        "  try  pip install 'jaxpr2triton[rocm]', or backend='xla'"
+    )
+
+
+def test_rocm_with_that_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def triton_call(x: Any, *, out_shape: Any, **params: Any) -> Any:
+        asked.append(params)
+        return [jnp.zeros(shape.shape, shape.dtype) for shape in out_shape]
+
+    monkeypatch.setitem(sys.modules, "jax_triton", SimpleNamespace(triton_call=triton_call))
+    lowered(launcher(), "rocm")
+    ((kernel, rest),) = [(params.pop("kernel"), params) for params in asked]
+    assert kernel.fn.__name__ == "softmax"
+    assert rest == {"grid": (5, 1, 1), "num_warps": 4, "num_stages": 3}
+
+
+def test_a_refused_kernel_falls_back_with_one_warning() -> None:
+    function = launcher(BAD, strict=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        texts = [lowered(function), lowered(lambda x: function(x) + 1)]
+    assert [(warning.category, str(warning.message)) for warning in caught] == [
+        (
+            KernelFallback,
+            "XLA runs what kernel bad was made for: "
+            "Triton refuses kernel bad: CompilationError: NameError('nowhere is not defined')",
+        )
+    ]
+    assert all("custom_call" not in text and "exponential" in text for text in texts)
+
+
+def test_a_refused_kernel_under_strict() -> None:
+    with pytest.raises(KernelRefused, match="Triton refuses kernel bad"):
+        lowered(launcher(BAD))
+
+
+def test_smaller_alternatives_are_tried_in_order() -> None:
+    text = lowered(launcher(BAD, alternatives=(BAD, SOFTMAX)))
+    assert b".entry softmax" in message_of(text)
+
+
+def test_kernels_must_fit_their_region() -> None:
+    with pytest.raises(CompilerBug, match=r"^kernel add: expected inputs .*\(5, 300\).*, but found .*\(64,\)"):
+        launcher(BAD, alternatives=(add_kernel(),))(X)
+
+
+def test_batching_and_differentiating_are_bugs() -> None:
+    with pytest.raises(CompilerBug, match="^kernel softmax was batched; programs are batched before they are cut"):
+        jax.vmap(launcher())(X[None])
+    with pytest.raises(CompilerBug, match="^kernel softmax was differentiated; programs are differentiated before"):
+        jax.jvp(launcher(), (X,), (X,))

@@ -1,0 +1,94 @@
+"""What would be a crash, a race or undefined on a GPU is an error that names the kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.launch.interpret.interpret import run_interpreted
+from tests.launch.handmade import make_kernel
+
+X = np.arange(10, dtype=np.float32)
+INPUT = [("x", (10,), "float32")]
+OUTPUT = [("out", (10,), "float32")]
+
+
+def failure(text: str, grid: tuple[int, int, int] = (1, 1, 1)) -> str:
+    with pytest.raises(CompilerBug) as caught:
+        run_interpreted(make_kernel("wild", text, INPUT, OUTPUT, grid), [X])
+    return str(caught.value)
+
+
+def test_a_load_outside() -> None:
+    message = failure("i = tl.arange(0, 16)\ntl.store(out_ptr + i, tl.load(x_ptr + i), mask=i < 10)")
+    assert message == (
+        "kernel wild reads element 10 of x, which has 10\n"
+        "  at   program (0, 0, 0), line 9: tl.store(out_ptr + i, tl.load(x_ptr + i), mask=i < 10)"
+    )
+
+
+def test_a_masked_load_outside() -> None:
+    text = "i = tl.arange(0, 16)\ntl.store(out_ptr + i, tl.load(x_ptr + i - 1, mask=i < 10, other=0), mask=i < 10)"
+    assert "kernel wild reads element -1 of x, which has 10" in failure(text)
+
+
+def test_a_store_outside() -> None:
+    text = "p = tl.program_id(0)\ni = p * 8 + tl.arange(0, 8)\ntl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < 10))"
+    message = failure(text, (2, 1, 1))
+    assert "kernel wild writes element 10 of out, which has 10" in message
+    assert "program (1, 0, 0), line 10" in message
+
+
+def test_a_pointer_to_nowhere() -> None:
+    text = "far = tl.full((), 1 << 60, tl.int64)\ntl.store(out_ptr, tl.load(x_ptr + far))"
+    assert "which is far from all of its buffers" in failure(text)
+
+
+def test_a_store_into_an_input() -> None:
+    assert "kernel wild writes into its input x" in failure("tl.store(x_ptr, 1.0)")
+    assert X[0] == 0
+
+
+def test_a_forgotten_element() -> None:
+    message = failure("i = tl.arange(0, 8)\ntl.store(out_ptr + i, tl.load(x_ptr + i))")
+    assert message == "kernel wild leaves 2 of the 10 elements of its output out unwritten, the first of them [8]"
+
+
+def test_a_read_of_what_was_never_written() -> None:
+    message = failure("i = tl.arange(0, 8)\ntl.store(out_ptr + i, tl.load(out_ptr + i))")
+    assert "reads an element of its output out that this program has not written" in message
+
+
+def test_a_race_between_programs() -> None:
+    message = failure("tl.store(out_ptr, tl.program_id(0).to(tl.float32))", (2, 1, 1))
+    assert "kernel wild writes an element of out that another program has written differently" in message
+    assert "program (1, 0, 0)" in message
+
+
+def test_a_race_inside_a_store() -> None:
+    message = failure("i = tl.arange(0, 8)\ntl.store(out_ptr + i // 2, i.to(tl.float32))")
+    assert "kernel wild writes two different values to one element of out in one store" in message
+
+
+def test_atomics_are_refused() -> None:
+    assert "the interpreter does not run atomic operations" in failure("tl.atomic_add(out_ptr, 1.0)")
+
+
+def test_what_is_harmless_passes() -> None:
+    text = """
+    i = tl.arange(0, 16)
+    tl.store(out_ptr + i, 0.0, mask=i < 10)
+    tl.store(out_ptr + i // 2, 1.0, mask=i < 20)
+    both = tl.load(tl.where(i < 4, x_ptr, out_ptr) + tl.minimum(i, 7))
+    tl.store(out_ptr + i, both, mask=i < 10)
+    """
+    (out,) = run_interpreted(make_kernel("fine", text, INPUT, OUTPUT), [X])
+    np.testing.assert_array_equal(out, [0, 1, 2, 3, 1, 1, 1, 1, 1, 1])
+
+
+def test_empty_arrays() -> None:
+    text = "i = tl.arange(0, 4)\ntl.store(out_ptr + i, tl.load(x_ptr + i, mask=i < 0, other=7.0))"
+    kernel = make_kernel("empty", text, [("x", (0,), "float32")], [("out", (4,), "float32")])
+    (out,) = run_interpreted(kernel, [np.zeros(0, np.float32)])
+    assert out.tolist() == [7, 7, 7, 7]

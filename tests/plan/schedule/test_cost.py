@@ -1,0 +1,137 @@
+"""The estimate by which kernels with loops are scheduled: what it prefers, and that it says so."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.kernel import Estimate, Kernel
+from jaxpr2triton.plan.schedule.cost import KEPT_PER_THREAD, Resident, Shape, Work, estimate
+
+ROW, COL = Axis("row", 4096), Axis("col", 64)
+
+
+def floats(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def step_of(lanes: int, warps: int, columns: int = 1, **work: Any) -> Estimate:
+    """A step of 4096 rows, `lanes` of them in each program."""
+    shape = Shape({ROW: lanes, COL: columns}, {ROW: 1, COL: 1}, frozenset((ROW,)), warps)
+    counts = {name: defaultdict(float, count) for name, count in work.items() if name != "resident"}
+    return estimate(Work(work.get("resident", ()), **counts), shape, 4096 // lanes, 1)
+
+
+ROWS, ALL = frozenset((ROW,)), frozenset((ROW, COL))
+
+
+def test_memory_is_read_by_all_processors() -> None:
+    crowded = step_of(128, 4, instructions={ROWS: 10}, requests={ROWS: 5})
+    spread = step_of(32, 1, instructions={ROWS: 10}, requests={ROWS: 5})
+    assert (crowded.programs, spread.programs, spread.processors) == (32, 128, DEFAULT_TARGET.processors)
+    assert spread.cycles < crowded.cycles and spread.instructions == crowded.instructions == 10
+
+
+def test_lanes_that_meet_in_one_warp_need_no_barrier() -> None:
+    meeting: dict[str, Any] = {"instructions": {ALL: 1}, "meetings": {(ALL, frozenset((COL,))): 1}}
+    one, two, rows = step_of(1, 1, 64, **meeting), step_of(1, 2, 64, **meeting), step_of(2, 2, 64, **meeting)
+    assert one.barriers == 0 and two.barriers > 0 and rows.barriers == 0  # … nor where each warp has a row
+    assert one.cycles < two.cycles
+
+
+def test_a_loop_that_ends_when_all_lanes_do() -> None:
+    many, few = (step_of(lanes, lanes // 32, instructions={ROWS: 10}, ends={ROWS: 1}) for lanes in (128, 32))
+    assert few.barriers == 0 < many.barriers and few.cycles < many.cycles
+
+
+def test_what_does_not_fit_is_dear() -> None:
+    tile = frozenset((COL,))
+    fits = Resident((tile,) * (KEPT_PER_THREAD // 2), 1 << 20)
+    spills = Resident((tile,) * (KEPT_PER_THREAD // 2 + 1), 1 << 20)
+    costs = [step_of(1, 1, 64, instructions={ALL: 1}, resident=(each,)) for each in (fits, spills)]
+    assert costs[0].kept == KEPT_PER_THREAD and costs[0].cycles < costs[1].cycles
+    assert Resident((tile, tile), 100).elements({COL: 64}) == 100
+
+
+# what it chooses
+
+
+def decay(c: Any, xs: Any) -> Any:
+    return lax.scan(lambda c, x: (0.5 * c + x, c), c, xs)
+
+
+def newton(number: Any) -> Any:
+    return lax.while_loop(lambda x: jnp.abs(x * x - number) > 1e-3, lambda x: 0.5 * (x + number / x), number + 1)
+
+
+def state_space(decays: Any, h: Any, xs: Any, weights: Any) -> Any:
+    """Sixteen numbers of state for each of some channels."""
+
+    def step(h: Any, now: Any) -> Any:
+        x, w = now
+        h = jnp.exp(decays * x[:, None]) * h + x[:, None]
+        return h, (h * w).sum(1)
+
+    return lax.scan(step, h, (xs, weights))
+
+
+def rnn(weights: Any, h: Any, xs: Any) -> Any:
+    def step(h: Any, x: Any) -> Any:
+        h = jnp.tanh(h @ weights + x)
+        return h, h
+
+    return lax.scan(step, h, xs)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes", "expected"),
+    [
+        (decay, [(4096,), (128, 4096)], "i: grid 4096 by 32 | t: loop 128 by 1; 1 warp"),
+        (decay, [(1_000_000,), (128, 1_000_000)], "i: grid 1000000 by 128 | t: loop 128 by 1; 4 warps"),
+        (decay, [(3,), (128, 3)], "i: grid 3 by 4 | t: loop 128 by 1; 1 warp"),
+        (jax.vmap(newton), [(100_000,)], "i: grid 100000 by 32 | t: while; 1 warp"),
+        (
+            rnn,
+            [(64, 64), (32, 64), (99, 32, 64)],
+            "row: grid 32 | t: loop 99 by 1 | col: lane 64 of 64 | k: lane 64 of 64; 1 warp",
+        ),
+        (
+            state_space,
+            [(512, 16), (512, 16), (99, 512), (99, 16)],
+            "row: grid 512 by 2 | t: loop 99 by 1 | col: lane 16 of 16; 1 warp",
+        ),
+        (
+            state_space,
+            [(100_000, 16), (100_000, 16), (99, 100_000), (99, 16)],
+            "row: grid 100000 by 128 | t: loop 99 by 1 | col: unroll 16; 2 warps",
+        ),
+    ],
+)  # fmt: skip
+def test_choices(fn: Callable[..., Any], shapes: list[tuple[int, ...]], expected: str) -> None:
+    kernel = only_kernel(fn, *(floats(*shape) for shape in shapes))
+    warps = "1 warp" if kernel.num_warps == 1 else f"{kernel.num_warps} warps"
+    assert f"{' | '.join(map(str, kernel.axes))}; {warps}" == expected
+
+
+def only_kernel(fn: Callable[..., Any], *avals: Any) -> Kernel:
+    (kernel,) = j2t.transpile(fn, *avals).kernels
+    return kernel
+
+
+def test_the_next_best_has_other_roles_if_there_are_any() -> None:
+    choice = only_kernel(state_space, floats(512, 16), floats(512, 16), floats(99, 512), floats(99, 16)).choice
+    assert choice is not None and choice.of_other is not None
+    assert "unroll 16" in choice.other and choice.chosen.cycles <= choice.of_other.cycles
+    choice = only_kernel(decay, floats(4096), floats(128, 4096)).choice
+    assert choice is not None and choice.other == "i: grid 4096 by 64, 2 warps"
+    assert only_kernel(jnp.sin, floats(4096)).choice is None

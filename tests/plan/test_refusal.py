@@ -1,0 +1,74 @@
+"""Loops that something goes wrong with stay with XLA, and the others do not."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxpr2triton import pipeline
+from jaxpr2triton.errors import LoopsRefused
+from jaxpr2triton.graph.nodes import Graph
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.pipeline import compile_jaxpr, emit
+from jaxpr2triton.plan.refusal import ALL, body_of, refusing_loops
+
+
+def two_loops(x: Any, y: Any) -> Any:
+    one = lax.fori_loop(0, 3, lambda _, c: jnp.sin(c), x)
+    return one, lax.fori_loop(0, 4, lambda _, c: jnp.cos(c), y)
+
+
+X, Y = np.linspace(0, 1, 5, dtype=np.float32), np.linspace(0, 1, 70, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("J2T_RAISE")
+
+
+def test_only_the_loop_that_fails_is_refused() -> None:
+    def fails_on_cosines(plan: Plan, graph: Graph) -> Any:
+        if "cos" in str(plan.jaxpr):
+            raise KeyError("cosine")
+        return emit(plan, graph)
+
+    with mock.patch.object(pipeline, "emit", fails_on_cosines):
+        made = compile_jaxpr(jax.make_jaxpr(two_loops)(X, Y), "two")
+    (left,) = made.leftovers
+    assert (len(made.kernels), left.primitive) == (1, "scan")
+    assert re.fullmatch(r"a mistake in jaxpr2triton \(KeyError: 'cosine', at jaxpr2triton/pipeline.py:\d+\)", left.why)
+    assert [mistake.what for mistake in made.mistakes] == ["KeyError: 'cosine'"]
+    for mine, theirs in zip(made.run("interpret", False, X, Y), two_loops(X, Y), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+
+
+def test_mistakes_without_loops_are_raised() -> None:
+    (plain,) = jax.make_jaxpr(jnp.sin)(1.0).eqns
+    with pytest.raises(KeyError), refusing_loops([plain]):
+        raise KeyError("no loop is to blame")
+
+
+def test_what_passes() -> None:
+    (loop,) = jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, None), x, None, 3)[0])(1.0).eqns
+    with pytest.raises(LoopsRefused) as refused, refusing_loops([loop]):
+        raise ValueError("first\nsecond")
+    ((body, reason),) = refused.value.loops.items()
+    assert body == body_of(loop) and refused.value.mistakes == [reason]
+    assert (reason.what, reason.where.split(":")[0]) == ("ValueError: first", "test_refusal.py")
+    with pytest.raises(ValueError), refusing_loops([loop], passing=(ValueError,)):
+        raise ValueError("wanted elsewhere")
+    assert body_of(loop) in ALL
+
+
+def test_nothing_is_refused_for_a_mistake_when_mistakes_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_RAISE", "1")
+    (loop,) = jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, None), x, None, 3)[0])(1.0).eqns
+    with pytest.raises(ValueError, match="first"), refusing_loops([loop]):
+        raise ValueError("first")
