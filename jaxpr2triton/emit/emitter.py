@@ -42,7 +42,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.hardware import LATENCY, WARP
-from jaxpr2triton.ir.dtypes import held, triton_name
+from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.index import Axis, flatten, within
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
@@ -177,7 +177,7 @@ class Emitter(Statements):
 
     def _one_by_one(self, node: Reduce, scope: Scope) -> None:
         """Each term is summed before what the next one needs is read."""
-        row, dtype = self._row(node), held(self._element(node))
+        row, dtype = self._row(node), working_dtype(self._element(node))
         total = ""
         for term in node.operands:
             self._require(term, scope)
@@ -334,7 +334,7 @@ class Emitter(Statements):
         written = self._get(node, scope)
         if written.bare:
             shape = self.spell.shape(tile) if tile else "()"
-            return f"tl.full({shape}, {written.text}, {triton_name(held(dtype))})"
+            return f"tl.full({shape}, {written.text}, {triton_name(working_dtype(dtype))})"
         text = self._operand(node, scope, tile)
         if written.tile != tile:
             text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
@@ -375,8 +375,8 @@ class Emitter(Statements):
         tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
         stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc", scope.depth)
-        identity = constant(row.identity(held(dtype)), dtype)
-        scope.lines.append(f"{stem} = tl.full({shape}, {identity}, {triton_name(held(dtype))})")
+        identity = constant(row.identity(working_dtype(dtype)), dtype)
+        scope.lines.append(f"{stem} = tl.full({shape}, {identity}, {triton_name(working_dtype(dtype))})")
         names = [stem]
         if row.indexed:
             names.append(self.names.new(f"{stem}_place", scope.depth))
@@ -391,7 +391,7 @@ class Emitter(Statements):
         names, _ = self.running[node]
         if not row.indexed:
             parts = [in_parentheses(parts[0])]
-        combined = row.combine(held(dtype)).format(*names, *parts)
+        combined = row.combine(working_dtype(dtype)).format(*names, *parts)
         self._say(body, f"{', '.join(names)} = {combined}", node.eqn)
 
     def _end(self, node: Collected, scope: Scope) -> None:

@@ -117,7 +117,7 @@ def wishes(jaxpr: Any, loop: Any = None) -> tuple[dict[int, str], set[str]]:
     named = set(own.values())
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
-        if name == "settled":  # it is the same value
+        if name == "rounded":  # it is the same value
             name = next((makers.get(var, name) for var in variables(eqn.invars)), name)
         makers.update(dict.fromkeys(eqn.outvars, name))
         wish = own.get(eqn.outvars[0]) if eqn.outvars else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Take, Turn, operands_of
-from jaxpr2triton.ir.dtypes import held, triton_name
+from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.rounded import CHOICES
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import is_bare
@@ -16,7 +16,7 @@ from jaxpr2triton.rules.literals import is_bare
 SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
     "convert_element_type",
     "bitcast_convert_type",
-    "settled",
+    "rounded",
 }
 
 
@@ -38,14 +38,14 @@ class Narrow:
 
     def rounded(self, node: Node, text: str) -> str:
         """A 16-bit value that is held as f32, with the digits that JAX would keep."""
-        if node in self._exact or is_bare(text) or held(node.dtype) == node.dtype:
+        if node in self._exact or is_bare(text) or working_dtype(node.dtype) == node.dtype:
             return text
-        return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(held(node.dtype))})"
+        return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(working_dtype(node.dtype))})"
 
 
 def _is_rounded(node: Any) -> bool:
     if isinstance(node, Compute):
-        return node.eqn.primitive.name in ("convert_element_type", "settled")
+        return node.eqn.primitive.name in ("convert_element_type", "rounded")
     return isinstance(node, (Load, Kept, Constant))
 
 

@@ -36,7 +36,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.simplify import is_truth
-from jaxpr2triton.ir.dtypes import held, is_bool, is_float, triton_name
+from jaxpr2triton.ir.dtypes import is_bool, is_float, triton_name, working_dtype
 from jaxpr2triton.ir.index import (
     Axis,
     Condition,
@@ -52,7 +52,7 @@ from jaxpr2triton.ir.index import (
 )
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.rounded import settled_p
+from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant
@@ -199,8 +199,8 @@ class Statements:
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
-        if held(buffer.dtype) != buffer.dtype:
-            text += f".to({triton_name(held(buffer.dtype))})"
+        if working_dtype(buffer.dtype) != buffer.dtype:
+            text += f".to({triton_name(working_dtype(buffer.dtype))})"
         self._assign(node, scope, text, buffer.name)
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
@@ -223,8 +223,8 @@ class Statements:
         text = self.spell.index(node.index, self.spell.tile(node.axes))
         if node.dtype != np.int32 or self.wide:
             text = f"{in_parentheses(text)}.to({triton_name(node.dtype)})"
-        if held(node.dtype) != node.dtype:
-            text += f".to({triton_name(held(node.dtype))})"
+        if working_dtype(node.dtype) != node.dtype:
+            text += f".to({triton_name(working_dtype(node.dtype))})"
         if is_atom(text) or self._inline(node, text):
             scope.known[node] = Written(text, self.spell.tile(node.axes))
         else:
@@ -241,7 +241,7 @@ class Statements:
             scope.known[node] = Written(known, tile)
         elif row.helper is not None:
             self._call(node, scope, row.helper, text)
-        elif text in texts and (is_atom(text) or node.eqn.primitive is not settled_p):  # dtypes that are held alike
+        elif text in texts and (is_atom(text) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)
         elif self._inline(node, text):
@@ -286,10 +286,10 @@ class Statements:
 
     def _product(self, node: Product, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
-        kind = triton_name(held(node.dtype))
+        kind = triton_name(working_dtype(node.dtype))
         factors = []
         for operand in node.operands:
-            text, same = self._operand(operand, scope, tile), held(operand.dtype) == held(node.dtype)
+            text, same = self._operand(operand, scope, tile), working_dtype(operand.dtype) == working_dtype(node.dtype)
             if not same or all(self._get(each, scope).bare for each in node.operands):
                 text = as_tensor(text, operand.dtype)
             factors.append(text if same else f"{text}.to({kind})")
@@ -321,7 +321,7 @@ class Statements:
         whole = self.spell.tile(node.source.axes | node.index.axes)
         here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
         value = self._operand(node.source, scope, whole)
-        kind = triton_name(held(node.dtype))
+        kind = triton_name(working_dtype(node.dtype))
         value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
         text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
         if is_bool(node.dtype):
@@ -370,7 +370,7 @@ class Statements:
 
     def _row(self, node: Reduce) -> Reduction:
         row = _reduction_row(node)
-        helper = row.helper(held(self._element(node)))
+        helper = row.helper(working_dtype(self._element(node)))
         if helper is not None:
             self.helpers[helper] = None
         return row
@@ -416,15 +416,15 @@ class Statements:
 
     def _combined(self, row: Reduction, dtype: np.dtype, one: list[str], other: list[str]) -> list[str]:
         if not row.indexed:
-            return [row.combine(held(dtype)).format(in_parentheses(one[0]), in_parentheses(other[0]))]
-        call = row.combine(held(dtype)).format(*one, *other)
+            return [row.combine(working_dtype(dtype)).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+        call = row.combine(working_dtype(dtype)).format(*one, *other)
         return [f"{call}[0]", f"{call}[1]"]
 
     def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
         over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
         constant_along = over - operand.axes
         ragged = frozenset(self.spell.ragged(over))
-        identity = self._row(node).identity(held(self._element(node)))
+        identity = self._row(node).identity(working_dtype(self._element(node)))
         zero = not isinstance(identity, bool) and identity == 0
         if isinstance(operand, Load) and zero and ragged <= operand.axes:
             ragged = frozenset()  # lanes outside were loaded as zeros
@@ -439,7 +439,7 @@ class Statements:
 
     def _collapsed(self, node: Reduce, parts: list[str], tile: Tile) -> str:
         """The tile without the dimensions that are reduced."""
-        row, dtype = self._row(node), held(self._element(node))
+        row, dtype = self._row(node), working_dtype(self._element(node))
         template = row.collapse(dtype)
         for axis in reversed([axis for axis in tile if axis in node.over]):
             whole = template.format(*parts, axis=tile.index(axis))

@@ -35,8 +35,8 @@ from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.call.primitive import Mode
 from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
 from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
-from jaxpr2triton.normalize.loops.recompute import sink_stored
-from jaxpr2triton.normalize.numbers.round_compared import settle_compared
+from jaxpr2triton.normalize.loops.recompute import recompute_stored
+from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
@@ -229,7 +229,7 @@ def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
 
 def _prepare(forward: Any, num_outputs: int) -> Any:
     """Loops do not store what is better computed again, and both programs round what they compare alike."""
-    return settle_compared(sink_stored(forward, num_outputs, recomputable, flatten))
+    return round_compared(recompute_stored(forward, num_outputs, recomputable, flatten))
 
 
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:

@@ -56,7 +56,7 @@ class Ranges:
         if len(found) < len(known):
             return None
         match name, found:
-            case "convert_element_type" | "settled", [one]:
+            case "convert_element_type" | "rounded", [one]:
                 return one
             case "add" | "add_any", [(a, b), (c, d)]:
                 return a + c, b + d

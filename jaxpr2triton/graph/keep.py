@@ -32,9 +32,9 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
     reading = walk.choose.steps - walk.steps
     for place, _ in demands:
         beside = [(d, *pair) for d, pair in enumerate(zip(place, out.aval.shape)) if d not in dims]
-        torn = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
-        if torn:
-            raise walk.crowded(out, tuple(sorted((*dims, *torn))))
+        conflicting = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
+        if conflicting:
+            raise walk.crowded(out, tuple(sorted((*dims, *conflicting))))
     in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
     hints = walk.hints(operand, dims)
     if 0 in dims and (steps := _steps_of(walk, operand)) is not None:

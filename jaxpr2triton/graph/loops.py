@@ -226,7 +226,8 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
     """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
     binding: dict[Kind, Index] = {}
     hints: dict[Kind, Axis] = {}
-    torn: set[Kind] = set()  # wanted at several places, or computed ones (perhaps by the loop); small enough to be held
+    # wanted at several places, or at computed ones (perhaps by the loop); small enough to be held
+    conflicting: set[Kind] = set()
     for atom, result, offset in results_of(scan):
         for place, guard in walk.demands_on(result):
             if guard:
@@ -245,8 +246,8 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                 elif binding.setdefault(kind, index) != index or any(True for _ in computed_in(index)):
                     if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
                         raise walk.crowded(result)
-                    torn.add(kind)
-    return {kind: index for kind, index in binding.items() if kind not in torn}, hints
+                    conflicting.add(kind)
+    return {kind: index for kind, index in binding.items() if kind not in conflicting}, hints
 
 
 def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:

@@ -12,11 +12,11 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import threefry_p
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.ir.rounded import settled_p
+from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
-OURS = {str(primitive.name) for primitive in (repeat_p, settled_p, threefry_p)}
+OURS = {str(primitive.name) for primitive in (repeat_p, rounded_p, threefry_p)}
 PUBLIC = {str(value.name) for value in vars(primitives).values() if isinstance(value, jex.Primitive)}
 OTHERS = {
     *("copy_p", "geqrf", "lu_pivots_to_permutation", "one_minus_square", "optimization_barrier", "platform_index"),

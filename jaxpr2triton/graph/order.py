@@ -57,10 +57,10 @@ class Order:
         before: dict[Node, Passes] = {loop: {} for loop in recurrences}
         for _ in range(len(self.graph.nodes) + 2):
             self.passes = self._counted({leaf: before[loop] for leaf, loop in leaves.items()}, before)
-            settled = {loop: _most(self._scopes[loop], [self.passes[n] for n in needs[loop]]) for loop in recurrences}
-            if settled == before:
+            counted = {loop: _most(self._scopes[loop], [self.passes[n] for n in needs[loop]]) for loop in recurrences}
+            if counted == before:
                 return
-            before = settled
+            before = counted
         raise CompilerBug("the loops of a kernel wait for each other")
 
     def _spread_use(self, leaves: Mapping[Node, Recurrence]) -> bool:

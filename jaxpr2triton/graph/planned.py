@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import Graph, Recurrence
-from jaxpr2triton.graph.renamed import keep_lanes, share_lanes
+from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.graph.sound import check_graph
 from jaxpr2triton.graph.walk import walk
@@ -22,7 +22,7 @@ def graph_of(plan: Plan) -> Graph:
     jaxpr = plan.jaxpr.jaxpr
     graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled))
     if any(True for _ in graph.of_kind(Recurrence)):
-        graph = simplify(keep_lanes(share_lanes(graph, _alike(plan)), _streamed(plan)))
+        graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)))
     shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
     check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)
     return graph

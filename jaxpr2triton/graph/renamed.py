@@ -30,7 +30,7 @@ from jaxpr2triton.graph.simplify import wanted
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 
 
-def share_lanes(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
+def share_renamed(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
     """The graph without what is computed again along another axis of the same group."""
     if not groups:
         return graph

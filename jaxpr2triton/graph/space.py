@@ -130,7 +130,7 @@ def space_of(
     outputs: Sequence[Any],
     classes: Classes,
     loaded: Mapping[Any, int] | None = None,
-    patient: bool = True,
+    may_repeat: bool = True,
     union: bool = False,
 ) -> Space | None:
     """The space that these output variables share; None when their dimensions do not fit together.
@@ -173,7 +173,7 @@ def space_of(
         places.append(layout.place([of_axis(own[d]) if d in own else ZERO for d in range(len(layout.sizes))]))
     chosen: dict[Any, tuple[Axis, ...]] = {}
     choose = ByClass(classes, root_axes, [], chosen)
-    graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, patient=patient)
+    graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, may_repeat=may_repeat)
     axes = tuple(axis for axis in dims if axis.size != 1)
     inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Collected, Recurrence))))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]

@@ -63,7 +63,7 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 
-class Crowded(Exception):
+class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
     def __init__(self, variable: Any, dims: tuple[int, ...] | None = None) -> None:
@@ -86,7 +86,7 @@ class Walk:
     jaxpr: Any
     choose: Chooser
     unrolled: frozenset[Axis]
-    patient: bool
+    may_repeat: bool
     path: Number = ()
     steps: frozenset[Axis] = frozenset()  # of the loops around
     buffers: Mapping[Any, int] = field(default_factory=dict)
@@ -150,8 +150,8 @@ class Walk:
     def facts(self, scan: Scan) -> LoopFacts:
         return facts_of(scan)
 
-    def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> Crowded:
-        return Crowded(var, dims)
+    def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> TooManyPlaces:
+        return TooManyPlaces(var, dims)
 
     def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
         atom, demand = self.reading(atom, place, guard)
@@ -173,8 +173,8 @@ class Walk:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
-        if not self.patient and len(demands) > _places_at_most(row):
-            raise Crowded(out)
+        if not self.may_repeat and len(demands) > _places_at_most(row):
+            raise TooManyPlaces(out)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
             dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
@@ -418,15 +418,16 @@ def walk(
     choose: Chooser,
     unrolled: frozenset[Axis] = frozenset(),
     loaded: Mapping[Any, int] | None = None,
-    patient: bool = True,
+    may_repeat: bool = True,
 ) -> Graph:
     """The graph of everything that `roots` (variable, index) need; a store's `output` is its root's position.
 
-    `loaded` maps the jaxpr's operands, and further variables, to the buffers that hold them. A walk that is not patient
-    raises `Crowded` when a value would be computed again and again. Its time is that of what it finds.
+    `loaded` maps the jaxpr's operands, and further variables, to the buffers that hold them. Unless it
+    `may_repeat`, a walk raises `TooManyPlaces` when a value would be computed again and again. Its time is that of what
+    it finds.
     """
     buffers = _operands(jaxpr) if loaded is None else loaded
-    state = Walk(jaxpr, choose, unrolled, patient, (), frozenset(), buffers)
+    state = Walk(jaxpr, choose, unrolled, may_repeat, (), frozenset(), buffers)
     places = [
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
     ]

@@ -45,7 +45,7 @@ def triton_name(dtype: Any) -> str:
     return f"tl.{_TRITON[str(dtype)]}"
 
 
-def held(dtype: Any) -> np.dtype:
+def working_dtype(dtype: Any) -> np.dtype:
     """The dtype in which a kernel computes with values of `dtype`."""
     dtype = np.dtype(dtype)
     return np.dtype(np.float32) if dtype.itemsize == 2 and is_float(dtype) else dtype

@@ -1,4 +1,4 @@
-"""A 16-bit value with the digits that its dtype has, also where kernels hold more of them: `b = settled a`."""
+"""A 16-bit value with the digits that its dtype has, also where kernels hold more of them: `b = rounded a`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from jax.interpreters import ad, batching, mlir
 # Primitives whose result is one of the operands, but for its sign: it has no more digits than they have.
 CHOICES = {"max", "min", "select_n", "clamp", "neg", "abs", "stop_gradient", "copy", "reduce_max", "reduce_min"}
 
-settled_p = jex.Primitive("settled")
-settled_p.def_impl(lambda x: x)
-settled_p.def_abstract_eval(lambda aval: aval)
+rounded_p = jex.Primitive("rounded")
+rounded_p.def_impl(lambda x: x)
+rounded_p.def_abstract_eval(lambda aval: aval)
 
 
 def _jvp(primals: Any, tangents: Any) -> Any:
-    return settled_p.bind(primals[0]), tangents[0]
+    return rounded_p.bind(primals[0]), tangents[0]
 
 
-ad.primitive_jvps[settled_p] = _jvp
-batching.defvectorized(settled_p)
-mlir.register_lowering(settled_p, mlir.lower_fun(lambda x: x, multiple_results=False))
+ad.primitive_jvps[rounded_p] = _jvp
+batching.defvectorized(rounded_p)
+mlir.register_lowering(rounded_p, mlir.lower_fun(lambda x: x, multiple_results=False))

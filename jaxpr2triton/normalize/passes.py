@@ -9,8 +9,8 @@ import jax.extend.core as jex
 from jaxpr2triton.normalize.arrays.applied import apply_functions
 from jaxpr2triton.normalize.arrays.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.arrays.indices import compose_indices
-from jaxpr2triton.normalize.arrays.scatters import settle_places
-from jaxpr2triton.normalize.arrays.sizes import settle_sizes
+from jaxpr2triton.normalize.arrays.scatters import lower_places
+from jaxpr2triton.normalize.arrays.sizes import fold_empty
 from jaxpr2triton.normalize.arrays.structural import expand_structure
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.identities import drop_identities
@@ -20,12 +20,12 @@ from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.prune import prune_scans
-from jaxpr2triton.normalize.loops.recompute import sink_stored
-from jaxpr2triton.normalize.loops.specialise import settle_fixed
+from jaxpr2triton.normalize.loops.recompute import recompute_stored
+from jaxpr2triton.normalize.loops.specialise import specialise_loops
 from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
 from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.numbers.folding import fold_constants
-from jaxpr2triton.normalize.numbers.round_compared import settle_compared
+from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from jaxpr2triton.normalize.random.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.rewrite import without_empty_shardings
 
@@ -45,22 +45,22 @@ def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 LOOPS: tuple[Pass, ...] = (
     inline_calls,
     apply_functions,  # which may hold calls and loops
-    settle_compared,
+    round_compared,
     unkey,  # bodies too, whose carried keys become words
-    settle_fixed,
+    specialise_loops,
     carry_reductions,
     prune_scans,
     _bodies,
-    sink_stored,
+    recompute_stored,
     defer_accumulation,
 )
 
 AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
     inline_calls,
     apply_functions,
-    settle_compared,
+    round_compared,
     unkey_outside,
-    settle_fixed,
+    specialise_loops,
 )
 
 PASSES: tuple[Pass, ...] = (
@@ -69,8 +69,8 @@ PASSES: tuple[Pass, ...] = (
     drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
     decompose,
     expand_structure,
-    settle_places,
-    settle_sizes,
+    lower_places,
+    fold_empty,
     fold_constants,
     simplify_algebra,
     turn_contractions,

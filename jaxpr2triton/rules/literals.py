@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr2triton.ir.dtypes import held, is_bool, is_float, triton_name
+from jaxpr2triton.ir.dtypes import is_bool, is_float, triton_name, working_dtype
 
 _NEGATIVE_ZERO = {4: "tl.full((), -2147483648, tl.int32)", 8: "tl.full((), -9223372036854775808, tl.int64)"}
 _BARE = re.compile(r"""-?\d[\w.]*(e[+-]?\d+)?|True|False|float\("(nan|inf|-inf)"\)""")
@@ -33,7 +33,7 @@ def constant(value: Any, dtype: Any) -> str:
         number = float(np.asarray(float(value), dtype))
     if math.isnan(number) or math.isinf(number):
         return f'float("{number}")'
-    holder = held(dtype)
+    holder = working_dtype(dtype)
     if number == 0.0 and math.copysign(1.0, number) < 0:  # Triton writes every zero as +0.0
         return f"{_NEGATIVE_ZERO[holder.itemsize]}.to({triton_name(holder)}, bitcast=True)"
     if holder == np.float32:
@@ -48,14 +48,14 @@ def is_bare(text: str) -> bool:
 
 def with_dtype(text: str, dtype: Any) -> str:
     """The operand for a function that does not adapt bare numbers: 3 of int8 → tl.full((), 3, tl.int8)."""
-    if not is_bare(text) or _read_as(text) == str(held(dtype)):
+    if not is_bare(text) or _read_as(text) == str(working_dtype(dtype)):
         return text
     return as_tensor(text, dtype)
 
 
 def as_tensor(text: str, dtype: Any) -> str:
     """The operand as a tensor, fit for methods and for Triton's own arithmetic: 3 → tl.full((), 3, tl.int32)."""
-    return f"tl.full((), {text}, {triton_name(held(dtype))})" if is_bare(text) else text
+    return f"tl.full((), {text}, {triton_name(working_dtype(dtype))})" if is_bare(text) else text
 
 
 def _shortest(number: float) -> str:

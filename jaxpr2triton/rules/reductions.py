@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.dtypes import held, is_bool, is_float
+from jaxpr2triton.ir.dtypes import is_bool, is_float, working_dtype
 
 
 @dataclass(frozen=True)
@@ -115,4 +115,4 @@ TABLE: dict[str, Reduction] = {
 
 def identity_of(row: Reduction, dtype: Any) -> Any:
     """The neutral element, of the dtype that the kernel holds."""
-    return row.identity(held(dtype))
+    return row.identity(working_dtype(dtype))

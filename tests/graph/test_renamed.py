@@ -11,7 +11,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.graph.nodes import Carried, Compute, Constant, Graph, Keep, Kept, Load, Node, Reduce, Store, Take
-from jaxpr2triton.graph.renamed import keep_lanes, share_lanes
+from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.ir.index import Axis, Index, of_axis
 
 ROW, K, OTHER, STEP = Axis("row", 8), Axis("k", 8), Axis("other", 8), Axis("t", 5)
@@ -33,7 +33,7 @@ def test_a_value_along_two_axes() -> None:
     two = Compute(3, second.axes, F32, TANH, (second,))
     total = Reduce(4, frozenset(), F32, MUL, (one,), (K,), (of_axis(K),))
     last = Compute(5, two.axes, F32, MUL, (two, total))
-    shared = share_lanes(graph(first, second, one, two, total, last, stored=last), [frozenset({ROW, K})])
+    shared = share_renamed(graph(first, second, one, two, total, last, stored=last), [frozenset({ROW, K})])
     assert len(list(shared.of_kind(Load))) == 1
     assert [node.eqn is TANH for node in shared.of_kind(Compute)] == [True, False]
     renamed = [node for node in shared.of_kind(Take) if node.axes == {ROW}]
@@ -47,7 +47,7 @@ def test_other_axes_and_other_places_are_left_alone() -> None:
     shifted = Load(3, frozenset({ROW}), F32, 0, (Index(1, ((ROW, 1),)),), ())
     nodes = (first, second, third, shifted)
     stores = tuple(Store(n, (of_axis(ROW),), node) for n, node in enumerate(nodes))
-    shared = share_lanes(Graph(nodes, stores), [frozenset({ROW, K})])
+    shared = share_renamed(Graph(nodes, stores), [frozenset({ROW, K})])
     assert len(shared.nodes) == 4 and not list(shared.of_kind(Take))
 
 
@@ -58,7 +58,7 @@ def test_a_state_under_another_name_is_the_state() -> None:
     along_row = Compute(3, state.axes, F32, MUL, (state, two))
     along_k = Compute(4, renamed.axes, F32, MUL, (renamed, two))
     nodes = (state, renamed, two, along_row, along_k)
-    shared = share_lanes(Graph(nodes, (Store(0, (of_axis(K),), along_k),)), [frozenset({ROW, K})])
+    shared = share_renamed(Graph(nodes, (Store(0, (of_axis(K),), along_k),)), [frozenset({ROW, K})])
     assert len(list(shared.of_kind(Compute))) == 1
     assert isinstance(shared.stores[0].value, Take) and shared.stores[0].value.axis == ROW
 

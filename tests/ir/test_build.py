@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.rounded import settled_p
+from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.ir.tracing import argument_names
 
 X = np.linspace(-1, 1, 5, dtype=np.float32)
@@ -39,10 +39,10 @@ def test_an_equation_may_follow_another_one() -> None:
     closed = traced(lambda x: jnp.sin(x) * 2, X)
     sine, product = closed.jaxpr.eqns
     settled = build.variable(sine.outvars[0])
-    follower = build.after(sine, settled_p, sine.outvars, [settled])
+    follower = build.after(sine, rounded_p, sine.outvars, [settled])
     assert follower.source_info is sine.source_info
     result = build.with_equations(closed, [sine, follower, build.reading(product, {sine.outvars[0]: settled})])
-    assert [eqn.primitive.name for eqn in result.jaxpr.eqns] == ["sin", "settled", "mul"]
+    assert [eqn.primitive.name for eqn in result.jaxpr.eqns] == ["sin", "rounded", "mul"]
     np.testing.assert_allclose(run(result, X)[0], 2 * np.sin(X), rtol=1e-6)
 
 

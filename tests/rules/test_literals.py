@@ -10,7 +10,7 @@ import pytest
 from pointwise_cases import DTYPES, SIZE, random_values, special
 
 from jaxpr2triton.hardware import target_named
-from jaxpr2triton.ir.dtypes import held, is_float, triton_name
+from jaxpr2triton.ir.dtypes import is_float, triton_name, working_dtype
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
@@ -111,11 +111,11 @@ def kernel_of_constants(dtype: np.dtype) -> Kernel:
         "@triton.jit",
         f"def constants(x_ptr, {', '.join(name + '_ptr' for name in names)}):",
         f"    i = tl.arange(0, {SIZE})",
-        f"    x = tl.load(x_ptr + i).to({triton_name(held(dtype))})",
+        f"    x = tl.load(x_ptr + i).to({triton_name(working_dtype(dtype))})",
     ]
     for name, value in zip(names, constants_of(dtype)):
         lines.append(f"    {name} = tl.where(i < 9, x, {constant(value, dtype)})")
-        lines.append(f"    tl.static_assert({name}.dtype == {triton_name(held(dtype))})")
+        lines.append(f"    tl.static_assert({name}.dtype == {triton_name(working_dtype(dtype))})")
         lines.append(f"    tl.store({name}_ptr + i, {name})")
     inputs = (Buffer("x", (SIZE,), dtype),)
     outputs = tuple(Buffer(name, (SIZE,), dtype) for name in names)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton.normalize.numbers.static_values import flat_strides, known_array, steps_of
+from jaxpr2triton.normalize.numbers.static_values import flat_strides, static_array, steps_of
 from jaxpr2triton.normalize.rewrite import Rewriter, Value
 
 
@@ -78,7 +78,7 @@ class Even:
 
 def evenly(places: Places, indices: Value, rewriter: Rewriter) -> Even | None:
     """Where the windows are, if that is known and regular."""
-    array = known_array(indices, rewriter) if places.count else None
+    array = static_array(indices, rewriter) if places.count else None
     if array is None:
         return None
     for d in places.batching.values():

@@ -26,7 +26,7 @@ PRODUCTS = 1 << 16  # of places and updates in one batch
 WORK = 1 << 24  # of places and updates altogether
 
 
-def settle_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def lower_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Read and write at places that are known, and add up what is written at several places that are not.
 
         b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)
@@ -40,10 +40,10 @@ def settle_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not primitive_names(closed) & {"gather", *WRITES}:
         return closed
-    return rewrite(closed, _settle, named({"gather", *WRITES}))
+    return rewrite(closed, _cut_until_acceptable, named({"gather", *WRITES}))
 
 
-def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _cut_until_acceptable(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
         return None
     if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:

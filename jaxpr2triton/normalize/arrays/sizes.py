@@ -16,7 +16,7 @@ from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite
 
 
-def settle_sizes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def fold_empty(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """No kernel needs to know that arrays can be empty.
 
         b:f32[0,4] = sin a                       →   b = broadcast_in_dim 0.0
@@ -29,7 +29,7 @@ def settle_sizes(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Left alone: equations with effects, keys, and other primitives that make something of an empty array (`dot_general`,
     `scatter`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
     """
-    return rewrite(closed, _settle, _has_odd_sizes)
+    return rewrite(closed, _cut_until_acceptable, _has_odd_sizes)
 
 
 def _has_odd_sizes(eqn: Any) -> bool:
@@ -40,7 +40,7 @@ def _has_odd_sizes(eqn: Any) -> bool:
     return False
 
 
-def _settle(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _cut_until_acceptable(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.effects or not all(is_plain(aval.dtype) and not varies_over_mesh(aval) for aval in node.out_avals):
         return None
     if node.out_avals and all(aval.size == 0 for aval in node.out_avals):
@@ -77,7 +77,7 @@ def _one(dtype: Any) -> np.ndarray:
 
 
 def _reduction(identity: Callable[[Any], np.ndarray]) -> Callable[[Node], list[Value] | None]:
-    def settle(node: Node) -> list[Value] | None:
+    def fold(node: Node) -> list[Value] | None:
         operand, axes = node.args[0], tuple(node.params["axes"])
         shape = jnp.shape(operand)
         if any(shape[axis] == 0 for axis in axes):
@@ -91,7 +91,7 @@ def _reduction(identity: Callable[[Any], np.ndarray]) -> Callable[[Node], list[V
             return [squeezed]
         return [node.primitive.bind(squeezed, **{**node.params, "axes": rest})]
 
-    return settle
+    return fold
 
 
 def _only_index(node: Node) -> list[Value] | None:

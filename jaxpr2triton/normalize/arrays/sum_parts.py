@@ -38,7 +38,7 @@ def _apart(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     return [rewriter.bind(primitives.concatenate_p, *sums, dimension=dimension)]
 
 
-def padded_pieces(eqn: Any) -> list[Any]:
+def padded_parts(eqn: Any) -> list[Any]:
     """For each operand of a concatenation, the equation that puts it into its place among zeros."""
     dimension, whole = eqn.params["dimension"], eqn.outvars[0].aval
     equations, start = [], 0

@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
-from jaxpr2triton.normalize.arrays.sum_parts import padded_pieces
+from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
 
 Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
 ADDS = ("add", "add_any")
@@ -120,7 +120,7 @@ class Terms:
             signs = negative, negative is not (eqn.primitive.name == "sub")
             parts = [term for part, sign in zip(eqn.invars, signs) for term in self._part(part, sign, atom.aval.shape)]
         elif eqn.primitive.name == "concatenate":
-            pieces = [(pad, self.of(piece, negative)) for pad, piece in zip(padded_pieces(eqn), eqn.invars)]
+            pieces = [(pad, self.of(piece, negative)) for pad, piece in zip(padded_parts(eqn), eqn.invars)]
             parts = [replace(term, links=(*term.links, (pad, 0))) for pad, terms in pieces for term in terms]
         elif position is not None:
             deeper = self.of(eqn.invars[position], negative)

@@ -14,11 +14,11 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.dtypes import held
+from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.scans import outer_dims, scan_of, ties
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.normalize.loops.accumulators import Body, count
-from jaxpr2triton.normalize.loops.coupled import Mixing
+from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
@@ -157,9 +157,9 @@ def _dimension(eqn: Any, steps: Mapping[Any, int], after: frozenset[Any]) -> int
 def _leaves_apart(plan: Plan) -> bool:
     """Whether programs can share out as much of the loop as without the reductions."""
     scan = scan_of(plan.scan)
-    alone = Mixing(scan.body.eqns, ties(scan))
+    alone = Coupling(scan.body.eqns, ties(scan))
     written = [pair for pair in outer_dims(scan) if pair[0][0] in plan.results]
-    together = Mixing([*scan.body.eqns, *plan.inside], [*ties(scan), *written])
+    together = Coupling([*scan.body.eqns, *plan.inside], [*ties(scan), *written])
     inside = evaluate.variables([*scan.body.invars, *scan.body.outvars])
     return all(
         together.is_apart(var, d) or not alone.is_apart(var, d) for var in inside for d in range(len(var.aval.shape))
@@ -243,7 +243,7 @@ def _of_one_step(eqn: Any, place: int, values: Sequence[Value]) -> Value:
 def _start(eqn: Any, place: int) -> Value:
     """The neutral element for each part of a step; sums of 16 bits are carried in 32, as they are taken."""
     aval, name = eqn.invars[0].aval, eqn.primitive.name
-    dtype = held(aval.dtype) if name in ROUNDED else np.dtype(aval.dtype)
+    dtype = working_dtype(aval.dtype) if name in ROUNDED else np.dtype(aval.dtype)
     return lax.full((*aval.shape[:place], *aval.shape[place + 1 :]), REDUCTIONS[name].identity(dtype), dtype)
 
 

@@ -15,7 +15,7 @@ from jaxpr2triton.rules.dims import dims_of
 Dim = tuple[Any, int]
 
 
-class Mixing:
+class Coupling:
     """The classes of a body's dimensions, and which of them keep the steps of different indices from being apart.
 
     A coarse answer, for choosing between programs that compute the same: a class counts as mixed when anything sums,
@@ -24,7 +24,7 @@ class Mixing:
 
     def __init__(self, eqns: Sequence[Any], tied: Iterable[tuple[Dim, Dim]]) -> None:
         self._classes = Classes(SimpleNamespace(eqns=eqns), tied)
-        self._mixed = {self._classes.find(dim) for eqn in eqns for dim in mixed_dims(eqn)}
+        self._mixed = {self._classes.find(dim) for eqn in eqns for dim in coupled_dims(eqn)}
         for var in (var for eqn in eqns for var in eqn.outvars):
             kinds = [self._classes.find((var, d)) for d, size in enumerate(_shape(var)) if size != 1]
             self._mixed.update(kind for kind in kinds if kinds.count(kind) > 1)
@@ -36,10 +36,10 @@ class Mixing:
         return self._classes.find((var, dim)) not in self._mixed
 
 
-def mixed_dims(eqn: Any) -> list[Dim]:
+def coupled_dims(eqn: Any) -> list[Dim]:
     """Dimensions that one equation mixes."""
     if eqn.primitive.name in LOOPS:
-        return _mixed_by_loop(scan_of(eqn))
+        return _coupled_by_loop(scan_of(eqn))
     dims = dims_of(eqn)
     if dims is None:
         return _all_dims((*eqn.invars, *eqn.outvars))
@@ -51,8 +51,8 @@ def mixed_dims(eqn: Any) -> list[Dim]:
     return [(atom, d) for atom, d in mixed if _shape(atom)[d] != 1]
 
 
-def _mixed_by_loop(scan: Scan) -> list[Dim]:
-    inner = Mixing(scan.body.eqns, ties(scan))
+def _coupled_by_loop(scan: Scan) -> list[Dim]:
+    inner = Coupling(scan.body.eqns, ties(scan))
     pairs = [(outer, dim) for outer, dim in outer_dims(scan) if not inner.is_apart(*dim)]
     return [outer for outer, _ in pairs] + time_dims(scan)
 

@@ -12,7 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.loops.accumulators import Body, Link, Term, Terms, accumulated, count, nbytes
-from jaxpr2triton.normalize.loops.coupled import Mixing
+from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import frozen
 
 KEPT_AT_MOST = 256  # elements of a contraction that a program carries along without noticing
@@ -228,7 +228,7 @@ def _identity(atom: Any) -> Any:
     return ("literal", frozen(atom.val)) if isinstance(atom, jex.Literal) else atom
 
 
-def _mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> Mixing:
+def _mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> Coupling:
     """What is mixed by everything but the sums themselves."""
     terms = Terms(body, lambda eqn: eqn.primitive.name in ("reduce_sum", "dot_general"))
     targets = [after for position, after in enumerate(body.afters) if position not in sums] + body.ys
@@ -238,4 +238,4 @@ def _mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]
     eqns = evaluate.needed(body.jaxpr.eqns, targets, ())
     pairs = [pair for position, pair in enumerate(zip(body.befores, body.afters)) if position not in sums]
     ties = [((b, d), (a, d)) for b, a in pairs if not isinstance(a, jex.Literal) for d in range(len(b.aval.shape))]
-    return Mixing(eqns, ties)
+    return Coupling(eqns, ties)

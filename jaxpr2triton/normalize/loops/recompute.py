@@ -29,7 +29,7 @@ def does_again(eqn: Any) -> bool:
     return eqn.primitive.name in AGAIN
 
 
-def sink_stored(
+def recompute_stored(
     closed: jex.ClosedJaxpr,
     num_outputs: int | None = None,
     again: Callable[[Any], bool] = does_again,

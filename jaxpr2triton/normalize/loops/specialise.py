@@ -12,14 +12,14 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.numbers.static_values import equations_of, known_array, written_again
+from jaxpr2triton.normalize.numbers.static_values import equations_of, static_array, written_again
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 
 RUN_ON = frozenset({"cpu", "gpu", "cuda", "rocm"})
 Given = dict[int, Any]  # position of an operand → the equations that make it
 
 
-def settle_fixed(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def specialise_loops(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Take the branch that is known, and make what is known inside of the loop that reads it.
 
         i = platform_index[platforms=(("tpu",), None)];  y = cond[branches] i x   →   y = branch1 x
@@ -40,7 +40,7 @@ def _platform(node: Node, rewriter: Rewriter) -> list[Value] | None:
 
 def _branch(node: Node, rewriter: Rewriter) -> list[Value] | None:
     index, *operands = node.args
-    known = known_array(index, rewriter)
+    known = static_array(index, rewriter)
     if known is None:
         return None
     branches = node.params["branches"]

@@ -14,36 +14,36 @@ import numpy as np
 
 from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.dtypes import held, is_float
+from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.rounded import CHOICES, settled_p
+from jaxpr2triton.ir.rounded import CHOICES, rounded_p
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 CHOOSE = {"reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin", "max", "min", "eq", "ne", "sort"}
-EXACT = {*CHOICES, "settled", "convert_element_type", "bitcast_convert_type"}
+EXACT = {*CHOICES, "rounded", "convert_element_type", "bitcast_convert_type"}
 MADE = {*POINTWISE, *REDUCTIONS, *DECOMPOSITIONS} - EXACT  # what kernels compute with more digits
 IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
 
 
-def settle_compared(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def round_compared(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """Round what leads to such a value after each step, as JAX does.
 
-        b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = settled b';  c = reduce_max b
+        b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = rounded b';  c = reduce_max b
 
     Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, programs without choices, and
     what lies before a matrix product.
     """
     if not any(_is_narrow(var.aval) for eqn in closed.jaxpr.eqns for var in eqn.outvars):
         return closed
-    settled = _settled(closed.jaxpr, False)
-    return closed if settled is closed.jaxpr else close_like(closed, settled)
+    rounded = _rounded(closed.jaxpr, False)
+    return closed if rounded is closed.jaxpr else close_like(closed, rounded)
 
 
-def _settled(jaxpr: Any, everything: bool) -> Any:
+def _rounded(jaxpr: Any, everything: bool) -> Any:
     wanted: set[Any] = set()
-    known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is settled_p}
+    known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is rounded_p}
     eqns: list[Any] = []
     changed = False
     for eqn in reversed(jaxpr.eqns):
@@ -60,17 +60,17 @@ def _settled(jaxpr: Any, everything: bool) -> Any:
         if wanted_here and made_here and _is_narrow(eqn.outvars[0].aval) and eqn.outvars[0] not in known:
             (out,) = eqn.outvars
             exact = build.variable(out)
-            eqns.append(build.after(eqn, settled_p, [exact], [out]))
+            eqns.append(build.after(eqn, rounded_p, [exact], [out]))
             eqn, changed = eqn.replace(outvars=[exact]), True
         eqns.append(eqn)
     return build.with_equations(jaxpr, eqns[::-1]) if changed else jaxpr
 
 
 def _inside(value: Any) -> Any:
-    """A parameter, with all settled in what is a body."""
+    """A parameter, with all rounded in what is a body."""
     if isinstance(value, jex.ClosedJaxpr):
-        settled = _settled(value.jaxpr, True)
-        return value if settled is value.jaxpr else close_like(value, settled)
+        rounded = _rounded(value.jaxpr, True)
+        return value if rounded is value.jaxpr else close_like(value, rounded)
     if isinstance(value, tuple) and any(isinstance(each, jex.ClosedJaxpr) for each in value):
         found = tuple(map(_inside, value))
         return value if all(one is other for one, other in zip(found, value)) else found
@@ -90,4 +90,4 @@ def _is_choice(eqn: Any) -> bool:
 
 def _is_narrow(aval: Any) -> bool:
     dtype = getattr(aval, "dtype", None)
-    return isinstance(dtype, np.dtype) and is_float(dtype) and held(dtype) != dtype
+    return isinstance(dtype, np.dtype) and is_float(dtype) and working_dtype(dtype) != dtype

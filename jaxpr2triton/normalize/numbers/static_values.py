@@ -18,7 +18,7 @@ LARGEST = 1 << 14  # elements of an array that is computed here
 TOGETHER = 64  # equations
 
 
-def known_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
+def static_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     """The value, if it consists of whole numbers and depends on no operand of the program."""
     number = constant(value)
     if number is not None:
@@ -34,7 +34,7 @@ def _computed(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     maker = rewriter.maker(value)
     if maker is None or not _is_simple(maker) or not _is_whole(value) or jnp.size(value) > LARGEST:
         return None
-    args = [known_array(arg, rewriter) for arg in maker.args]
+    args = [static_array(arg, rewriter) for arg in maker.args]
     known = [arg for arg in args if arg is not None]
     if len(known) < len(args):
         return None

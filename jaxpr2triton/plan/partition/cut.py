@@ -15,7 +15,7 @@ from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
-from jaxpr2triton.graph.walk import Crowded
+from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.once import makers_of, once
@@ -49,7 +49,7 @@ def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None 
     `WantsToKeep` where a kernel has to keep what a loop makes, `KeepsTooMuch` where it had better not.
     """
     cuts = _first_cuts(jaxpr, refused, keeping or Keeping(chooses=False))
-    _settle(cuts)
+    _cut_until_acceptable(cuts)
     return cuts
 
 
@@ -115,7 +115,7 @@ class Pending:
             self._roots.pop(root, None)
 
 
-def _settle(cuts: Cuts) -> None:
+def _cut_until_acceptable(cuts: Cuts) -> None:
     """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
     pending = Pending(cuts.roots)
     batches = alike(cuts)
@@ -124,15 +124,15 @@ def _settle(cuts: Cuts) -> None:
         batch = batches.get(root, [])
         for each in batch:
             del batches[each]
-        if batch and (joint := _settled_at_once(cuts, batch)) is not None:
+        if batch and (joint := _noted_at_once(cuts, batch)) is not None:
             for each in batch:
-                cuts.settle(each, joint)
+                cuts.note(each, joint)
             pending.drop(batch)
             continue
         try:
-            with refusing_loops(functools.partial(cuts.below, [root]), passing=(Crowded,)):
+            with refusing_loops(functools.partial(cuts.below, [root]), passing=(TooManyPlaces,)):
                 space = cuts.space_of([root])
-        except Crowded as crowded:
+        except TooManyPlaces as crowded:
             is_cut = crowded.variable in cuts.loaded and crowded.variable not in cuts.shared
             if crowded.dims is not None or not cuts.is_inside(crowded.variable) or is_cut:
                 raise _kept_instead(cuts, crowded, cuts.below([root])) from crowded
@@ -140,13 +140,13 @@ def _settle(cuts: Cuts) -> None:
             batches = alike(cuts)
             continue
         assert space is not None  # one output always fits itself
-        cuts.settle(root, space)
+        cuts.note(root, space)
         crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
         if crowding:
             pending.extend([root, *_into_memory(cuts, crowding)])
             batches = alike(cuts)
             continue
-        if dear := _kept_dearly(cuts, space):
+        if dear := _kept_at_a_cost(cuts, space):
             raise KeepsTooMuch(dear)
         if space.steps and not _fits(cuts, space):
             raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
@@ -163,21 +163,21 @@ def _settle(cuts: Cuts) -> None:
             pending.extend([*readers, root, *reversed(values)])  # the first one first: others read what is cut of it
 
 
-def _settled_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
+def _noted_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
     """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
     try:
-        with refusing_loops(functools.partial(cuts.below, batch), passing=(Crowded,)):
+        with refusing_loops(functools.partial(cuts.below, batch), passing=(TooManyPlaces,)):
             space = cuts.space_of(batch)
-    except Crowded:
+    except TooManyPlaces:
         return None
     if space is None or not space.steps or any(True for _ in Order(space.graph, space.steps).conflicts()):
         return None
-    if _summed_over_lanes(cuts, space) or _kept_dearly(cuts, space) or not _fits(cuts, space):
+    if _summed_over_lanes(cuts, space) or _kept_at_a_cost(cuts, space) or not _fits(cuts, space):
         return None
     return space if sum(1 for _ in space.graph.of_kind(Compute)) <= STEPS_OF_LOOPS_AT_MOST else None
 
 
-def _kept_instead(cuts: Cuts, crowded: Crowded, loops: list[Any]) -> WantsToKeep:
+def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> WantsToKeep:
     """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
     if crowded.dims is None:
         refusal = _refused(loops, "a result of a loop in its body is read at several places")
@@ -244,7 +244,7 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
     return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
 
 
-def _kept_dearly(cuts: Cuts, space: Space) -> list[Any]:
+def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
     """What is kept although programs could share out more of the work without that."""
     kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
     if not cuts.keeping.chooses or not kept:
@@ -315,7 +315,7 @@ def _dims_of_results(cuts: Cuts) -> dict[Any, tuple[int, ...]]:
     loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
     try:
         return {result: dims for eqn in loops for result, dims in held_along(eqn).items()}
-    except Crowded as crowded:
+    except TooManyPlaces as crowded:
         raise _kept_instead(cuts, crowded, loops) from crowded
 
 

@@ -34,7 +34,7 @@ class Cuts:
     spaces: dict[Any, Space] = field(default_factory=dict)
     readers: dict[int, dict[Any, None]] = field(default_factory=dict)  # equation, by id → who computes it
     in_memory: list[Any] = field(init=False)  # the variables in `loaded`, by their numbers
-    _settled: dict[Any, int] = field(default_factory=dict)
+    _noted: dict[Any, int] = field(default_factory=dict)
     _rooted: set[Any] = field(init=False)
     makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each value
     levels: Mapping[Any, int] = field(init=False)  # how many equations of XLA's come before each value
@@ -85,21 +85,21 @@ class Cuts:
         first = min(self.levels[root] for root in roots)
         return Without(self.loaded, [*roots, *(value for value in self.shared if self.levels[value] >= first)])
 
-    def space_of(self, roots: Sequence[Any], patient: bool = False, union: bool = False) -> Space | None:
-        return space_of(self.jaxpr, roots, self.classes, self.memory(roots), patient, union)
+    def space_of(self, roots: Sequence[Any], may_repeat: bool = False, union: bool = False) -> Space | None:
+        return space_of(self.jaxpr, roots, self.classes, self.memory(roots), may_repeat, union)
 
-    def settle(self, root: Any, space: Space) -> None:
+    def note(self, root: Any, space: Space) -> None:
         """Note what a kernel of this root would be."""
         for eqn in self.spaces[root].computes if root in self.spaces else ():
             del self.readers[eqn][root]
         self.spaces[root] = space
-        self._settled.setdefault(root, len(self._settled))
+        self._noted.setdefault(root, len(self._noted))
         for eqn in space.computes:
             self.readers.setdefault(eqn, {})[root] = None
 
     def readers_of(self, eqn: Any) -> list[Any]:
-        """The roots whose kernels compute an equation, in the order in which they were first settled."""
-        return sorted(self.readers.get(id(eqn), ()), key=self._settled.__getitem__)
+        """The roots whose kernels compute an equation, in the order in which they were first noted."""
+        return sorted(self.readers.get(id(eqn), ()), key=self._noted.__getitem__)
 
     def add_root(self, value: Any) -> None:
         self.shared.discard(value)

@@ -10,7 +10,7 @@ from typing import Any
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import Crowded
+from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.plan.partition.cut import ENOUGH_PROGRAMS, SMALL, acceptable, elements, loads_of
@@ -121,7 +121,7 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
     common_loop = bool(spaces[0].loops)
     try:
         joined = cuts.space_of(roots, union=common_loop)
-    except Crowded:
+    except TooManyPlaces:
         return None
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
@@ -149,7 +149,7 @@ def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
         return None
     try:
         joined = cuts.space_of(roots, union=common_loop)
-    except Crowded:
+    except TooManyPlaces:
         return None
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None  # what one of them needs of a loop is over before what the other one needs has begun

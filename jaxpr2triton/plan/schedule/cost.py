@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
-from jaxpr2triton.graph.renamed import share_lanes
+from jaxpr2triton.graph.renamed import share_renamed
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.hardware import DEFAULT_TARGET, LATENCY, WARP
 from jaxpr2triton.ir.index import Axis
@@ -33,7 +33,7 @@ BARRIERS_OF_AN_END = 2  # where a loop asks whether any lane goes on
 BARRIER, BARRIER_OF_A_WARP = 20, 5
 REQUEST = 4  # a warp's worth of neighbours, read or written
 ADDRESS = 2  # instructions for each request
-KEPT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 registers
+RESIDENT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 registers
 SPILL = 100  # for each that does not fit: it is fetched again, and others wait for it
 WAITING = 0.05  # more steps for each doubling of the lanes that end together
 COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
@@ -85,7 +85,7 @@ class Shape:
 
 def as_emitted(space: Space, draft: Draft) -> Graph:
     """The graph without what lanes make that can stand for each other."""
-    return share_lanes(space.graph, _exchangeable(space, draft))
+    return share_renamed(space.graph, _exchangeable(space, draft))
 
 
 def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph) -> Work:
@@ -170,7 +170,7 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     instructions = sum(count * elements for count, elements in per_thread)
     requests = sum(count * shape.elements(axes) for axes, count in work.requests.items())
     kept = sum(each.elements(shape.blocks) for each in work.resident) * width / (WARP * shape.num_warps)
-    spilled = SPILL * max(kept - KEPT_PER_THREAD, 0)
+    spilled = SPILL * max(kept - RESIDENT_PER_THREAD, 0)
     barriers = _barriers(work, shape)
     chain = sum(count * max(elements, LATENCY) for count, elements in per_thread)
     alone = chain + _shuffles(work, shape) * SHUFFLE + spilled

@@ -26,7 +26,7 @@ from jaxpr2triton.plan.schedule.blocks import STREAMED, Seen, across_of, fastest
 from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.plan.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.tiles import operands_kept, passes_of, power_of_two, state_kept, tiles_of
+from jaxpr2triton.plan.schedule.tiles import passes_of, power_of_two, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 
 LOOP_LANES = 128  # of a program, and no more than those, where each could be a program of its own
@@ -153,7 +153,7 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
     draft = seen.draft
     graph = as_emitted(space, draft)
-    operands, state = operands_kept(space, arrays.read, draft, graph), state_kept(space, draft)
+    operands, state = resident_operands(space, arrays.read, draft, graph), resident_state(space, draft)
     work = work_of(space, draft, [*operands[0], *state], graph)
     blocks, looped = inner_blocks(seen, 1, shrink)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)

@@ -42,7 +42,9 @@ def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
     return most
 
 
-def operands_kept(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph) -> list[list[Resident]]:
+def resident_operands(
+    space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph
+) -> list[list[Resident]]:
     """For each loop what is loaded before it because no step changes it; the most first."""
     users: dict[Node, set[Axis]] = {node: set() for node in graph.of_kind(Load)}
     for node in graph.nodes:
@@ -73,7 +75,7 @@ def _only_added_to(users: Sequence[Node]) -> bool:
     return all(isinstance(user, Compute) and user.eqn.primitive.name in SUMS for user in users) and len(users) == 1
 
 
-def state_kept(space: Space, draft: Draft) -> list[Resident]:
+def resident_state(space: Space, draft: Draft) -> list[Resident]:
     """What is carried in tiles, and what a step makes of it."""
     found = []
     users: dict[Node, list[Node]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.dtypes import held, is_bool, is_float, is_unsigned, triton_name
+from jaxpr2triton.ir.dtypes import is_bool, is_float, is_unsigned, triton_name, working_dtype
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 
 
@@ -23,11 +23,11 @@ def convert(x: str, source: np.dtype, target: np.dtype) -> str:
         return f"{x} != 0"
     if is_float(source) and not is_float(target):
         return _to_integer(x, target)
-    if held(target) != target and not _fits(source, target):
+    if working_dtype(target) != target and not _fits(source, target):
         if source == np.float64:
             x = f"{x}.to(tl.float32)"  # XLA rounds twice
-        return f"{x}.to({triton_name(target)}).to({triton_name(held(target))})"
-    return x if held(source) == held(target) else f"{x}.to({triton_name(held(target))})"
+        return f"{x}.to({triton_name(target)}).to({triton_name(working_dtype(target))})"
+    return x if working_dtype(source) == working_dtype(target) else f"{x}.to({triton_name(working_dtype(target))})"
 
 
 def _fits(source: np.dtype, target: np.dtype) -> bool:
@@ -47,10 +47,10 @@ def _bitcast(call: Call, args: Sequence[str]) -> str:
     x, source, target = args[0], call.in_dtypes[0], call.out_dtype
     if source == target:
         return x
-    if held(source) != source:
+    if working_dtype(source) != source:
         x = f"{x}.to({triton_name(source)})"
     x = f"{x}.to({triton_name(target)}, bitcast=True)"
-    return x if held(target) == target else f"{x}.to({triton_name(held(target))})"
+    return x if working_dtype(target) == target else f"{x}.to({triton_name(working_dtype(target))})"
 
 
 def _refuse_bitcast(call: Call) -> WhyNot | None:
@@ -67,5 +67,5 @@ TABLE = {
     "bitcast_convert_type": Pointwise(_bitcast, flops=0, refuse=_refuse_bitcast),
     "copy": pointwise("{0}", flops=0),
     "stop_gradient": pointwise("{0}", flops=0),
-    "settled": pointwise("{0}", flops=0),  # its operand is rounded
+    "rounded": pointwise("{0}", flops=0),  # its operand is rounded
 }

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton.normalize.arrays.scatters import settle_places
+from jaxpr2triton.normalize.arrays.scatters import lower_places
 from jaxpr2triton.normalize.passes import normalize
 from tests.normalize.passing import outputs, primitives_of, same_bits, traced
 
@@ -227,17 +227,17 @@ def test_nothing_is_added_to_the_rest() -> None:
     """x + 0.0 would change a -0.0."""
     x = np.full(4, -0.0, np.float32)
     closed = traced(lambda x, k: x.at[k].add(1.0), x, whole(1)[0])
-    assert same_bits(outputs(settle_places(closed), (x, 1))[0], outputs(closed, (x, 1))[0])
+    assert same_bits(outputs(lower_places(closed), (x, 1))[0], outputs(closed, (x, 1))[0])
 
 
 def test_what_takes_too_many_comparisons_stays() -> None:
     closed = traced(lambda x, v, k: x.at[k].add(v), some(1000), some(1000), np.arange(1000))
-    assert "scatter-add" in primitives_of(settle_places(closed))
+    assert "scatter-add" in primitives_of(lower_places(closed))
 
 
 def test_programs_without_places_are_returned_as_they_are() -> None:
     before = traced(lambda x: x + 1, some(3))
-    assert settle_places(before) is before
+    assert lower_places(before) is before
 
 
 @pytest.mark.parametrize("kind", [jnp.bfloat16, np.float16, np.float64])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton.normalize.arrays.sizes import settle_sizes
+from jaxpr2triton.normalize.arrays.sizes import fold_empty
 from tests.normalize.passing import after, primitives_of, traced
 
 EMPTY = np.zeros((0, 4), np.float32)
@@ -28,7 +28,7 @@ def _reduce(name: str, x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def test_before_and_after() -> None:
-    assert str(after(settle_sizes, lambda x: (jnp.sin(x), lax.reduce_max(x, [0])), EMPTY)) == (
+    assert str(after(fold_empty, lambda x: (jnp.sin(x), lax.reduce_max(x, [0])), EMPTY)) == (
         "{ lambda ; a:f32[0,4]. let\n"
         "    b:f32[0,4] = broadcast_in_dim 0.0:f32[]\n"
         "    c:f32[4] = broadcast_in_dim -inf:f32[]\n"
@@ -39,26 +39,26 @@ def test_before_and_after() -> None:
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
 def test_reductions_of_nothing(name: str, dtype: str) -> None:
-    result = after(settle_sizes, lambda x: _reduce(name, x, (0,)), EMPTY.astype(jnp.dtype(dtype)))
+    result = after(fold_empty, lambda x: _reduce(name, x, (0,)), EMPTY.astype(jnp.dtype(dtype)))
     assert primitives_of(result) == ["broadcast_in_dim"]
 
 
 @pytest.mark.parametrize("name", ["reduce_and", "reduce_or"])
 @pytest.mark.parametrize("dtype", ["bool", "int32"])
 def test_logical_reductions_of_nothing(name: str, dtype: str) -> None:
-    result = after(settle_sizes, lambda x: _reduce(name, x, (0,)), EMPTY.astype(dtype))
+    result = after(fold_empty, lambda x: _reduce(name, x, (0,)), EMPTY.astype(dtype))
     assert primitives_of(result) == ["broadcast_in_dim"]
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_of_one(name: str) -> None:
-    assert primitives_of(after(settle_sizes, lambda x: _reduce(name, x, (0, 2)), SINGLE)) == ["squeeze"]
-    assert primitives_of(after(settle_sizes, lambda x: _reduce(name, x, (0, 1)), SINGLE)) == ["squeeze", name]
-    assert primitives_of(after(settle_sizes, lambda x: _reduce(name, x, (0, 1, 2)), SINGLE)) == ["squeeze", name]
+    assert primitives_of(after(fold_empty, lambda x: _reduce(name, x, (0, 2)), SINGLE)) == ["squeeze"]
+    assert primitives_of(after(fold_empty, lambda x: _reduce(name, x, (0, 1)), SINGLE)) == ["squeeze", name]
+    assert primitives_of(after(fold_empty, lambda x: _reduce(name, x, (0, 1, 2)), SINGLE)) == ["squeeze", name]
 
 
 def test_a_sum_of_one_keeps_its_zero() -> None:
-    result = settle_sizes(traced(lambda x: lax.reduce_sum(x, [0]), np.array([-0.0], np.float32)))
+    result = fold_empty(traced(lambda x: lax.reduce_sum(x, [0]), np.array([-0.0], np.float32)))
     assert primitives_of(result) == ["squeeze"]
 
 
@@ -76,18 +76,18 @@ def test_a_sum_of_one_keeps_its_zero() -> None:
     ],
 )
 def test_others(function: Callable[..., Any], args: list[Any], left: list[str]) -> None:
-    assert primitives_of(after(settle_sizes, function, *args)) == left
+    assert primitives_of(after(fold_empty, function, *args)) == left
 
 
 def test_a_concatenation_loses_its_empty_parts() -> None:
-    result = settle_sizes(traced(lambda e, x: lax.concatenate([e, x, e, x], 0), EMPTY, np.ones((2, 4), np.float32)))
+    result = fold_empty(traced(lambda e, x: lax.concatenate([e, x, e, x], 0), EMPTY, np.ones((2, 4), np.float32)))
     assert len(result.jaxpr.eqns[0].invars) == 2
 
 
 def test_several_outputs() -> None:
-    assert primitives_of(after(settle_sizes, lambda x: lax.top_k(x, 2), EMPTY)) == ["broadcast_in_dim"] * 2
+    assert primitives_of(after(fold_empty, lambda x: lax.top_k(x, 2), EMPTY)) == ["broadcast_in_dim"] * 2
 
 
 def test_arrays_of_no_keys_stay() -> None:
     before = traced(lambda key: jax.random.split(key, (0,)), jax.random.key(0))
-    assert primitives_of(settle_sizes(before)) == primitives_of(before) == ["random_split"]
+    assert primitives_of(fold_empty(before)) == primitives_of(before) == ["random_split"]

@@ -14,7 +14,7 @@ from jax import lax
 from jaxpr2triton._compat import scan_counts_of, user_frame
 from jaxpr2triton.normalize import passes
 from jaxpr2triton.normalize.loops.prune import prune_scans
-from jaxpr2triton.normalize.loops.recompute import sink_stored
+from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from tests.loop_programs import PROGRAMS, LoopProgram
 from tests.normalize.loops.test_defer import arrays, close, prepared
 from tests.normalize.passing import outputs, primitives_of, traced
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(4)
 
 def sunk(function: Callable[..., Any], *args: Any) -> Any:
     before = prune_scans(prepared(function, *args))
-    after = sink_stored(before)
+    after = recompute_stored(before)
     close(before, after, args)
     return after
 
@@ -107,13 +107,13 @@ def test_contractions_are_not_done_again() -> None:
 )
 def test_what_is_little_already_is_returned_as_it_is(function: Callable[..., Any]) -> None:
     before = prepared(function, *arrays((4,), (6, 4)))
-    assert sink_stored(before) is before
+    assert recompute_stored(before) is before
 
 
 def test_only_some_outputs_are_to_be_kept() -> None:
     args = arrays((4,), (6, 4), (4, 4))
     before = prepared(states, *args)
-    after = sink_stored(before, 1)
+    after = recompute_stored(before, 1)
     assert stored(after) == [(6, 4)]
     close(before, after, args)
 
@@ -128,7 +128,7 @@ def test_the_lines_of_the_user_stay() -> None:
 
 
 def test_it_is_one_of_the_passes() -> None:
-    assert sink_stored in passes.LOOPS
+    assert recompute_stored in passes.LOOPS
 
 
 @pytest.mark.parametrize("name", ["rnn", "lstm", "lorenz_rk4", "inferences", "thomas", "gae", "sinkhorn", "ctc_loss"])
@@ -141,7 +141,7 @@ def _check(program: LoopProgram) -> None:
     leaves, tree = jax.tree.flatten(program.args(RNG))
     gradient = program.gradient()
     before = prepared(lambda *flat: jax.tree.leaves(gradient(*jax.tree.unflatten(tree, flat))), *leaves)
-    close(before, sink_stored(before), leaves)
+    close(before, recompute_stored(before), leaves)
 
 
 @pytest.mark.parametrize(("name", "elements"), [("rnn", 2 * 8), ("lstm", 6 * 8), ("lorenz_rk4", 3)])

@@ -9,30 +9,30 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton.normalize.numbers.round_compared import settle_compared
+from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from tests.normalize.passing import after, primitives_of, traced
 
 X = np.array([0.25, -1.5, 3.0], np.float16)
 
 
 def test_before_and_after() -> None:
-    result = after(settle_compared, lambda x: lax.reduce_max(lax.sin(x * x), (0,)), X)
-    assert primitives_of(result) == ["mul", "settled", "sin", "settled", "reduce_max"]
+    result = after(round_compared, lambda x: lax.reduce_max(lax.sin(x * x), (0,)), X)
+    assert primitives_of(result) == ["mul", "rounded", "sin", "rounded", "reduce_max"]
 
 
 def test_only_what_leads_to_the_choice() -> None:
-    result = after(settle_compared, lambda x: (lax.reduce_max(-x, (0,)), lax.eq(lax.sin(x), x), lax.cos(x)), X)
-    assert primitives_of(result) == ["neg", "reduce_max", "sin", "settled", "eq", "cos"]
+    result = after(round_compared, lambda x: (lax.reduce_max(-x, (0,)), lax.eq(lax.sin(x), x), lax.cos(x)), X)
+    assert primitives_of(result) == ["neg", "reduce_max", "sin", "rounded", "eq", "cos"]
 
 
 def test_not_what_lies_before_a_product() -> None:
-    result = after(settle_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x, (0,)), X)
-    assert "settled" not in primitives_of(result)  # XLA has rounded it: nothing to copy if it is an output as well
+    result = after(round_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x, (0,)), X)
+    assert "rounded" not in primitives_of(result)  # XLA has rounded it: nothing to copy if it is an output as well
 
 
 def test_once() -> None:
-    once = after(settle_compared, lambda x: lax.reduce_min(lax.sin(x), (0,)), X)
-    assert settle_compared(once) is once
+    once = after(round_compared, lambda x: lax.reduce_min(lax.sin(x), (0,)), X)
+    assert round_compared(once) is once
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_once() -> None:
 )
 def test_left_alone(function: Any, dtype: Any) -> None:
     before = traced(function, X.astype(dtype))
-    assert settle_compared(before) is before
+    assert round_compared(before) is before
 
 
 def test_all_of_a_loop_that_chooses_or_leads_to_a_choice() -> None:
@@ -59,6 +59,6 @@ def test_all_of_a_loop_that_chooses_or_leads_to_a_choice() -> None:
         return lax.fori_loop(0, 3, lambda _, c: lax.sin(c), x)
 
     for function, count in ((choosing, 2), (chosen, 1), (neither, 0)):
-        result = after(settle_compared, lambda x, function=function: function(jnp.asarray(x)), X)
+        result = after(round_compared, lambda x, function=function: function(jnp.asarray(x)), X)
         (loop,) = (eqn for eqn in result.jaxpr.eqns if eqn.primitive.name in ("scan", "while"))
-        assert str(loop.params["jaxpr" if loop.primitive.name == "scan" else "body_jaxpr"]).count("settled") == count
+        assert str(loop.params["jaxpr" if loop.primitive.name == "scan" else "body_jaxpr"]).count("rounded") == count

@@ -16,7 +16,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Kernel
-from jaxpr2triton.plan.schedule.cost import KEPT_PER_THREAD, Resident, Shape, Work, estimate
+from jaxpr2triton.plan.schedule.cost import RESIDENT_PER_THREAD, Resident, Shape, Work, estimate
 
 ROW, COL = Axis("row", 4096), Axis("col", 64)
 
@@ -56,10 +56,10 @@ def test_a_loop_that_ends_when_all_lanes_do() -> None:
 
 def test_what_does_not_fit_is_dear() -> None:
     tile = frozenset((COL,))
-    fits = Resident((tile,) * (KEPT_PER_THREAD // 2), 1 << 20)
-    spills = Resident((tile,) * (KEPT_PER_THREAD // 2 + 1), 1 << 20)
+    fits = Resident((tile,) * (RESIDENT_PER_THREAD // 2), 1 << 20)
+    spills = Resident((tile,) * (RESIDENT_PER_THREAD // 2 + 1), 1 << 20)
     costs = [step_of(1, 1, 64, instructions={ALL: 1}, resident=(each,)) for each in (fits, spills)]
-    assert costs[0].kept == KEPT_PER_THREAD and costs[0].cycles < costs[1].cycles
+    assert costs[0].kept == RESIDENT_PER_THREAD and costs[0].cycles < costs[1].cycles
     assert Resident((tile, tile), 100).elements({COL: 64}) == 100
 
 

@@ -22,7 +22,7 @@ from jax import lax
 from jax.extend.core import Primitive, primitives
 
 from jaxpr2triton.ir import hashing, rounded
-from jaxpr2triton.ir.dtypes import held, is_bool, is_float, is_unsigned, triton_name
+from jaxpr2triton.ir.dtypes import is_bool, is_float, is_unsigned, triton_name, working_dtype
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.helpers import texts_of, with_callees
@@ -174,7 +174,7 @@ def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
         f"    i = tl.arange(0, {SIZE})",
     ]
     for buffer in inputs:
-        widen = "" if held(buffer.dtype) == buffer.dtype else ".to(tl.float32)"
+        widen = "" if working_dtype(buffer.dtype) == buffer.dtype else ".to(tl.float32)"
         lines.append(f"    {buffer.name} = tl.load({buffer.name}_ptr + i){widen}")
     for buffer, case in zip(outputs, cases):
         lines.append(f"    tl.store({buffer.name}_ptr + i, {expression(case)})  # {case}")
@@ -189,7 +189,7 @@ def expression(case: Case) -> str:
     text, dtype = case.row.write(case.call, texts), case.call.out_dtype
     if case.row.helper is not None:  # a function that gives two words
         return f"{text}[{case.call.params['word']}]"
-    return text if held(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
+    return text if working_dtype(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
 
 
 # -------------------------------------------------------------------------------------------------------- comparisons

@@ -68,7 +68,7 @@ SIGNATURES: dict[str, list[Signature]] = {
     "pow": binary(*FLOATS) + list(itertools.product(FLOATS, INTEGERS)),
     "clamp": [(dtype,) * 3 for dtype in DTYPES],
     "select_n": [(BOOL, dtype, dtype) for dtype in DTYPES] + [(np.dtype(np.int32), *(dtype,) * 3) for dtype in DTYPES],
-    "settled": unary(*FLOATS[:2]),
+    "rounded": unary(*FLOATS[:2]),
     "threefry": [(np.dtype(np.uint32),) * 4],
 }
 ACCURACY: dict[str, Any] = {"accuracy": None}
