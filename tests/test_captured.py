@@ -114,6 +114,13 @@ def call_in_a_branch(x: Any) -> Any:
     return lax.cond(x[0] > 0, lambda x: jnp.sin(scaled(x) * TABLE), lambda x: x, x).sum()
 
 
+def call_in_a_branch_in_a_scan(x: Any) -> Any:
+    def step(c: Any, _: Any) -> Any:
+        return lax.cond(c[0] > 2, lambda c: jnp.sin(scaled(c) * TABLE), lambda c: c + 1, c), c.sum()
+
+    return lax.scan(step, x, None, length=3)[0].sum()
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def applied(function: Any, x: Any) -> Any:
     return function(x)
@@ -130,7 +137,8 @@ def function_as_an_argument(x: Any) -> Any:
 
 PROGRAMS = (
     *(linear_solve, linear_solve_in_a_scan, conjugate_gradients, root, implicit_by_hand, one_forward_rule),
-    *(one_backward_rule, rules_in_a_scan, checkpointed, call_in_a_scan, call_in_a_branch, function_as_an_argument),
+    *(one_backward_rule, rules_in_a_scan, checkpointed, call_in_a_scan, call_in_a_branch),
+    *(call_in_a_branch_in_a_scan, function_as_an_argument),
 )
 ONLY_BACKWARDS = (implicit_by_hand, one_backward_rule, rules_in_a_scan)
 

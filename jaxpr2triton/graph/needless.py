@@ -11,6 +11,7 @@ from jaxpr2triton._compat import CALLS
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import threefry_p
+from jaxpr2triton.ir.hoisting import is_scalar
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.rows import TABLE
@@ -46,5 +47,8 @@ def only_if_taken(jaxpr: Any) -> WhyNot | None:
 
 def why_not_chosen(eqn: Any) -> WhyNot | None:
     """Why a `cond` or `switch` is more than a choice."""
-    reasons = (only_if_taken(branch.jaxpr) for branch in eqn.params["branches"])
+    branches = eqn.params["branches"]
+    if not all(is_scalar(const) for branch in branches for const in branch.consts):
+        return WhyNot("a branch of the `cond` holds an array, which is not among its operands")
+    reasons = (only_if_taken(branch.jaxpr) for branch in branches)
     return next((reason for reason in reasons if reason is not None), None)

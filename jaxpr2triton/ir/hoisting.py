@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton._compat import called_jaxpr, source_of
+from jaxpr2triton._compat import called_jaxpr, scan_counts_of, source_of
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 
 # Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
@@ -24,21 +24,21 @@ def hoist(closed: jex.ClosedJaxpr, leading: Sequence[Any] = ()) -> tuple[jex.Clo
         { lambda a:f32[2]; x. let b = mul x a in (b,) }   →   { lambda ; c0:f32[2] x. let b = mul x c0 in (b,) },  [a]
 
     `leading` are the values of leading operands that have been constants before. Known scalars become literals. A
-    nested `jit` whose jaxpr holds arrays is written out, so that these become operands too, and branches of a `cond`
-    take theirs as operands of the `cond`. Left alone: arrays inside the bodies of loops, checkpoints and functions with
+    nested `jit` whose jaxpr holds arrays is written out, so that these become operands too, and what a `scan` or `cond`
+    holds becomes its operands. Left alone: arrays inside the bodies of `while`, checkpoints and functions with
     derivative rules of their own.
     """
     nested = list(_nested(closed.jaxpr))
     given = [*leading, *closed.consts]
-    if not nested and not closed.consts and not any(map(_is_scalar, given)):
+    if not nested and not closed.consts and not any(map(is_scalar, given)):
         return closed, given
-    captured = list({id(const): const for const in [*given, *nested] if not _is_scalar(const)}.values())
+    captured = list({id(const): const for const in [*given, *nested] if not is_scalar(const)}.values())
     places = {id(const): place for place, const in enumerate(captured)}
     count = len(leading)
 
     def flat(*operands: Any) -> list[Any]:
         def resolve(const: Any) -> Any:
-            return _literal(const) if _is_scalar(const) else operands[places[id(const)]]
+            return _literal(const) if is_scalar(const) else operands[places[id(const)]]
 
         values = [*map(resolve, [*closed.consts, *leading]), *operands[len(captured) :]]
         return _evaluate(closed.jaxpr, values, resolve)
@@ -56,16 +56,32 @@ def _evaluate(jaxpr: Any, values: Sequence[Any], resolve: Callable[[Any], Any]) 
     for eqn in jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]
         called = _called(eqn)
-        bodies = [_body_of(*each, resolve) for each in called]
         with source_of(eqn):
-            if not any(holds_values(*each) for each in called):
-                outs = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
-            elif eqn.primitive.name == "cond":
-                outs = lax.switch(operands[0], bodies, *operands[1:])
+            if any(holds_values(*each) for each in called):
+                outs = _opened(eqn, [_body_of(*each, resolve) for each in called], operands)
             else:
-                outs = bodies[0](*operands)
+                outs = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
         env.update(zip(eqn.outvars, outs if eqn.primitive.multiple_results else [outs]))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _opened(eqn: Any, bodies: Sequence[Callable[..., list[Any]]], operands: Sequence[Any]) -> list[Any]:
+    """What an equation computes, with bodies that close over what they held before."""
+    if eqn.primitive.name == "cond":
+        return list(lax.switch(operands[0], bodies, *operands[1:]))
+    (body,) = bodies
+    if eqn.primitive.name != "scan":
+        return body(*operands)
+    num_consts, num_carry = scan_counts_of(eqn.params)
+    consts, first_x = operands[:num_consts], num_consts + num_carry
+
+    def step(carried: Sequence[Any], x: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        outs = body(*consts, *carried, *x)
+        return outs[:num_carry], outs[num_carry:]
+
+    options = {key: eqn.params[key] for key in ("length", "reverse", "unroll")}
+    after, ys = lax.scan(step, list(operands[num_consts:first_x]), list(operands[first_x:]), **options)
+    return [*after, *ys]
 
 
 def _body_of(jaxpr: Any, consts: Sequence[Any], resolve: Callable[[Any], Any]) -> Callable[..., list[Any]]:
@@ -73,7 +89,9 @@ def _body_of(jaxpr: Any, consts: Sequence[Any], resolve: Callable[[Any], Any]) -
 
 
 def _called(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """What a transparent call runs, or the branches of a choice, with their constants."""
+    """What a transparent call, a `scan` or a `cond` runs, with its constants."""
+    if eqn.primitive.name == "scan":
+        return [(eqn.params["jaxpr"].jaxpr, eqn.params["jaxpr"].consts)]
     if eqn.primitive.name == "cond" and not eqn.params.get("branches_platforms"):
         return [(branch.jaxpr, branch.consts) for branch in eqn.params["branches"]]
     called = transparent_call(eqn)
@@ -91,7 +109,7 @@ def holds_values(jaxpr: Any, consts: Sequence[Any]) -> bool:
 
 
 def _nested(jaxpr: Any) -> Iterator[Any]:
-    """The constants of the transparent calls and the branches in a jaxpr."""
+    """The constants of what is called in a jaxpr."""
     for eqn in jaxpr.eqns:
         for called in _called(eqn):
             yield from _captured(*called)
@@ -102,7 +120,7 @@ def _captured(jaxpr: Any, consts: Sequence[Any]) -> Iterator[Any]:
     yield from _nested(jaxpr)
 
 
-def _is_scalar(const: Any) -> bool:
+def is_scalar(const: Any) -> bool:
     """True for values that can be literals."""
     if isinstance(const, jax.core.Tracer) or np.ndim(const) != 0:
         return False

@@ -52,6 +52,26 @@ def test_arrays_inside_nested_calls_are_operands_too() -> None:
     np.testing.assert_array_equal(jaxpr_function(closed)(*consts, X)[0], 2 * (X * W + 1) + W)
 
 
+def test_arrays_inside_loops_and_branches_are_operands_too() -> None:
+    scaled = jax.jit(lambda x: x * W)
+
+    def function(x: Any) -> Any:
+        looped, ys = jax.lax.scan(lambda c, y: (scaled(c) + y, c), x, jnp.stack([x, x]), reverse=True)
+        return jax.lax.cond(x[0, 0] > 0, lambda x: scaled(x) + 1, lambda x: x, looped), ys
+
+    closed, consts = hoist(jax.make_jaxpr(function)(X))
+    assert len(consts) == 1
+    assert not any(inner.consts for eqn in closed.jaxpr.eqns for inner in bodies(eqn))
+    found = jax.core.eval_jaxpr(closed.jaxpr, closed.consts, W, X)
+    for got, wanted in zip(found, jax.jit(function)(X), strict=True):
+        np.testing.assert_allclose(got, wanted)
+
+
+def bodies(eqn: Any) -> list[Any]:
+    params = eqn.params
+    return [params["jaxpr"]] if "jaxpr" in params else list(params.get("branches", ()))
+
+
 def test_nested_calls_without_arrays_stay() -> None:
     closed, _ = trace_flat(lambda x: jax.jit(jnp.sin)(x) * W, [X])
     assert [eqn.primitive.name for eqn in closed.jaxpr.eqns] == ["jit", "broadcast_in_dim", "mul"]

@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.graph.classes import Classes
-from jaxpr2triton.graph.needless import only_if_taken
+from jaxpr2triton.graph.needless import why_not_chosen
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, time_dims
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, named, primitive_names, rewrite
@@ -32,7 +32,7 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
         y = cond[branches] i x                  →   y = select_n i (branch0 x) (branch1 x) ...
         y = cond[a loop, branch] i x            →   y = branch x;  _, y = repeat[a loop] (i == 0) y
 
-    Left alone: loops with effects, and a `cond` of whose branches only the one that is taken may be computed.
+    Left alone: loops with effects, and a `cond` that is more than a choice.
     """
     if not primitive_names(closed) & {"scan", "while", "cond"}:
         return closed
@@ -111,7 +111,7 @@ def _where(going: Value, new: Value, old: Value) -> Value:
 
 def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
     """All branches without loops, and a choice of their results; then a branch with loops, if it is the one."""
-    if any(only_if_taken(branch.jaxpr) for branch in node.params["branches"]):
+    if why_not_chosen(node):
         return None
     branches = [normalize(branch) for branch in node.params["branches"]]
     if any(primitive_names(branch) & {"while", "cond"} for branch in branches):
