@@ -147,7 +147,7 @@ def _fresh(kernel: Kernel, target: Target) -> Binary:
 def _stages(kernel: Kernel, target: Target) -> Any:
     with TRITON_LOCK:
         try:
-            return triton_side("triton_compiler").compile_with_triton(kernel, target, _options(kernel, target))
+            return triton_side("compile.triton_compiler").compile_with_triton(kernel, target, _options(kernel, target))
         except CompilerBug:
             raise
         except Exception as problem:

@@ -1,7 +1,7 @@
 """The only way to the modules that import Triton, and the lock that guards Triton's global state.
 
-Importing Triton costs half a second, and a warm cache of compiled kernels does not need it. So the modules of this
-folder come in two kinds: those named in `TRITON_SIDE` import Triton when they are imported, all others never do, and
+Importing Triton costs half a second, and a warm cache of compiled kernels does not need it. So the modules of `launch/`
+come in two kinds: those named in `TRITON_SIDE` import Triton when they are imported, all others never do, and
 the second kind reaches the first only through `triton_side`.
 """
 
@@ -15,7 +15,10 @@ from types import ModuleType
 
 from jaxpr2triton.errors import BackendError
 
-TRITON_SIDE = ("interpreter", "interpreter_builder", "interpreter_semantic", "interpreter_reduce", "triton_compiler")
+TRITON_SIDE = (
+    *("interpret.interpreter", "interpret.builder", "interpret.semantic", "interpret.reduce"),
+    "compile.triton_compiler",
+)
 
 # The interpreter replaces parts of `triton.language` while it runs. Whoever interprets or compiles holds this lock.
 TRITON_LOCK = threading.Lock()

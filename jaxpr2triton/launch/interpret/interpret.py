@@ -41,7 +41,7 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
     elements = tuple(element_name(buffer.dtype) for buffer in kernel.buffers)
     with TRITON_LOCK:
-        triton_side("interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
+        triton_side("interpret.interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
     memory.check_all_written(kernel.outputs)
     for seen in _WATCHING:
         seen.add(kernel.name)

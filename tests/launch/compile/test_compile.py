@@ -155,7 +155,7 @@ def test_grids_that_cannot_run() -> None:
 
 
 def test_two_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = triton_side("triton_compiler")
+    compiler = triton_side("compile.triton_compiler")
     compiled, calls = compiler.compile_with_triton, []
 
     def counted(*args: Any) -> Any:

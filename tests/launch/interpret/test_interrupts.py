@@ -114,14 +114,14 @@ def test_the_command_line_exits_with_130(tmp_path: Path) -> None:
     started = tmp_path / "started"
     patched = (
         "import sys, pathlib\n"
-        "from jaxpr2triton import cli\n"
-        "from jaxpr2triton.launch import primitive\n"
+        "from jaxpr2triton.cli import main\n"
+        "from jaxpr2triton.launch.call import primitive\n"
         "original = primitive.run_interpreted\n"
         "def run(*args):\n"
         "    pathlib.Path('started').touch()\n"
         "    return original(*args)\n"
         "primitive.run_interpreted = run\n"
-        "sys.exit(cli.main())\n"
+        "sys.exit(main.main())\n"
     )
     command = [sys.executable, "-c", patched, "check", "model.py:f", "f32[8]"]
     environ = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
