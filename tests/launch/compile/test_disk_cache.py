@@ -84,7 +84,8 @@ def test_two_processes_at_once(cache_dir: Path) -> None:
 
 def test_no_module_imports_triton_unless_it_is_named() -> None:
     folder = ROOT / "jaxpr2triton" / "launch"
-    texts = {".".join(path.relative_to(folder).with_suffix("").parts): path.read_text() for path in folder.rglob("*.py")}
+    files = {".".join(path.relative_to(folder).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    texts = {name: path.read_text() for name, path in files.items()}
     assert {name for name, text in texts.items() if "import triton" in text or "from triton" in text} == {*TRITON_SIDE}
 
 
