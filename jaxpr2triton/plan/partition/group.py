@@ -48,11 +48,12 @@ def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
             written.update(dict.fromkeys(eqn.outvars, before + 1))
         elif eqn in views or eqn.primitive is boundary_p:
             written[eqn.outvars[0]] = before
-        for var in eqn.outvars:
-            if var in roots:
-                loads = loads_of(cuts, cuts.spaces[var])
-                root_level[var] = max((written.get(load, 0) for load in loads), default=0)
-                written[var] = root_level[var] + 1
+        made = [var for var in eqn.outvars if var in roots]
+        loads = {load for var in made for load in loads_of(cuts, cuts.spaces[var])}
+        level = max((written.get(load, 0) for load in loads), default=0)
+        for var in made:  # all results of a loop together: it is run once
+            root_level[var] = level
+            written[var] = level + 1
     return root_level, outside_level
 
 
