@@ -8,7 +8,7 @@ one program walks the whole axis. Every other axis may be spread over the grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import Collected, Graph, Load, Node, Place, Recurrence, Reduce, operands_of
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, of_axis, scale
+from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.ir.scans import scans_in, time_dims
 
@@ -137,48 +138,70 @@ def space_of(
 
     With `union` they always do: a dimension that the lead has not becomes one more axis, which every program walks.
     """
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
-    layouts = {atom: layout_of(atom, classes, makers.get(atom)) for atom in outputs}
-    lead = outputs[lead_of([layouts[atom].sizes for atom in outputs])]
-    dims = tuple(Axis(f"d{d}", size) for d, size in enumerate(layouts[lead].sizes))
-    root_axes = {kind: axis for kind, axis in zip(layouts[lead].kinds, dims) if axis.size != 1}
-    scans = scans_in(jaxpr)
-    times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
-    backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
-    counted = {dims[0]: backwards[lead]} if lead in backwards else {}  # whether a loop writes along it from its end
+    dims = _Dimensions(jaxpr, outputs, classes)
     places = []
     for atom in outputs:
-        layout = layouts[atom]
-        if atom is lead:
-            matched = {d: d for d in range(len(layout.sizes))}
-        else:
-            matched = match_dims(layouts[lead], layout, times)
-        own = {d: dims[e] for d, e in matched.items()}
-        other_way = atom in backwards and 0 in own and counted.setdefault(own[0], backwards[atom]) != backwards[atom]
-        if other_way:
-            del own[0]  # loops in opposite directions have no steps in common
-        for d, size in enumerate(layout.sizes):
-            if size == 1 or d in own:
-                continue
-            if not union:
-                return None
-            kind = layout.kinds[d]
-            kind = (kind, "the other way") if other_way and d == 0 else kind
-            extra = root_axes.get(kind)
-            if extra is None or extra in own.values() or extra.size != size:
-                extra = Axis(f"d{len(dims)}", size)
-                dims = (*dims, extra)
-                root_axes.setdefault(kind, extra)
-            own[d] = extra
-        places.append(layout.place([of_axis(own[d]) if d in own else ZERO for d in range(len(layout.sizes))]))
+        if (place := dims.place_of(atom, union)) is None:
+            return None
+        places.append(place)
     chosen: dict[Any, tuple[Axis, ...]] = {}
-    choose = ByClass(classes, root_axes, [], chosen)
+    choose = ByClass(classes, dims.by_kind, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, may_repeat=may_repeat)
-    axes = tuple(axis for axis in dims if axis.size != 1)
+    axes = tuple(axis for axis in dims.axes if axis.size != 1)
     inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Collected, Recurrence))))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]
     inner |= set().union(*(frozenset(axes) - have for have in stored))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
+
+
+class _Dimensions:
+    """The axes of a set of outputs: those of the lead, and more where another one has dimensions of its own."""
+
+    def __init__(self, jaxpr: Any, outputs: Sequence[Any], classes: Classes) -> None:
+        makers, scans = makers_of(jaxpr), scans_in(jaxpr)
+        made = {atom: jaxpr.eqns[makers[atom]] for atom in outputs if atom in makers}
+        self.layouts = {atom: layout_of(atom, classes, made.get(atom)) for atom in outputs}
+        self.lead = outputs[lead_of([self.layouts[atom].sizes for atom in outputs])]
+        layout = self.layouts[self.lead]
+        self.axes = tuple(Axis(f"d{d}", size) for d, size in enumerate(layout.sizes))
+        self.by_kind: dict[Any, Axis] = {kind: axis for kind, axis in zip(layout.kinds, self.axes) if axis.size != 1}
+        self.times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
+        self.backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
+        # whether a loop writes along an axis from its end
+        self.counted = {self.axes[0]: self.backwards[self.lead]} if self.lead in self.backwards else {}
+
+    def place_of(self, atom: Any, union: bool) -> Place | None:
+        """Where an output is stored; None if it has a dimension of its own, and there are to be none."""
+        layout = self.layouts[atom]
+        if atom is self.lead:
+            matched = {d: d for d in range(len(layout.sizes))}
+        else:
+            matched = match_dims(self.layouts[self.lead], layout, self.times)
+        own = {d: self.axes[e] for d, e in matched.items()}
+        other_way = 0 in own and self._counts_the_other_way(atom, own[0])
+        if other_way:
+            del own[0]  # loops in opposite directions have no steps in common
+        for d, size in enumerate(layout.sizes):
+            if size != 1 and d not in own:
+                if not union:
+                    return None
+                kind = (layout.kinds[d], "the other way") if other_way and d == 0 else layout.kinds[d]
+                own[d] = self._another(kind, size, own.values())
+        return layout.place([of_axis(own[d]) if d in own else ZERO for d in range(len(layout.sizes))])
+
+    def _counts_the_other_way(self, atom: Any, axis: Axis) -> bool:
+        if atom not in self.backwards:
+            return False
+        return self.counted.setdefault(axis, self.backwards[atom]) != self.backwards[atom]
+
+    def _another(self, kind: Any, size: int, taken: Collection[Axis]) -> Axis:
+        """An axis for a dimension that the lead has not: that of its kind, or a new one."""
+        found = self.by_kind.get(kind)
+        if found is None or found in taken or found.size != size:
+            found = Axis(f"d{len(self.axes)}", size)
+            self.axes = (*self.axes, found)
+            self.by_kind.setdefault(kind, found)
+        return found
 
 
 def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:

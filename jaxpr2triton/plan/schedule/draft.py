@@ -75,32 +75,18 @@ class Draft:
 
 def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence[Wish] = ()) -> Draft:
     """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
-    loops = list(space.graph.of_kind(Recurrence))
-    carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
-    whole = space.steps | frozenset(axis for loop in loops for axis in loop.bound & carried)
-    axes = axes_of_space(space)
-    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in whole]), wishes)
-    rest = {cut.axis: cut.rest for cut in cuts}
+    axes, repeated = axes_of_space(space), _repeated(space)
+    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated]), wishes)
     draft = Draft(cuts)
     for cut in cuts:
         draft.unrolled.append(cut.unrolled)
         draft.made_of[cut.unrolled.name] = frozenset((cut.unrolled,))
-    grids: list[list[Axis]] = []
-    inners: list[list[Axis]] = []
-    for group in alike(space, axes):
-        if group[0] in space.steps:
-            counted = draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
-            if any(loop.conditional and loop.step in group for loop in loops):
-                draft.unbounded.add(counted)
-            continue
-        on_grid = group[0] in space.axes and group[0] not in space.inner
-        current = [rest.get(axis, axis) for axis in group]
-        (grids if on_grid else inners).append([axis for axis in current if axis.size > 1])
-    inners = [group for group in inners if group]
-    grid_axes = [axis for group in grids for axis in group]
+    groups = alike(space, axes)
+    _place_steps(draft, [group for group in groups if group[0] in space.steps], space)
+    grid_axes, inners = _shared_out(draft, [group for group in groups if group[0] not in space.steps], space)
     moved = _moved(grid_axes, wishes)
     grid_axes = [axis for axis in grid_axes if not any(axis in group for group in moved.values())]
-    roots = set(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
+    roots = frozenset(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
     held = [group for group in inners if group[0] in roots]
     pointwise = not inners and not moved
     _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
@@ -109,17 +95,52 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence
     names = dict(zip(map(id, held), _inner_names(len(held), "row", "col")))
     names |= dict(zip((id(g) for g in inners if id(g) not in names), _inner_names(len(inners), "k")))
     for group in inners:
-        root = group[0] in roots
         asked = [wish.name for wish in wishes if wish.axes & set(group)]
         axis = draft.place(group, asked[0] if asked else names[id(group)], draft.inner)
-        of_state = any(a in space.held_axes or rest_of(cuts, a) & space.held_axes for a in group)
-        apart = not whole.isdisjoint(group)  # a loop runs once for each index of it
-        room = axis.size <= unrolled_up_to and unrolled_variables(draft, axis) <= UNROLLED_UNASKED
-        if room and grid_axes and not apart and not asked and (not root or of_state):
+        needs_lanes = asked or not grid_axes or not repeated.isdisjoint(group)
+        if not needs_lanes and _may_be_unrolled(draft, group, axis, unrolled_up_to, roots, space):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     _follow(draft, wishes)
     return draft
+
+
+def _repeated(space: Space) -> frozenset[Axis]:
+    """The steps of loops, and the axes for each index of which a loop runs once."""
+    loops = list(space.graph.of_kind(Recurrence))
+    carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
+    return space.steps.union(*(loop.bound & carried for loop in loops))
+
+
+def _place_steps(draft: Draft, groups: Sequence[list[Axis]], space: Space) -> None:
+    unbounded = {loop.step for loop in space.graph.of_kind(Recurrence) if loop.conditional}
+    for group in groups:
+        counted = draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
+        if not unbounded.isdisjoint(group):
+            draft.unbounded.add(counted)
+
+
+def _shared_out(draft: Draft, groups: Sequence[list[Axis]], space: Space) -> tuple[list[Axis], list[list[Axis]]]:
+    """Axes that programs share out, and groups of those that one program has whole; without those of one element."""
+    rest = {cut.axis: cut.rest for cut in draft.cuts}
+    grid: list[Axis] = []
+    inners: list[list[Axis]] = []
+    for group in groups:
+        current = [axis for axis in (rest.get(axis, axis) for axis in group) if axis.size > 1]
+        if group[0] in space.axes and group[0] not in space.inner:
+            grid += current
+        elif current:
+            inners.append(current)
+    return grid, inners
+
+
+def _may_be_unrolled(
+    draft: Draft, group: Sequence[Axis], axis: Axis, at_most: int, roots: frozenset[Axis], space: Space
+) -> bool:
+    """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
+    of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
+    room = axis.size <= at_most and unrolled_variables(draft, axis) <= UNROLLED_UNASKED
+    return room and (group[0] not in roots or of_state)
 
 
 def axes_of_space(space: Space) -> list[Axis]:
