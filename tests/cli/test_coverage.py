@@ -24,7 +24,7 @@ def test_no_row_is_forgotten() -> None:
         *coverage.ranks.TABLE,
         *coverage.STRUCTURAL,
         *coverage.RANDOM,
-        *coverage.moving.TABLE,
+        *coverage.dynamic.TABLE,
         *coverage.LOOPS,
     }
     assert set(covered) - set(TABLE) - others == {"iota"}

@@ -7,7 +7,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pointwise_cases import DTYPES, SIZE, random_values, special
 
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.dtypes import is_float, triton_name, working_dtype
@@ -15,6 +14,7 @@ from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.rules.literals import as_tensor, constant, is_bare, with_dtype
+from tests.rules.pointwise.pointwise_cases import DTYPES, SIZE, random_values, special
 
 NAN, INF = float("nan"), float("inf")
 ZERO32 = "tl.full((), -2147483648, tl.int32).to(tl.float32, bitcast=True)"

@@ -154,7 +154,8 @@ def split_reductions(cuts: Cuts, jaxpr: Any, splits: dict[Any, Split], chunked: 
         run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
         shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
-        return [read(shown if atom in shown else env, atom) for atom in inner.outvars]
+        env.update(shown)
+        return [read(env, atom) for atom in inner.outvars]
 
     return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
 

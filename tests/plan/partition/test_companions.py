@@ -224,5 +224,10 @@ def test_any_number_of_rows(name: str, rows: int, low: bool) -> None:
     def both(*args: Any) -> Any:
         return with_gradients(fn, *args)
 
-    found, expected = j2t.fuse(both, backend="interpret")(*args), jax.jit(both)(*args)
-    assert differences(found, expected, 6e-2 if low else 1e-3) == []
+    found, theirs = j2t.fuse(both, backend="interpret")(*args), jax.jit(both)(*args)
+    if not low:
+        assert differences(found, theirs, 1e-3) == []
+    exact = jax.jit(both)(*(np.asarray(arg, np.float32) for arg in args))
+    for have, near, true in zip(found, theirs, exact, strict=True):  # in 16 bits XLA is not always right itself
+        have, near, true = (np.asarray(each, np.float64) for each in (have, near, true))
+        assert np.abs(have - true).max() <= 6e-2 * np.abs(true).max() + np.abs(near - true).max()

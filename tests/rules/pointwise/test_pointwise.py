@@ -11,7 +11,16 @@ import jax
 import numpy as np
 import pytest
 from jax import lax
-from pointwise_cases import (
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.hardware import target_named
+from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.launch.compile.compile import compile_kernel
+from jaxpr2triton.launch.interpret.interpret import run_interpreted
+from jaxpr2triton.rules.base import Call, merge_tables
+from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
+from jaxpr2triton.rules.pointwise.table import POINTWISE
+from tests.rules.pointwise.pointwise_cases import (
     BOOL,
     DTYPES,
     FLOATS,
@@ -25,15 +34,6 @@ from pointwise_cases import (
     special,
     wider_answer,
 )
-
-from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.hardware import target_named
-from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.launch.compile.compile import compile_kernel
-from jaxpr2triton.launch.interpret.interpret import run_interpreted
-from jaxpr2triton.rules.base import Call, merge_tables
-from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
-from jaxpr2triton.rules.pointwise.table import POINTWISE
 
 Signature = tuple[np.dtype, ...]
 

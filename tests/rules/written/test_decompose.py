@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pointwise_cases import BOOL, DTYPES, FLOATS, INTEGERS, agree, arrays_for, compiled, exists
 
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+from tests.rules.pointwise.pointwise_cases import BOOL, DTYPES, FLOATS, INTEGERS, agree, arrays_for, compiled, exists
 
 Signature = tuple[np.dtype, ...]
 Params = dict[str, Any]
