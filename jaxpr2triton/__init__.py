@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.api import GradProgram, Program, Residual, __version__, fuse, transpile
+from jaxpr2triton.api import GradProgram, Kernel, Leftover, Program, Residual, __version__, fuse, transpile
 from jaxpr2triton.errors import (
     BackendError,
     BugWarning,
@@ -22,8 +22,10 @@ __all__ = [
     "CompilerBug",
     "GradProgram",
     "Jaxpr2TritonError",
+    "Kernel",
     "KernelFallback",
     "KernelRefused",
+    "Leftover",
     "NotFusible",
     "Program",
     "Residual",

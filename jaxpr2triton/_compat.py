@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,26 +22,54 @@ source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) +
 
 @dataclass(frozen=True)
 class Frame:
-    """A line of the user's program."""
+    """A line of the user's program; `via` is the line of a library that it runs, if that made the equation."""
 
     file: str
     line: int
     function: str
     span: tuple[int, int, int, int] = (0, 0, 0, 0)  # of the expression: first line and column, last line and column
+    via: Frame | None = None
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+        through = f" via {os.path.basename(self.via.file)}:{self.via.line}" if self.via else ""
+        return f"{os.path.basename(self.file)}:{self.line} ({self.function}){through}"
 
 
 def user_frame(eqn: Any) -> Frame | None:
-    """The user's line that an equation came from, if JAX remembers one."""
+    """The user's line that an equation came from, if JAX remembers one: `model.py:12 (step) via _unvmap.py:50`."""
     return _user_frame(eqn.source_info.traceback)
+
+
+def innermost_frame(eqn: Any) -> Frame | None:
+    """The line that an equation came from, of the user's program or of a library that it uses."""
+    frame = user_frame(eqn)
+    return frame.via or frame if frame else None
 
 
 @lru_cache(maxsize=8192)
 def _user_frame(traceback: Any) -> Frame | None:
-    frame = source_info_util.user_frame(traceback) if traceback is not None else None
-    return None if frame is None else Frame(frame.file_name, frame.start_line, frame.function_name)
+    """The innermost line in a file of the user's; where there is none, the innermost one of a library."""
+    innermost = source_info_util.user_frame(traceback) if traceback is not None else None
+    if innermost is None:
+        return None
+    frames = source_info_util.user_frames(traceback)
+    own = next((frame for frame in frames if not _is_installed(frame.file_name)), innermost)
+    found = _without_span(own)
+    return found if own == innermost else replace(found, via=_without_span(innermost))
+
+
+def _without_span(frame: source_info_util.Frame) -> Frame:
+    return Frame(frame.file_name, frame.start_line, frame.function_name)
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(file: str) -> bool:
+    """Whether a file was installed, as libraries and the commands that start programs are."""
+    folders = os.path.normpath(file).split(os.sep)
+    return not _INSTALLED.isdisjoint(folders) or os.path.dirname(file) == sysconfig.get_path("scripts")
+
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def captured_by(traced: jax.stages.Traced) -> list[Any]:

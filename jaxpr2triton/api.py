@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, overload
@@ -18,6 +19,7 @@ from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
 from jaxpr2triton.front.program import GradProgram, Program, Residual, grad_program, plain_program
+from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
@@ -27,7 +29,7 @@ from jaxpr2triton.report.table import count as counted
 from jaxpr2triton.trace import hoist
 from jaxpr2triton.version import __version__
 
-__all__ = ["GradProgram", "Program", "Residual", "__version__", "fuse", "transpile"]
+__all__ = ["GradProgram", "Kernel", "Leftover", "Program", "Residual", "__version__", "fuse", "transpile"]
 
 
 @overload
@@ -168,6 +170,40 @@ def program_name(function: Callable[..., Any]) -> str:
     return f"f_{clean}" if clean[0].isdigit() else clean
 
 
+def _title(function: Callable[..., Any]) -> str:
+    """Where a lambda is, as it has no name: `lambda at model.py:12`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or code.co_name != "<lambda>":
+        return ""
+    return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+@overload
+def transpile(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    grad: None = ...,
+    strict: bool = ...,
+    roles: Mapping[str, str] | None = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    **kwargs: Any,
+) -> Program: ...
+@overload
+def transpile(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    grad: int | Sequence[int],
+    strict: bool = ...,
+    roles: Mapping[str, str] | None = ...,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    **kwargs: Any,
+) -> GradProgram: ...
 def transpile(
     function: Callable[..., Any],
     /,
@@ -178,7 +214,7 @@ def transpile(
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     **kwargs: Any,
-) -> Any:
+) -> Program | GradProgram:
     """The kernels of a function for arguments of these shapes (arrays, or `jax.ShapeDtypeStruct`), to look at and run.
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
@@ -203,7 +239,7 @@ def transpile(
     jaxpr = _flattened(hoisted, name, strict)
     if jaxpr.effects:
         raise fused.side_effects(jaxpr, "call it through `fuse`")
-    signature = Signature(name, names, jax.tree.structure(values), traced.avals)
+    signature = Signature(name, names, jax.tree.structure(values), traced.avals, _title(function))
     out_tree = traced.out_tree
     if argnums is None:
         return plain_program(jaxpr, captured, signature, out_tree, strict, asked)

@@ -97,6 +97,11 @@ def test_fuse(stage: str, function: Callable[..., Any], error: Exception, breaks
     assert text.startswith(f"a bug in jaxpr2triton, in program lambda: {first_line(error)}\n  in   jaxpr2triton/")
 
 
+def unfolded(text: str) -> str:
+    """In one line, whatever the width it was folded for."""
+    return " ".join(text.split())
+
+
 @pytest.mark.parametrize("function", [weights, decayed])
 @pytest.mark.parametrize("stage", STAGES)
 def test_transpile(stage: str, function: Callable[..., Any], breaks: Callable[..., None]) -> None:
@@ -104,7 +109,8 @@ def test_transpile(stage: str, function: Callable[..., Any], breaks: Callable[..
     program, _ = mistaken(j2t.transpile, function, X)
     assert program.kernels == () and "def " not in program.source
     assert {left.why.split(",")[0] for left in program.leftovers} == {"a mistake in jaxpr2triton (KeyError: 'row'"}
-    assert program.explain().count("a mistake in jaxpr2triton (KeyError: 'row', at ") == len(program.leftovers) > 0
+    kinds = {(left.primitive, left.why) for left in program.leftovers}
+    assert unfolded(program.explain()).count("a mistake in jaxpr2triton (KeyError: 'row', at ") == len(kinds) > 0
     same(program(X), jax.jit(function)(X))
 
 
@@ -430,7 +436,7 @@ def test_command_line(
         "show": "region[",
         "check": "NOTHING CHECKED",
     }
-    assert expected[name] in out
+    assert expected[name] in (unfolded(out) if name == "explain" else out)
 
 
 def test_command_line_where_mistakes_are_raised(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr2triton._compat import user_frame
+from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
@@ -128,7 +128,7 @@ class Statements:
     # -- statements -------------------------------------------------------------------------------------------
 
     def _say(self, scope: Scope, line: Line, eqn: Any = None) -> None:
-        text = comment(user_frame(eqn)) if eqn is not None else None
+        text = comment(innermost_frame(eqn)) if eqn is not None else None
         if text is not None and text != scope.said:
             scope.lines.append(text)
             scope.said = text

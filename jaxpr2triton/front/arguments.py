@@ -86,6 +86,7 @@ class Signature:
     names: tuple[str, ...]
     tree: Any
     avals: tuple[Any, ...]
+    title: str = ""  # of a function whose name says little
 
     @property
     def parameters(self) -> inspect.Signature:

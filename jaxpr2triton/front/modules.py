@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from jaxpr2triton.front.exported import Exported
 from jaxpr2triton.pipeline import Compiled
-from jaxpr2triton.report.explain import short_type
+from jaxpr2triton.report.explain import grouped, short_type, shortened, shown_types
+
+LINE = 110  # columns, as in the kernels
 
 
-def one_module(*parts: Compiled) -> str:
+def one_module(*parts: Compiled | Exported) -> str:
     """The kernels of the parts, in the order in which they run: imports, then every function once.
 
     # softmax: (f32[8,300]) → (f32[8,300])
@@ -39,11 +43,17 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
     yield from (block.strip() for block in text.split("\n\n\n") if block.strip())
 
 
-def _header(part: Compiled) -> Iterator[str]:
-    inputs, outputs = (", ".join(map(short_type, avals)) for avals in (part.in_avals, part.out_avals))
-    yield f"# {part.name}: ({inputs}) → ({outputs})"
+def _header(part: Compiled | Exported) -> Iterator[str]:
+    inputs, outputs = (shown_types(list(map(short_type, avals))) for avals in (part.in_avals, part.out_avals))
+    yield from _comment("# ", f"{part.name}: ({inputs}) → ({outputs})")
     names = [kernel.name for kernel in part.kernels]
     if names:
-        yield f"#   in {len(names)} kernels: {', '.join(names)}" if len(names) > 1 else f"#   in one kernel: {names[0]}"
-    for leftover in part.leftovers:
-        yield f"#   left to XLA: {leftover.equation}"
+        count = "one kernel" if len(names) == 1 else f"{len(names)} kernels"
+        yield from _comment("#   ", f"in {count}: {', '.join(names)}")
+    for (primitive, _, _), group in grouped(part.leftovers).items():
+        first = group[0].equation if len(group) == 1 else f"{len(group)} x {primitive}, such as {group[0].equation}"
+        yield "#   " + shortened(f"left to XLA: {first}", LINE - 4)
+
+
+def _comment(start: str, text: str) -> list[str]:
+    return textwrap.wrap(text, LINE, initial_indent=start, subsequent_indent="#       ", break_on_hyphens=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, fits
+from jaxpr2triton.front.exported import Exported, NotCallable, exported, not_callable
 from jaxpr2triton.front.modules import one_module
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
@@ -26,20 +27,38 @@ from jaxpr2triton.plan.schedule.wishes import finds, unknown
 from jaxpr2triton.report import explain as report
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
-    """Kernels, and what is left to XLA. Calling it runs them: on a GPU as Triton, elsewhere in Triton's interpreter."""
+    """Kernels, and what is left to XLA. Calling it runs them: on a GPU as Triton, elsewhere in Triton's interpreter.
+
+    It can be pickled. What comes back can be looked at in every way, with its stages as text, but not be called.
+    """
 
     name: str
-    compiled: Compiled = field(repr=False)
-    _run: Callable[..., Any] = field(repr=False)
+    compiled: Compiled | Exported
+    _run: Callable[..., Any]
+    _title: str = ""  # for a name that says little: `lambda at model.py:12`
+
+    def __repr__(self) -> str:
+        return f"Program(name={self.name!r}, kernels={len(self.kernels)}, leftovers={len(self.leftovers)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Program, (self.name, exported(self.compiled), NotCallable(self.name), self._title)
+
+    def __copy__(self) -> Program:
+        return self  # nothing can change it
+
+    def __deepcopy__(self, memo: Any) -> Program:
+        return self
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels, in the order in which they run."""
         return self.compiled.kernels
 
     @property
     def leftovers(self) -> tuple[Leftover, ...]:
+        """The equations that stay with XLA, each with the reason."""
         return self.compiled.leftovers
 
     @property
@@ -53,10 +72,11 @@ class Program:
         return one_module(self.compiled)
 
     def explain(self) -> str:
-        """What the kernels move and compute, and what is left to XLA, why."""
-        return report.explain(self.compiled, self.name)
+        """What the kernels move and compute, and what is left to XLA, why; in lines of 100 columns, or of COLUMNS."""
+        return report.explain(self.compiled, self.name, self._title)
 
     def explain_json(self) -> dict[str, Any]:
+        """The facts behind `explain`: of lists, dicts, words and numbers."""
         return report.explain_json(self.compiled, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -71,29 +91,46 @@ class Residual:
     name: str
     source: str  # input, output or new: what the forward program reads, returns anyway, or writes for this alone
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: np.dtype[Any]
     where: str  # the line of the user's program that computes it; empty for an input
 
     @property
     def nbytes(self) -> int:
+        """The memory that it takes from the forward program's end to the backward one's."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GradProgram:
     """A program and its gradient.
 
     `forward(*args)` gives the result and the residuals, `backward(residuals, cotangents)` gives the gradients; the
     cotangents have the form of the result. If the result is one floating-point number, calling it gives
-    `(value, gradients)`, as `jax.value_and_grad` does.
+    `(value, gradients)`, as `jax.value_and_grad` does. It can be pickled, to be looked at, as a `Program` can.
     """
 
     name: str
     forward: Program
     backward: Program
     residuals: tuple[Residual, ...]
-    _signature: Signature = field(repr=False)
-    _argnums: int | tuple[int, ...] = field(repr=False)
+    _signature: Signature | None  # None once it was pickled
+    _argnums: int | tuple[int, ...]
+    _title: str = ""
+
+    def __repr__(self) -> str:
+        halves = f"forward={self.forward!r}, backward={self.backward!r}"
+        return f"GradProgram(name={self.name!r}, {halves}, residuals={len(self.residuals)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GradProgram, (
+            self.name, self.forward, self.backward, self.residuals, None, self._argnums, self._title,
+        )  # fmt: skip
+
+    def __copy__(self) -> GradProgram:
+        return self  # nothing can change it
+
+    def __deepcopy__(self, memo: Any) -> GradProgram:
+        return self
 
     @property
     def source(self) -> str:
@@ -102,9 +139,12 @@ class GradProgram:
 
     def explain(self) -> str:
         """Both programs, and what the first saves for the second."""
-        return report.explain_grad(self.forward.compiled, self.backward.compiled, self.residuals, self.name)
+        return report.explain_grad(
+            self.forward.compiled, self.backward.compiled, self.residuals, self.name, self._title
+        )
 
     def explain_json(self) -> dict[str, Any]:
+        """The facts behind `explain`: of lists, dicts, words and numbers."""
         return report.explain_grad_json(self.forward.compiled, self.backward.compiled, self.residuals, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -119,8 +159,11 @@ class GradProgram:
 
     def as_custom_vjp(self) -> Any:
         """A `jax.custom_vjp` function made of the two programs, called like the user's function."""
+        signature = self._signature
+        if signature is None:
+            raise not_callable(self.name)
         wanted = set(self._argnums if isinstance(self._argnums, tuple) else (self._argnums,))
-        count = len(self._signature.names)
+        count = len(signature.names)
 
         def function(*args: Any, **kwargs: Any) -> Any:
             return self.forward(*args, **kwargs)[0]
@@ -129,7 +172,7 @@ class GradProgram:
             for position, arg in enumerate(args):
                 if position not in wanted and any(leaf.perturbed for leaf in jax.tree.leaves(arg)):
                     raise UserError(
-                        f"{self.name} was transpiled without the gradient for `{self._signature.names[position]}`",
+                        f"{self.name} was transpiled without the gradient for `{signature.names[position]}`",
                         hint="name the argument in `grad`, or wrap it in jax.lax.stop_gradient",
                     )
             return self.forward(*jax.tree.map(lambda leaf: leaf.value, args))
@@ -142,7 +185,7 @@ class GradProgram:
             return tuple(by_position.get(position) for position in range(count))
 
         function.__name__ = self.name
-        setattr(function, "__signature__", self._signature.parameters)  # noqa: B010  # no such field for type checkers
+        setattr(function, "__signature__", signature.parameters)  # noqa: B010  # no such field for type checkers
         result = jax.custom_vjp(function)
         result.defvjp(forward, backward, symbolic_zeros=True)
         return result
@@ -168,7 +211,7 @@ def plain_program(
         leaves = signature.leaves(signature.bind(args, kwargs))
         return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles))
 
-    return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call)
+    return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call, signature.title)
 
 
 def grad_program(
@@ -223,6 +266,7 @@ def grad_program(
         _residuals(halves),
         signature,
         argnums,
+        signature.title,
     )
 
 

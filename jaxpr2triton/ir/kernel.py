@@ -90,13 +90,13 @@ class Kernel:
     source: str
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
-    axes: tuple[KernelAxis, ...]
-    grid: tuple[int, int, int]
-    num_warps: int
-    num_stages: int
-    bytes_read: int
+    axes: tuple[KernelAxis, ...]  # what each dimension of the computation became
+    grid: tuple[int, int, int]  # programs
+    num_warps: int  # of each program
+    num_stages: int  # as Triton takes it
+    bytes_read: int  # by all programs
     bytes_written: int
-    flops: int
+    flops: int  # of all programs
     choice: Choice | None = None  # of kernels with loops
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
 
@@ -124,8 +124,8 @@ class Launches:
 class Leftover:
     """An equation that stays with XLA, and why."""
 
-    primitive: str
-    equation: str
-    where: str
-    why: str
+    primitive: str  # sort
+    equation: str  # b:f32[8] = sort[num_keys=1] a
+    where: str  # model.py:12 (step) via library.py:50; empty if JAX remembers no line
+    why: str  # there is no rule for the primitive `sort`
     launches: Launches | None = None  # of a loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +14,11 @@ import numpy as np
 
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
-from jaxpr2triton.report.table import count, table
+from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.table import count, paragraph, report_width, table
+
+RUNS_SHOWN = 24  # of the types of inputs and outputs
+PLACES_SHOWN = 3  # of leftovers of one kind
 
 
 class Compiled(Protocol):
@@ -44,13 +49,16 @@ class Residual(Protocol):
     def where(self) -> str: ...
 
 
-def explain(compiled: Compiled, name: str = "program") -> str:
-    """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons."""
-    facts = explain_json(compiled, name)
+def explain(compiled: Compiled, name: str = "program", title: str = "") -> str:
+    """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons.
+
+    No line is longer than 100 columns, or than COLUMNS. `title` stands for the name where the name says little.
+    """
+    facts, width = explain_json(compiled, name), report_width()
     lines = [
-        f"{name}: ({', '.join(facts['inputs'])}) → ({', '.join(facts['outputs'])})",
-        f"  {_launches(facts)}",
-        f"  {_traffic(facts)}",
+        paragraph(f"{title or name}: ({shown_types(facts['inputs'])}) → ({shown_types(facts['outputs'])})", width),
+        paragraph(_launches(facts), width, indent="  "),
+        paragraph(_traffic(facts), width, indent="  "),
     ]
     if facts["kernels"]:
         rows = [
@@ -65,18 +73,52 @@ def explain(compiled: Compiled, name: str = "program") -> str:
             ]
             for kernel in facts["kernels"]
         ]
-        lines += ["", table(["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"], rows)]
-    lines += _estimates(facts["kernels"])
-    if facts["leftovers"]:
-        lines += ["", "  left to XLA"]
-        for leftover in facts["leftovers"]:
-            lines.append(f"    {leftover['primitive']} at {leftover['where'] or 'an unknown line'}: {leftover['why']}")
-            lines += [f"      {text}" for text in _launches_of_loop(leftover["launches"])]
-            lines.append(f"      {_shortened(leftover['equation'])}")
+        header = ["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"]
+        lines += ["", table(header, rows, width=width)]
+    lines += _estimates(facts["kernels"], width)
+    warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
+    lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
+    lines += _left_to_xla(compiled.leftovers, width)
     return "\n".join(lines)
 
 
-def _estimates(kernels: Sequence[dict[str, Any]]) -> list[str]:
+def shown_types(types: Sequence[str]) -> str:
+    """f32[4], f32[4], f32[4], i32[] → 3 x f32[4], i32[]; of very many kinds the first ones and the number of others."""
+    runs = [(each, len(list(same))) for each, same in itertools.groupby(types)]
+    shown = [text for each, many in runs[:RUNS_SHOWN] for text in ([each] * many if many < 3 else [f"{many} x {each}"])]
+    others = sum(many for _, many in runs[RUNS_SHOWN:])
+    return ", ".join([*shown, *([f"and {others:,} more"] if others else [])])
+
+
+def _left_to_xla(leftovers: Sequence[Leftover], width: int) -> list[str]:
+    groups = grouped(leftovers)
+    lines = ["", "  left to XLA"] if groups else []
+    for (primitive, why, launches), group in groups.items():
+        kind = primitive if len(group) == 1 else f"{len(group):,} x {primitive}"
+        lines.append(paragraph(f"{kind} at {_places(group)}: {why}", width, indent="    "))
+        of_loop = _launches_of_loop(_launch_facts(launches))
+        lines += [f"      {text}{' of each' if len(group) > 1 else ''}" for text in of_loop]
+        example = "" if len(group) == 1 else "such as "
+        lines.append(f"      {shortened(example + group[0].equation, width - 6)}")
+    return lines
+
+
+def grouped(leftovers: Sequence[Leftover]) -> dict[tuple[str, str, Launches | None], list[Leftover]]:
+    """Leftovers of one kind, as long as they have one reason, by their primitive, reason and launches."""
+    groups: dict[tuple[str, str, Launches | None], list[Leftover]] = {}
+    for leftover in leftovers:
+        groups.setdefault((leftover.primitive, leftover.why, leftover.launches), []).append(leftover)
+    return groups
+
+
+def _places(group: Sequence[Leftover]) -> str:
+    """model.py:3 (f), model.py:5 (f), model.py:9 (g) and 4 more places."""
+    places = list(dict.fromkeys(leftover.where or "an unknown line" for leftover in group))
+    others = len(places) - PLACES_SHOWN
+    return ", ".join(places[:PLACES_SHOWN]) + (f" and {count(others, 'more place')}" if others > 0 else "")
+
+
+def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
     """Of each kernel with loops what its schedule was chosen for, and what the next best one would take."""
     rows = []
     for kernel in kernels:
@@ -87,7 +129,7 @@ def _estimates(kernels: Sequence[dict[str, Any]]) -> list[str]:
             numbers = (estimate[key] for key in ("instructions", "barriers", "kept", "programs", "cycles"))
             rows.append([kernel["name"], *numbers, instead])
     header = ["a step, estimated", "instructions", "barriers", "kept", "programs", "cycles", "next best"]
-    return ["", table(header, rows)] if rows else []
+    return ["", table(header, rows, width=width)] if rows else []
 
 
 def _launches_of_loop(launches: dict[str, Any] | None) -> list[str]:
@@ -97,17 +139,21 @@ def _launches_of_loop(launches: dict[str, Any] | None) -> list[str]:
     return [f"at least {count(launches['a_step'], 'launch', 'launches')} a step{in_all}"]
 
 
-def explain_grad(forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program") -> str:
+def explain_grad(
+    forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program", title: str = ""
+) -> str:
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
     new = sum(fact["bytes"] for fact in facts if fact["source"] == "new")
     old = sum(fact["bytes"] for fact in facts) - new
-    kept = f"{name} keeps {count(len(facts), 'value')} for its gradient"
+    title, width = title or name, report_width()
+    kept = f"{title} keeps {count(len(facts), 'value')} for its gradient"
     if facts:
         rows = [[fact["name"], fact["source"], fact["type"], fact["bytes"], fact["where"]] for fact in facts]
-        kept += f": {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs\n"
-        kept += table(["value", "is", "type", "bytes", "at"], rows)
-    return "\n\n".join([explain(forward, f"{name}, forward"), kept, explain(backward, f"{name}, backward")])
+        kept = paragraph(f"{kept}: {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs", width)
+        kept += "\n" + table(["value", "is", "type", "bytes", "at"], rows, width=width)
+    halves = [explain(half, f"{title}, {way}") for half, way in ((forward, "forward"), (backward, "backward"))]
+    return "\n\n".join([halves[0], kept, halves[1]])
 
 
 def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
@@ -180,6 +226,7 @@ def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
         "bytes_written": kernel.bytes_written,
         "flops": kernel.flops,
         "estimate": _choice_facts(kernel.choice),
+        "warnings": list(doubts_about(kernel)),
     }
 
 
@@ -235,6 +282,6 @@ def _trimmed(grid: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _shortened(text: str, limit: int = 110) -> str:
+def shortened(text: str, limit: int) -> str:
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

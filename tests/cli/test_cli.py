@@ -518,7 +518,7 @@ def test_lines_are_as_long_as_columns_says(
     monkeypatch.setenv("COLUMNS", "60")
     narrow = Run(capsys, "explain", *words).out
     assert max(map(len, narrow.splitlines())) <= 60
-    assert narrow.split() == whole.split()
+    assert sorted(narrow.split()) == sorted(whole.split())  # cells are folded within their column
     assert json.loads(Run(capsys, "explain", *words, "--json").out)
     assert max(map(len, Run(capsys, "check", *words, "--seeds", "1").out.splitlines())) <= 60
 

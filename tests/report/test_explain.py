@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxpr2triton.ir.kernel import Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
@@ -87,7 +88,8 @@ def test_what_a_loop_costs() -> None:
     assert explain(program).splitlines()[8:] == [
         "",
         "  a step, estimated  instructions  barriers  kept  programs  cycles  next best",
-        "  norms                       174         0   148        64   1,520  1,756 with row: grid 4096 by 8, 2 warps",
+        "  norms                       174         0   148        64   1,520  1,756 with row: grid 4096 by 8,",
+        "                                                                     2 warps",
         "  alone                       174         0   148        64   1,520  -",
         "",
         "  left to XLA",
@@ -124,8 +126,91 @@ def test_an_empty_program() -> None:
 def test_long_equations_are_cut_in_words_and_whole_for_programs() -> None:
     long = Leftover("sort", "b = sort " + "a " * 100, "model.py:1 (f)", "too long")
     text = explain(Program((), (long,), (X,), ())).splitlines()[-1].strip()
-    assert (len(text), text[-1]) == (110, "…")
+    assert (len(text), text[-1]) == (94, "…")
     assert explain_json(Program((), (long,), (X,), ()))["leftovers"][0]["equation"] == long.equation
+
+
+def test_leftovers_of_one_kind_are_one_entry() -> None:
+    """599 products at five lines are not 1,198 lines; those with another reason are another entry."""
+    products = [
+        Leftover("dot_general", f"v{n}:f32[8,8] = dot_general a b", f"model.py:{n % 5 + 10} (step)", "it is large")
+        for n in range(599)
+    ]
+    loop = replace(SORT, primitive="scan", launches=Launches(3, 1000))
+    other = replace(products[0], where="", why="it is small")
+    program = Program((), (*products[:300], SORT, loop, *products[300:], loop, other), (X,), ())
+    assert explain(program).splitlines()[3:] == [
+        "",
+        "  left to XLA",
+        "    599 x dot_general at model.py:10 (step), model.py:11 (step), model.py:12 (step) and 2 more",
+        "        places: it is large",
+        "      such as v0:f32[8,8] = dot_general a b",
+        "    sort at model.py:62 (loss): there is no rule for the primitive `sort`",
+        "      b:f32[100] = sort[num_keys=1] a",
+        "    2 x scan at model.py:62 (loss): there is no rule for the primitive `sort`",
+        "      at least 3 launches a step, 3,000 in all of each",
+        "      such as b:f32[100] = sort[num_keys=1] a",
+        "    dot_general at an unknown line: it is small",
+        "      v0:f32[8,8] = dot_general a b",
+    ]
+    assert len(explain_json(program)["leftovers"]) == 603
+
+
+def test_many_inputs_are_a_few_lines() -> None:
+    equal = Program((), (), (X,) * 400 + (ROW, ROW), (X,) * 3)
+    assert explain(equal).splitlines()[0] == (
+        "program: (400 x f32[4096,100], f32[4096], f32[4096]) → (3 x f32[4096,100])"
+    )
+    different = Program((), (), tuple(jax.ShapeDtypeStruct((n, 1000), jnp.float32) for n in range(300)), (X,))
+    lines = explain(different).splitlines()
+    assert lines[0].startswith("program: (f32[0,1000], f32[1,1000],") and max(map(len, lines)) <= 100
+    assert lines[3].endswith("f32[23,1000], and 276 more) → (f32[4096,100])")
+    assert len(explain_json(different)["inputs"]) == 300
+
+
+def test_no_line_is_longer_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    axes = tuple(KernelAxis(f"axis{n}", 1000 + n, Role.LANE, 1024) for n in range(9))
+    wide = replace(kernel("transformer_training_step_bwd_117", 4096, 100), axes=axes)
+    why = Leftover("sort", "b = sort " + "a " * 100, "model.py:1 (f)", "there is " + "very " * 30 + "much to say")
+    program = Program((wide,), (why,), (X,) * 5, (ROW,))
+    for columns, longest in (("", 100), ("100", 100), ("80", 80), ("160", 160), ("no number", 100), ("1000", 1000)):
+        monkeypatch.setenv("COLUMNS", columns)
+        text = explain_grad(program, program, KEPT, "transformer_training_step_with_a_long_name")
+        assert max(map(len, text.splitlines())) <= longest
+    assert " | ".join(map(str, axes)) in text
+    monkeypatch.setenv("COLUMNS", "100")
+    assert explain(Program((wide,), (), (X,), (ROW,))).splitlines()[4:8] == [
+        "  kernel                             axes                  grid  warps  bytes read  written    flops",
+        "  transformer_training_step_bwd_117  axis0: lane 1000 of   1024      4   1,638,400   16,384  409,600",
+        "                                     1024 |",
+        "                                     axis1: lane 1001 of",
+    ]
+
+
+def test_kernels_that_are_likely_to_be_slow() -> None:
+    """Few programs that do much, and steps that take far longer than their operations; nothing is said of others."""
+    one = replace(kernel("one", 4096, 1000), grid=(1, 1, 1))
+    steps = KernelAxis("t", 1000, Role.LOOP, 1)
+    slow = Choice(Estimate(instructions=174, barriers=0, kept=9000, programs=64, processors=132, cycles=500_000))
+    fast = Choice(Estimate(instructions=174, barriers=0, kept=90, programs=64, processors=132, cycles=9_000))
+    spilling = replace(kernel("spilling", 256, 4000), axes=(steps,), choice=slow)
+    endless = replace(spilling, name="endless", axes=(replace(steps, unbounded=True),))
+    small = replace(kernel("small", 8, 100), grid=(1, 1, 1))
+    kernels = (one, spilling, endless, replace(spilling, choice=fast), small, kernel("many", 4096, 1000))
+    program = Program(kernels, (), (X,), (ROW,))
+    assert explain(program).splitlines()[-4:] == [
+        "",
+        "  warning: one is 1 program for 132 processors, with 16,400,384 bytes to move and 4,096,000",
+        "      operations",
+        "  warning: spilling is estimated to take 500,000 cycles a step, and its operations alone some 1",
+    ]
+    assert [len(each["warnings"]) for each in explain_json(program)["kernels"]] == [1, 1, 0, 0, 0, 0]
+
+
+def test_a_title_instead_of_a_name() -> None:
+    assert explain(ALL_FUSED, "lambda", "lambda at model.py:3").startswith("lambda at model.py:3: (f32[4096,100])")
+    text = explain_grad(ALL_FUSED, ALL_FUSED, (), "lambda", "lambda at model.py:3")
+    assert "lambda at model.py:3, backward: " in text and "\n\nlambda at model.py:3 keeps 0 values" in text
 
 
 def test_the_least_counts_every_input_and_output_once() -> None:
@@ -153,7 +238,8 @@ def test_a_gradient_shows_what_is_kept() -> None:
     assert (
         "\n\n"
         "norms keeps 2 values for its gradient: "
-        "16,384 bytes written for it alone, 1,638,400 bytes of inputs and outputs\n"
+        "16,384 bytes written for it alone, 1,638,400 bytes of inputs\n"
+        "    and outputs\n"
         "  value  is     type               bytes  at\n"
         "  x      input  f32[4096,100]  1,638,400\n"
         "  mean   new    f32[4096]         16,384  model.py:3 (norms)\n"
@@ -187,6 +273,7 @@ def test_the_same_facts_for_programs() -> None:
         "bytes_written": 32,
         "flops": 800,
         "estimate": None,
+        "warnings": [],
     }
     grad = json.loads(json.dumps(explain_grad_json(ALL_FUSED, WITH_SORT, KEPT[1:])))
     assert grad["residuals"] == [

@@ -9,6 +9,7 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 
 from __future__ import annotations
 
+import keyword
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
@@ -50,7 +51,7 @@ def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keep
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])
-    return _assemble(jaxpr, cuts, [step for _, _, step in steps], identifiers([name])[0])
+    return _assemble(jaxpr, cuts, [step for _, _, step in steps], name)
 
 
 def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
@@ -62,7 +63,8 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     regions: list[tuple[Group, Any, list[Any], str]] = []
     for step in steps:
         if isinstance(step, Group):
-            label = name if count == 1 else f"{name}_{len(regions)}"
+            is_name = count == 1 and not keyword.iskeyword(name)  # the kernels of a lambda all have numbers
+            (label,) = identifiers([name if is_name else f"{name}_{len(regions)}"])
             regions.append((step, *_region(jaxpr, cuts, step, labels), label))
     views: dict[Any, list[Any]] = {}
     for eqn in cuts.views:
