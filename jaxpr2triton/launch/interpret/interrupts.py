@@ -48,6 +48,8 @@ class Interruptible:
     def __init__(self, jitted: Any) -> None:
         functools.update_wrapper(self, jitted)
         self._jitted = jitted
+        for name in ("trace", "lower", "eval_shape", "clear_cache"):  # since Python 3.12 `isinstance` looks for these
+            vars(self)[name] = getattr(jitted, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with delivering_interrupts():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import functools
 import os
 import signal
@@ -141,6 +142,11 @@ def test_the_command_line_exits_with_130(tmp_path: Path) -> None:
             time.sleep(0.05)
             assert process.poll() is None
         time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        for _ in range(4):  # one that comes while the garbage collector calls JAX is lost
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=10)
+                break
+        else:
+            process.kill()
     assert (process.returncode, out, err) == (130, "", "")
