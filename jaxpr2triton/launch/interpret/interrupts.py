@@ -40,6 +40,10 @@ def delivering_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt from problem
 
 
+def _of_the_jitted(name: str) -> property:
+    return property(lambda self: getattr(self._jitted, name))
+
+
 class Interruptible:
     """A function of `jax.jit`, which it is in all respects but one: its calls wait for their results, and Ctrl-C while
     they do is a `KeyboardInterrupt`.
@@ -48,8 +52,10 @@ class Interruptible:
     def __init__(self, jitted: Any) -> None:
         functools.update_wrapper(self, jitted)
         self._jitted = jitted
-        for name in ("trace", "lower", "eval_shape", "clear_cache"):  # since Python 3.12 `isinstance` looks for these
-            vars(self)[name] = getattr(jitted, name)
+
+    # Since Python 3.12 `isinstance` looks for these without `__getattr__`; in `vars(self)`, `functools.wraps` would
+    # copy them to functions that are made of this one.
+    trace, lower, eval_shape, clear_cache = map(_of_the_jitted, ("trace", "lower", "eval_shape", "clear_cache"))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with delivering_interrupts():
