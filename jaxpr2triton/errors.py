@@ -12,9 +12,7 @@ that nobody raised on purpose, becomes a `Mistake`: a reason to leave something 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 
 def _message(what: str, where: str | None, hint: str | None) -> str:
@@ -68,65 +66,6 @@ class Mistake:
 
 
 Reason = str | Mistake
-
-
-class PlannedAgain(Exception):
-    """Not an error: the program is cut into kernels once more, in another way."""
-
-
-class LoopsRefused(PlannedAgain):
-    """No kernel can hold these loops. They are known by the identity of their bodies; each has its reason."""
-
-    def __init__(self, loops: Mapping[int, Reason]) -> None:
-        super().__init__("; ".join(dict.fromkeys(map(str, loops.values()))))
-        self.loops = loops
-
-    @property
-    def mistakes(self) -> list[Mistake]:
-        return [reason for reason in dict.fromkeys(self.loops.values()) if isinstance(reason, Mistake)]
-
-
-class RolesFail(PlannedAgain):
-    """With the roles that a user asked for, a kernel cannot be made because of a mistake; without them it can."""
-
-    def __init__(self, mistake: Mistake) -> None:
-        super().__init__(str(mistake))
-        self.mistake = mistake
-
-
-class WantsToKeep(PlannedAgain):
-    """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
-
-    def __init__(
-        self,
-        variables: Sequence[Any],
-        otherwise: LoopsRefused | None,
-        dims: Mapping[Any, tuple[int, ...]] | None = None,
-    ) -> None:
-        super().__init__(f"{len(variables)} results of loops have to be kept")
-        self.variables = tuple(variables)
-        self.otherwise = otherwise  # None: kernels can end there instead
-        self.dims = dims or {}  # along which, where that is known
-
-
-class WantsPieces(PlannedAgain):
-    """These variables of loops' bodies are better made piece by piece, along these dimensions, in memory."""
-
-    def __init__(self, dims: Mapping[Any, tuple[int, ...]]) -> None:
-        super().__init__(f"{len(dims)} values of a step do not fit")
-        self.dims = dims
-
-
-class RunsTwice(PlannedAgain):
-    """With what is kept by choice, some loop would be part of several kernels."""
-
-
-class KeepsTooMuch(PlannedAgain):
-    """These results of loops had better come into memory at the end of a kernel: keeping them takes programs away."""
-
-    def __init__(self, variables: Sequence[Any]) -> None:
-        super().__init__(f"{len(variables)} results of loops are kept at too high a price")
-        self.variables = tuple(variables)
 
 
 class KernelFallback(UserWarning):

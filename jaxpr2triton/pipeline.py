@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import (
-    KeepsTooMuch,
-    LoopsRefused,
-    Mistake,
-    PlannedAgain,
-    Reason,
-    RolesFail,
-    RunsTwice,
-    UserError,
-    WantsPieces,
-    WantsToKeep,
-)
+from jaxpr2triton.errors import Mistake, Reason, UserError
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
@@ -40,15 +29,19 @@ from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.passes import normalize
-from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
+from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
-from jaxpr2triton.plan.refusal import ALL, body_of, refusing_loops
+from jaxpr2triton.plan.refusal import body_of, or_refuse
+from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiled_products import large_products
 from jaxpr2triton.plan.schedule.wishes import wished_for
+from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.report.launches import launches_of
 
 RAW_LOOPS = ("scan", "while", "cond")
+Made = TypeVar("Made")
 SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
 
 
@@ -96,90 +89,103 @@ class Kernels:
         return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
 
 
-def _schedule_all(program: Any, name: str, roles: Roles, keeping: Keeping | None) -> Plans:
+def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles) -> Plans | Wish:
     plans = []
     lost: dict[str, Mistake] = {}
     for eqn in program.jaxpr.eqns:
         if eqn.primitive is region_p:
-            region = eqn.params["jaxpr"]
-            with _losing(eqn.params["name"], region, lost):
-                plan = schedule(region, eqn.params["name"])
-                if plan.reload and keeping and (more := keeping.wanted_in_pieces(large_products(region.jaxpr))):
-                    raise WantsPieces(more)
-                plans.append(plan)
-    if lost:  # the axes that roles were asked for may be theirs
+            region, label = eqn.params["jaxpr"], eqn.params["name"]
+            plan = _or_lose(functools.partial(schedule, region, label), label, region, lost)
+            if isinstance(plan, WISHES):
+                return plan
+            if plan is None:
+                continue
+            if plan.reload and (more := decisions.not_tried(large_products(region.jaxpr))):
+                return Tile(more)
+            plans.append(plan)
+    if lost or not decisions.with_roles:  # the axes that roles were asked for may be theirs
         return Plans(program, tuple(plans), lost)
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
-    return Plans(program, tuple(_asked_for(plan, wishes.get(plan.name, {})) for plan in plans))
+    for number, plan in enumerate(plans):
+        if asked := wishes.get(plan.name):
+            found = _or_without_roles(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
+            if isinstance(found, DropRoles):
+                return found
+            plans[number] = found
+    return Plans(program, tuple(plans))
 
 
-@contextlib.contextmanager
-def _losing(name: str, region: Any, lost: dict[str, Mistake]) -> Iterator[None]:
+def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
+    """The plan of the same region with these roles."""
+    found = schedule(plan.jaxpr, plan.name, 0, roles)
+    check_plan(found)
+    return found
+
+
+def _or_lose(make: Callable[[], Made], name: str, region: Any, lost: dict[str, Mistake]) -> Made | Refuse | None:
     """A mistake of ours here costs the loops of a region; a region without any is lost."""
     try:
-        with refusing_loops(region.jaxpr.eqns, passing=(UserError,)):
-            yield
-    except (PlannedAgain, UserError):
+        return or_refuse(make, region.jaxpr.eqns, passing=(UserError,))
+    except UserError:
         raise
     except Exception as problem:
         lost[name] = mistake_of(problem, region.jaxpr.eqns)
+        return None
 
 
-def _asked_for(plan: Plan, roles: Mapping[str, Role]) -> Plan:
-    """The plan of the same region with these roles."""
-    if not roles:
-        return plan
-    with _without_roles_if_need_be(plan.jaxpr, roles):
-        found = schedule(plan.jaxpr, plan.name, 0, roles)
-        check_plan(found)
-        return found
-
-
-@contextlib.contextmanager
-def _without_roles_if_need_be(region: Any, roles: Mapping[str, Role]) -> Iterator[None]:
+def _or_without_roles(make: Callable[[], Made], region: Any, roles: Mapping[str, Role]) -> Made | DropRoles:
     """A mistake of ours here costs the roles that were asked for, if any were: without them all is well."""
     try:
-        yield
+        return make()
     except UserError:
         raise
     except Exception as problem:
         if not roles:
             raise
-        raise RolesFail(mistake_of(problem, region.jaxpr.eqns)) from problem
+        return DropRoles(mistake_of(problem, region.jaxpr.eqns))
 
 
-def _graph_all(plans: Plans, name: str) -> Graphs:
-    graphs = {}
+def _of_all(
+    plans: Iterable[Plan], make: Callable[[Plan], Made], lost: dict[str, Mistake]
+) -> dict[str, Made] | Refuse | DropRoles:
+    """What is made of each plan, by the names of the kernels."""
+    made = {}
+    for plan in plans:
+        one = functools.partial(_or_without_roles, functools.partial(make, plan), plan.jaxpr, plan.roles)
+        found = _or_lose(one, plan.name, plan.jaxpr, lost)
+        if isinstance(found, (Refuse, DropRoles)):
+            return found
+        if found is not None:
+            made[plan.name] = found
+    return made
+
+
+def _graph_all(plans: Plans) -> Graphs | Wish:
     lost = dict(plans.lost)
-    for plan in plans.plans:
-        with _losing(plan.name, plan.jaxpr, lost), _without_roles_if_need_be(plan.jaxpr, plan.roles):
-            graphs[plan.name] = graph_of(plan)
-    return Graphs(plans, graphs, lost)
+    graphs = _of_all(plans.plans, graph_of, lost)
+    return graphs if isinstance(graphs, WISHES) else Graphs(plans, graphs, lost)
 
 
-def _emit_all(graphs: Graphs, name: str) -> Kernels:
-    kernels = []
+def _emit_all(graphs: Graphs) -> Kernels | Wish:
     lost = dict(graphs.lost)
-    for plan in graphs.made:
-        with _losing(plan.name, plan.jaxpr, lost), _without_roles_if_need_be(plan.jaxpr, plan.roles):
-            kernels.append(emit(plan, graphs.graphs[plan.name]))
-    return Kernels(graphs.plans, tuple(kernels), lost)
+    kernels = _of_all(graphs.made, lambda plan: emit(plan, graphs.graphs[plan.name]), lost)
+    return kernels if isinstance(kernels, WISHES) else Kernels(graphs.plans, tuple(kernels.values()), lost)
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]
 
 
 def stages(
-    loops: bool, refused: Container[int] = (), roles: Roles = NO_ROLES, keeping: Keeping | None = None
+    decisions: Decisions = UNDECIDED, roles: Roles = NO_ROLES, copies: Copies | None = None
 ) -> tuple[Stage, ...]:
-    """The stages in their order; without `loops` those stay with XLA as they are, and so do refused ones."""
+    """The stages in their order. What one of them gives back may be a wish: then the others wait."""
     return (
         ("trace", lambda program, name: program),
-        ("normalize", lambda program, name: normalize(program, loops)),
-        ("partition", lambda program, name: partition(program, name, refused if loops else ALL, keeping)),
-        ("schedule", lambda program, name: _schedule_all(program, name, roles, keeping)),
-        ("graph", _graph_all),
-        ("emit", _emit_all),
+        ("normalize", lambda program, name: normalize(program, decisions.reach is Reach.ALL)),
+        ("partition", lambda program, name: partition(program, name, decisions, copies)),
+        ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles)),
+        ("graph", lambda plans, name: _graph_all(plans)),
+        ("emit", lambda graphs, name: _emit_all(graphs)),
     )
 
 
@@ -189,11 +195,29 @@ class Compiled:
 
     name: str
     stages: Mapping[str, Any]  # what each stage made, printable
-    refused: Mapping[int, Reason] = field(default_factory=dict)  # why loops were left to XLA, by their bodies
-    why_no_loops: Reason = ""  # … and why all of them were, if they were
-    why_nothing: Reason = ""  # … and why the whole program was, if it was
-    mistakes: tuple[Mistake, ...] = ()  # whatever went wrong in this compiler
+    decisions: Decisions = UNDECIDED  # with which they made it
+    rounds: tuple[Round, ...] = ()  # that led to those
     captured: tuple[Any, ...] = ()  # the leading operands of the program
+
+    @property
+    def refused(self) -> Mapping[int, Reason]:
+        """Why loops were left to XLA, by their bodies."""
+        return self.decisions.refused
+
+    @property
+    def why_no_loops(self) -> Reason:
+        """… and why all of them were, if they were."""
+        return self.decisions.because if self.decisions.reach is Reach.NO_LOOPS else ""
+
+    @property
+    def why_nothing(self) -> Reason:
+        """… and why the whole program was, if it was."""
+        return self.decisions.because if self.decisions.reach is Reach.NOTHING else ""
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """Whatever went wrong in this compiler."""
+        return (*self.decisions.mistakes, *self.lost.values())
 
     @property
     def program(self) -> Any:
@@ -226,6 +250,11 @@ class Compiled:
             elif mistake := self.lost.get(eqn.params["name"]):
                 found += [self._leftover(inner, mistake) for inner in eqn.params["jaxpr"].jaxpr.eqns]
         return tuple(found)
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """How it was planned: what stood in the way, and what was decided then."""
+        return said(self.rounds, self.stages["normalize"])
 
     @property
     def shares(self) -> tuple[int, int]:
@@ -290,80 +319,39 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
     of them if it is not known which. A mistake of ours costs as little as can be: the roles that were asked for, one
     region, one loop, all loops, the whole program; it is the reason that is given for what stays with XLA.
     """
-    try:
-        return _as_far_as_possible(jaxpr, name, roles)
-    except RolesFail as problem:
-        found = _as_far_as_possible(jaxpr, name, NO_ROLES)
-        return replace(found, mistakes=(problem.mistake, *found.mistakes))
-
-
-def _as_far_as_possible(jaxpr: Any, name: str, roles: Roles) -> Compiled:
-    mistakes: list[Mistake] = []
-    made: dict[str, Any] = {}
-    low = Lowered(jaxpr)
-    try:
-        low = lower(jaxpr)
-        return replace(_compile(low.program, name, roles, mistakes), captured=low.captured)
-    except RolesFail:
-        raise
-    except Exception as problem:
-        reason = _reason(problem, jaxpr, mistakes)
-    if any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr)):
-        try:
-            _run_stages(low.program, name, stages(loops=False, roles=NO_ROLES if mistakes else roles), made)
-            lost = made["emit"].lost.values()
-            return Compiled(name, made, {}, reason, mistakes=(*mistakes, *lost), captured=low.captured)
-        except RolesFail:
-            raise
-        except Exception as problem:
-            reason = _reason(problem, jaxpr, mistakes)
+    attempt = _Attempt(jaxpr, name, roles)
+    has_loops = any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr))
+    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
+    if decisions.reach is not Reach.NOTHING:
+        return Compiled(name, attempt.made, decisions, rounds, attempt.captured)
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
-    made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}
-    return Compiled(name, made, why_nothing=reason, mistakes=tuple(mistakes))
+    return Compiled(name, made | {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}, decisions, rounds)
 
 
-def _reason(problem: Exception, jaxpr: Any, mistakes: list[Mistake]) -> Reason:
-    """Why a program cannot be compiled; that it holds a loop which no kernel can hold is no mistake."""
-    if isinstance(problem, LoopsRefused) and problem.loops:
-        return next(iter(problem.mistakes), str(problem))
-    mistakes.append(mistake_of(problem, jaxpr.jaxpr.eqns))
-    return mistakes[-1]
+class _Attempt:
+    """Runs the stages, with one set of decisions after the other; what those have no part in is made once."""
+
+    def __init__(self, jaxpr: Any, name: str, roles: Roles) -> None:
+        self.name, self.roles, self.copies = name, roles, Copies()
+        self.made: dict[str, Any] = {}
+        self._jaxpr, self._lowered, self._reach = jaxpr, Lowered(jaxpr), Reach.ALL
+
+    @property
+    def captured(self) -> tuple[Any, ...]:
+        return self._lowered.captured
+
+    def __call__(self, decisions: Decisions) -> Wish | None:
+        if not self.made and decisions.reach is Reach.ALL:
+            self._lowered = lower(self._jaxpr)
+        same = ("trace", "normalize") if decisions.reach is self._reach else ()
+        self.made = {stage: self.made[stage] for stage in same if stage in self.made}
+        self._reach = decisions.reach
+        return _run_stages(self._lowered.program, self.name, stages(decisions, self.roles, self.copies), self.made)
 
 
-def _compile(jaxpr: Any, name: str, roles: Roles, mistakes: list[Mistake]) -> Compiled:
-    made: dict[str, Any] = {}
-    refused: dict[int, Reason] = {}
-    keeping = Keeping()
-    while True:
-        try:
-            try:
-                _run_stages(jaxpr, name, stages(True, refused, roles, keeping), made)
-                return Compiled(name, made, refused, mistakes=(*mistakes, *made["emit"].lost.values()))
-            except WantsToKeep as wish:
-                keeping.add(wish)
-            except WantsPieces as wish:
-                keeping.pieces |= wish.dims
-            except KeepsTooMuch as problem:
-                keeping.decline(problem)
-            except RunsTwice:
-                keeping.give_up_choices()
-        except LoopsRefused as problem:
-            mistakes += problem.mistakes
-            roles = NO_ROLES if mistakes else roles  # they may have been asked for axes of these loops
-            if keeping.pieces:
-                keeping.make_whole(keeping.pieces)
-            elif keeping.by_choice:
-                keeping.give_up_choices()
-            elif problem.loops.keys() <= refused.keys():
-                raise
-            else:
-                refused |= problem.loops
-        made = {stage: made[stage] for stage in ("trace", "normalize")}
-
-
-def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> None:
-    """Run the stages whose results are not there yet."""
+def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> Wish | None:
+    """Run the stages whose results are not there yet, as far as they can do without other decisions."""
     current = jaxpr
     for stage, step in stages:
         if stage not in made:
@@ -374,10 +362,13 @@ def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str
                         check_plan(plan)
                 case Graphs() | Kernels():
                     pass
+                case _ if isinstance(current, WISHES):
+                    return current
                 case _:
                     check_program(current, jaxpr)
             made[stage] = current
         current = made[stage]
+    return None
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:

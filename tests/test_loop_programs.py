@@ -24,6 +24,7 @@ ALL = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 TWINS = ("noisy_chain_f64", "lorenz_rk4_f64", "rnn_bf16", "lstm_bf16")  # in 64 bits they are other programs once more
 NARROW = ("noisy_chain", "rnn_bf16", "hmm_forward", "biquad")
 LOOPS = ("scan", "while")
+ROUNDS_AT_MOST = 4  # of the search for decisions: a matrix in the body of `kalman` after the other
 FAST = {"xla_backend_optimization_level": 0}  # to compile, not to run
 
 
@@ -63,6 +64,8 @@ def check(program: LoopProgram, digits: float, args: Any) -> None:
         return
     both = gradient_and_value(program)
     backward = j2t.transpile(both, *args)
+    for one in (forward, backward):
+        assert len(one.compiled.rounds) <= ROUNDS_AT_MOST, one.compiled.steps
     most = loops_of(jax.make_jaxpr(both)(*args).jaxpr) + 2
     assert len(backward.kernels) + len(backward.leftovers) <= most, backward.explain()
     assert {left.primitive for left in backward.leftovers} <= {"dot_general"}

@@ -19,7 +19,7 @@ from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.pipeline import Kernels, Plans, compile_jaxpr, stages
 from tests.compiling import RUNNABLE, compiled, differences, halves_of
 
-STAGES = stages(loops=True)
+STAGES = stages()
 JAXPR_STAGES = ("trace", "normalize", "partition")
 X = np.ones((6, 40), np.float32)
 

@@ -1,22 +1,15 @@
-"""Loops that no kernel can hold: how they are known, and why they were refused."""
+"""Loops that no kernel can hold: how they are known, and how a mistake of ours becomes a reason to refuse them."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from jaxpr2triton.errors import LoopsRefused, PlannedAgain
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.mistakes import mistake_of
+from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
 
-
-class _All:
-    def __contains__(self, body: object) -> bool:
-        return True
-
-
-ALL = _All()  # every loop is refused
+Made = TypeVar("Made")
 
 
 def body_of(eqn: Any) -> int:
@@ -24,22 +17,27 @@ def body_of(eqn: Any) -> int:
     return id(eqn.params["jaxpr"])
 
 
-@contextlib.contextmanager
-def refusing_loops(
-    eqns: Sequence[Any] | Callable[[], Sequence[Any]], passing: tuple[type[Exception], ...] = ()
-) -> Iterator[None]:
+def is_refused(eqn: Any, decisions: Decisions) -> bool:
+    return decisions.reach is not Reach.ALL or body_of(eqn) in decisions.refused
+
+
+def or_refuse(
+    make: Callable[[], Made],
+    eqns: Sequence[Any] | Callable[[], Sequence[Any]],
+    passing: tuple[type[Exception], ...] = (),
+) -> Made | Refuse:
     """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why.
 
     A function is called for the equations if need be, where it takes time to find them.
     """
     try:
-        yield
+        return make()
+    except passing:
+        raise
     except Exception as problem:
-        if isinstance(problem, (PlannedAgain, *passing)):
-            raise
         found = eqns() if callable(eqns) else eqns
         loops = [eqn for eqn in found if eqn.primitive.name in LOOPS]
         if not loops:
             raise
         mistake = mistake_of(problem, loops)
-        raise LoopsRefused({body_of(eqn): mistake for eqn in loops}) from problem
+        return Refuse({body_of(eqn): mistake for eqn in loops})

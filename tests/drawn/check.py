@@ -32,6 +32,7 @@ from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
 
+ROUNDS_AT_MOST = 8  # of the search for decisions, where there is little room
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL = (
     (blocks, {"RESIDENT": 128, "RESIDENT_CROSSED": 64, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
@@ -121,7 +122,9 @@ def check(program: Program, seed: int = 0) -> Outcome:
 
 
 def check_coverage(compiled: Compiled) -> None:
-    """Every region is a kernel that writes something; only what has no rule is left over."""
+    """Every region is a kernel that writes something; only what has no rule is left over; all that was found soon."""
+    if len(compiled.rounds) > ROUNDS_AT_MOST:
+        raise Mismatch(f"{len(compiled.rounds)} rounds: {compiled.steps}")
     equations = compiled.program.jaxpr.eqns
     regions = [eqn for eqn in equations if eqn.primitive is region_p]
     if len(regions) != len(compiled.kernels) or not all(kernel.outputs for kernel in compiled.kernels):

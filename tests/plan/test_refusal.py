@@ -13,11 +13,11 @@ import pytest
 from jax import lax
 
 from jaxpr2triton import pipeline
-from jaxpr2triton.errors import LoopsRefused
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.pipeline import compile_jaxpr, emit
-from jaxpr2triton.plan.refusal import ALL, body_of, refusing_loops
+from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
+from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 
 
 def two_loops(x: Any, y: Any) -> Any:
@@ -49,26 +49,44 @@ def test_only_the_loop_that_fails_is_refused() -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)
 
 
+def loop() -> Any:
+    (found,) = jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, None), x, None, 3)[0])(1.0).eqns
+    return found
+
+
+def fails() -> None:
+    raise ValueError("first\nsecond")
+
+
 def test_mistakes_without_loops_are_raised() -> None:
     (plain,) = jax.make_jaxpr(jnp.sin)(1.0).eqns
-    with pytest.raises(KeyError), refusing_loops([plain]):
-        raise KeyError("no loop is to blame")
+    with pytest.raises(ValueError):
+        or_refuse(fails, [plain])
+
+
+def test_a_mistake_refuses_the_loops_that_it_concerns() -> None:
+    eqn = loop()
+    refusal = or_refuse(fails, lambda: [eqn])
+    assert isinstance(refusal, Refuse)
+    ((body, reason),) = refusal.loops.items()
+    assert body == body_of(eqn) and refusal.mistakes == (reason,) and refusal.why is reason
+    assert (reason.what, reason.where.split(":")[0]) == ("ValueError: first", "test_refusal.py")  # type: ignore[union-attr]
+    assert or_refuse(lambda: 7, [eqn]) == 7
 
 
 def test_what_passes() -> None:
-    (loop,) = jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, None), x, None, 3)[0])(1.0).eqns
-    with pytest.raises(LoopsRefused) as refused, refusing_loops([loop]):
-        raise ValueError("first\nsecond")
-    ((body, reason),) = refused.value.loops.items()
-    assert body == body_of(loop) and refused.value.mistakes == [reason]
-    assert (reason.what, reason.where.split(":")[0]) == ("ValueError: first", "test_refusal.py")
-    with pytest.raises(ValueError), refusing_loops([loop], passing=(ValueError,)):
-        raise ValueError("wanted elsewhere")
-    assert body_of(loop) in ALL
+    with pytest.raises(ValueError):
+        or_refuse(fails, [loop()], passing=(ValueError,))
+
+
+def test_which_loops_are_refused() -> None:
+    eqn = loop()
+    assert not is_refused(eqn, Decisions())
+    assert is_refused(eqn, Decisions(refused={body_of(eqn): "too long"}))
+    assert is_refused(eqn, Decisions(reach=Reach.NO_LOOPS))
 
 
 def test_nothing_is_refused_for_a_mistake_when_mistakes_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("J2T_RAISE", "1")
-    (loop,) = jax.make_jaxpr(lambda x: lax.scan(lambda c, _: (c, None), x, None, 3)[0])(1.0).eqns
-    with pytest.raises(ValueError, match="first"), refusing_loops([loop]):
-        raise ValueError("first")
+    with pytest.raises(ValueError, match="first"):
+        or_refuse(fails, [loop()])

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
@@ -21,11 +19,12 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
+from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.keeping import Keeping, held_along
+from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.segments import pieces
-from jaxpr2triton.plan.refusal import body_of, refusing_loops
+from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 
 HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
 LANES_OF_A_ROW = 4096  # elements that are lanes for the sake of sums across
@@ -42,22 +41,20 @@ STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with the
 STEPS_OF_LOOPS_AT_MOST = 6000  # … and with loops, which cannot be cut
 
 
-def find_cuts(jaxpr: Any, refused: Container[int] = (), keeping: Keeping | None = None) -> Cuts:
+def find_cuts(jaxpr: Any, decisions: Decisions = FIRM) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    Loops that were refused, known by their bodies, stay with XLA. Raises `LoopsRefused` where more of them have to, and
-    `WantsToKeep` where a kernel has to keep what a loop makes, `KeepsTooMuch` where it had better not.
+    A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
     """
-    cuts = _first_cuts(jaxpr, refused, keeping or Keeping(chooses=False))
-    _cut_until_acceptable(cuts)
-    return cuts
+    cuts = _first_cuts(jaxpr, decisions)
+    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
-def _first_cuts(jaxpr: Any, refused: Container[int], keeping: Keeping) -> Cuts:
+def _first_cuts(jaxpr: Any, decisions: Decisions) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
-    kept = {body_of(eqn) for eqn in loops if body_of(eqn) not in refused and why_not(eqn) is None}
+    kept = {body_of(eqn) for eqn in loops if not is_refused(eqn, decisions) and why_not(eqn) is None}
     for eqn in jaxpr.eqns:
         stays = eqn.primitive is boundary_p or (eqn.primitive.name in LOOPS and body_of(eqn) not in kept)
         kernel_can = not stays and (why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn)))
@@ -73,7 +70,7 @@ def _first_cuts(jaxpr: Any, refused: Container[int], keeping: Keeping) -> Cuts:
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
     wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
-    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, keeping)
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, decisions)
 
 
 def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
@@ -115,7 +112,7 @@ class Pending:
             self._roots.pop(root, None)
 
 
-def _cut_until_acceptable(cuts: Cuts) -> None:
+def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
     """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
     pending = Pending(cuts.roots)
     batches = alike(cuts)
@@ -129,73 +126,103 @@ def _cut_until_acceptable(cuts: Cuts) -> None:
                 cuts.note(each, joint)
             pending.drop(batch)
             continue
-        try:
-            with refusing_loops(functools.partial(cuts.below, [root]), passing=(TooManyPlaces,)):
-                space = cuts.space_of([root])
-        except TooManyPlaces as crowded:
-            is_cut = crowded.variable in cuts.loaded and crowded.variable not in cuts.shared
-            if crowded.dims is not None or not cuts.is_inside(crowded.variable) or is_cut:
-                raise _kept_instead(cuts, crowded, cuts.below([root])) from crowded
-            pending.extend([root, *_into_memory(cuts, _together(cuts, crowded.variable))])
+        again = _crowding(cuts, root)
+        if again == []:
+            again = _too_much(cuts, root)
+        elif not isinstance(again, WISHES):
             batches = alike(cuts)
-            continue
+        if isinstance(again, WISHES):
+            return again
+        pending.extend(again)
+    return None
+
+
+def _crowding(cuts: Cuts, root: Any) -> list[Any] | Wish:
+    """Cut what the kernel of a root wants at too many places, or when it is too early; note what is left.
+
+    Gives back the roots that have to be looked at again.
+    """
+    space = _space_alone(cuts, [root])
+    if isinstance(space, Refuse):
+        return space
+    if isinstance(space, TooManyPlaces):
+        is_cut = space.variable in cuts.loaded and space.variable not in cuts.shared
+        if space.dims is not None or not cuts.is_inside(space.variable) or is_cut:
+            return _kept_instead(cuts, space, cuts.below([root]))
+        values = _together(cuts, space.variable)
+    else:
         assert space is not None  # one output always fits itself
         cuts.note(root, space)
-        crowding = _over_already(cuts, space) or _summed_over_lanes(cuts, space)
-        if crowding:
-            pending.extend([root, *_into_memory(cuts, crowding)])
-            batches = alike(cuts)
-            continue
-        if dear := _kept_at_a_cost(cuts, space):
-            raise KeepsTooMuch(dear)
-        if space.steps and not _fits(cuts, space):
-            raise _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
-        culprits = [] if acceptable(space, cuts.is_shared_out(space)) else _culprits(space, root)
-        if culprits:
-            pending.extend([root, *_cut(cuts, culprits[-1].eqn.outvars[0])])
-            continue
-        steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-        if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
-            raise _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
-        if not space.steps and len(steps) >= STEPS_AT_MOST:
-            values = pieces(space.graph, steps, STEPS_AT_MOST)
-            readers = [reader for value in values for reader in _cut(cuts, value)]
-            pending.extend([*readers, root, *reversed(values)])  # the first one first: others read what is cut of it
+        over = _over_already(cuts, space)
+        if isinstance(over, WISHES):
+            return over
+        values = over or _summed_over_lanes(cuts, space)
+    if not values:
+        return []
+    readers = _into_memory(cuts, values)
+    return readers if isinstance(readers, WISHES) else [root, *readers]
+
+
+def _space_alone(cuts: Cuts, roots: list[Any]) -> Space | TooManyPlaces | Refuse | None:
+    try:
+        return or_refuse(lambda: cuts.space_of(roots), lambda: cuts.below(roots), passing=(TooManyPlaces,))
+    except TooManyPlaces as crowded:
+        return crowded
+
+
+def _too_much(cuts: Cuts, root: Any) -> list[Any] | Wish:
+    """Cut what makes the kernel of a root hold too much, run in too few programs, or become too long.
+
+    Gives back the roots that have to be looked at again.
+    """
+    space = cuts.spaces[root]
+    if dear := _kept_at_a_cost(cuts, space):
+        return KeepLess(tuple(dear))
+    if space.steps and not _fits(cuts, space):
+        return _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
+    culprits = [] if acceptable(space, cuts.is_shared_out(space)) else _culprits(space, root)
+    if culprits:
+        return [root, *_cut(cuts, culprits[-1].eqn.outvars[0])]
+    steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
+    if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
+        return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
+    if not space.steps and len(steps) >= STEPS_AT_MOST:
+        values = pieces(space.graph, steps, STEPS_AT_MOST)
+        readers = [reader for value in values for reader in _cut(cuts, value)]
+        return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
+    return []
 
 
 def _noted_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
     """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
-    try:
-        with refusing_loops(functools.partial(cuts.below, batch), passing=(TooManyPlaces,)):
-            space = cuts.space_of(batch)
-    except TooManyPlaces:
+    space = _space_alone(cuts, batch)
+    if not isinstance(space, Space) or not space.steps:
         return None
-    if space is None or not space.steps or any(True for _ in Order(space.graph, space.steps).conflicts()):
+    if any(True for _ in Order(space.graph, space.steps).conflicts()):
         return None
     if _summed_over_lanes(cuts, space) or _kept_at_a_cost(cuts, space) or not _fits(cuts, space):
         return None
     return space if sum(1 for _ in space.graph.of_kind(Compute)) <= STEPS_OF_LOOPS_AT_MOST else None
 
 
-def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> WantsToKeep:
+def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> KeepMore:
     """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
     if crowded.dims is None:
         refusal = _refused(loops, "a result of a loop in its body is read at several places")
-        return WantsToKeep([crowded.variable], refusal)
+        return KeepMore(((crowded.variable, ()),), refusal)
     refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
-    otherwise = None if cuts.keeping.is_choice(crowded.variable) else refusal
-    return WantsToKeep([crowded.variable], otherwise, {crowded.variable: crowded.dims})
+    return KeepMore(((crowded.variable, crowded.dims),), refusal)
 
 
-def _refused(eqns: Iterable[Any], why: str) -> LoopsRefused:
-    return LoopsRefused({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
+def _refused(eqns: Iterable[Any], why: str) -> Refuse:
+    return Refuse({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
 
 
 def _read_by(cuts: Cuts, space: Space) -> list[Any]:
     return [eqn for eqn in cuts.inside if reads(space, eqn)]
 
 
-def _over_already(cuts: Cuts, space: Space) -> list[Any]:
+def _over_already(cuts: Cuts, space: Space) -> list[Any] | Wish:
     """Results of a loop that have to be in memory, because they are read where its steps are over."""
     for _, recurrence in Order(space.graph, space.steps).conflicts() if space.steps else ():
         results: list[Any] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
@@ -204,9 +231,8 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any]:
             why = "a loop in its body reads what another one there has made, step by step"
             refusal = _refused(_read_by(cuts, space), why)
             if recurrence.eqn in cuts.inside:
-                raise refusal
-            dims = held_along(recurrence.eqn)
-            raise WantsToKeep(list(dims), refusal, dims)
+                return refusal
+            return KeepMore(tuple(held_along(recurrence.eqn).items()), refusal)
         return _together(cuts, unwritten[0])
     return []
 
@@ -247,7 +273,7 @@ def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
 def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
     """What is kept although programs could share out more of the work without that."""
     kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
-    if not cuts.keeping.chooses or not kept:
+    if not cuts.decisions.chooses or not kept:
         return []
     lanes = frozenset(space.axes) - space.steps
     loops = list(space.graph.of_kind(Recurrence))
@@ -299,24 +325,57 @@ def _read_in(jaxpr: Any) -> frozenset[Any]:
     return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
 
 
-def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any]:
+def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any] | Wish:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
-    if cuts.keeping.chooses:
-        together = _made_step_by_step(cuts, values)
-        apart = _not_for_loops(cuts) | cuts.keeping.declined
-        if any(value in together and value not in apart and value not in cuts.roots for value in values):
-            wanted = [var for var in together if var not in apart]  # roots too, if it comes to that
-            raise WantsToKeep(wanted, None, _dims_of_results(cuts))
-    return _cut(cuts, *values)
+    return _kept_by_choice(cuts, values) or _cut(cuts, *values)
 
 
-def _dims_of_results(cuts: Cuts) -> dict[Any, tuple[int, ...]]:
+def _kept_from_the_start(cuts: Cuts) -> Wish | None:
+    """What one loop puts out and another one reads in another order of steps: no walk is needed to know that.
+
+    c, ys = scan[jaxpr=f length=7] c0 xs
+    d, zs = scan[jaxpr=g length=7 reverse=True] c ys
+    """
+    loops = [scan_of(eqn) for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    if not cuts.decisions.chooses or len(loops) < 2:
+        return None
+    orders: dict[Any, set[tuple[bool, bool, int]]] = {}  # in which a value is read by loops
+    by_reader = {id(loop.eqn): (loop.conditional, loop.reverse, loop.length) for loop in loops}
+    for eqn in reversed(cuts.inside):
+        read = {by_reader[id(eqn)]} if id(eqn) in by_reader else set().union(*(orders.get(v, ()) for v in eqn.outvars))
+        for atom in variables(eqn.invars) if read else ():
+            orders.setdefault(atom, set()).update(read)
+    values = [
+        result
+        for loop in loops
+        for _, result in loop.ys
+        if orders.get(result, set()) - {by_reader[id(loop.eqn)]} and result not in cuts.decisions.kept
+    ]
+    return _kept_by_choice(cuts, values)
+
+
+def _kept_by_choice(cuts: Cuts, values: list[Any]) -> Wish | None:
+    """The wish to keep these values, and what is made with them, where loops alone read them."""
+    if not cuts.decisions.chooses:
+        return None
+    together = _made_step_by_step(cuts, values)
+    apart = _not_for_loops(cuts) | cuts.decisions.declined
+    if all(value not in together or value in apart or value in cuts.roots for value in values):
+        return None
+    along = _dims_of_results(cuts)
+    if isinstance(along, WISHES):
+        return along
+    wanted = (var for var in together if var not in apart)  # roots too, if it comes to that
+    return KeepMore(tuple((var, along.get(var, ())) for var in wanted), None)
+
+
+def _dims_of_results(cuts: Cuts) -> dict[Any, Dims] | Wish:
     """The dimensions along which what the loops put out is kept."""
     loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
     try:
         return {result: dims for eqn in loops for result, dims in held_along(eqn).items()}
     except TooManyPlaces as crowded:
-        raise _kept_instead(cuts, crowded, loops) from crowded
+        return _kept_instead(cuts, crowded, loops)
 
 
 def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:

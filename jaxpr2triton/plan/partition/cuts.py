@@ -14,7 +14,7 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.once import Without, makers_of
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.decisions import Decisions
 from jaxpr2triton.plan.partition.shared import levels_in, shared_values
 
 
@@ -29,7 +29,7 @@ class Cuts:
     loaded: dict[Any, int]  # variables that are in memory
     views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
     roots: list[Any]  # variables that some kernel has to write
-    keeping: Keeping  # what kernels keep, and may keep, of what one loop makes for another one
+    decisions: Decisions
     shared: set[Any] = field(default_factory=set)  # those in memory that kernels of their own level compute
     spaces: dict[Any, Space] = field(default_factory=dict)
     readers: dict[int, dict[Any, None]] = field(default_factory=dict)  # equation, by id → who computes it

@@ -11,47 +11,55 @@ from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from jaxpr2triton.errors import RunsTwice
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
-from jaxpr2triton.plan.partition.keeping import Keeping
+from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
 
-def partition(jaxpr: Any, name: str, refused: Container[int] = (), keeping: Keeping | None = None) -> Any:
-    """The program in regions; `name` becomes part of the kernels' names. Refused loops stay with XLA.
-
-    Raises `WantsToKeep` where more has to be kept of what loops make, `RunsTwice` where less had better be kept.
+def partition(jaxpr: Any, name: str, decisions: Decisions = FIRM, copies: Copies | None = None) -> Any | Wish:
+    """The program in regions; `name` becomes part of the kernels' names. A wish, where it has to be decided otherwise
+    what is kept of loops, or which of them stay with XLA.
     """
-    keeping = keeping or Keeping(chooses=False)
-    jaxpr = keeping.written_out(jaxpr)
-    for number in range(ROUNDS_AT_MOST):
-        cuts = find_cuts(jaxpr.jaxpr, refused, keeping if number == 0 else Keeping(chooses=False))
-        splits = to_split(cuts)
-        chunked = companions(cuts, splits)
-        if all(split.chunks == 1 for split in splits.values()):
-            break
-        jaxpr = split_reductions(cuts, jaxpr, splits, chunked)
+    copies = copies or Copies()
+    found = _cut_and_split(copies.written_out(jaxpr, decisions), decisions)
+    if not isinstance(found, tuple):
+        return copies.of_sources(found)
+    jaxpr, cuts = found
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
     times = Counter(loop for group in groups for loop in group.space.loops)
-    if keeping.by_choice and max(times.values(), default=1) > 1:
-        raise RunsTwice
+    if any(kept.by_choice for kept in decisions.kept.values()) and max(times.values(), default=1) > 1:
+        return RunOnce()
     steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])
     return _assemble(jaxpr, cuts, [step for _, _, step in steps], name)
+
+
+def _cut_and_split(jaxpr: Any, decisions: Decisions, rounds: int = ROUNDS_AT_MOST) -> tuple[Any, Cuts] | Wish:
+    """The program with long reductions in two, and where its kernels end."""
+    cuts = find_cuts(jaxpr.jaxpr, decisions)
+    if not isinstance(cuts, Cuts):
+        return cuts
+    splits = to_split(cuts)
+    chunked = companions(cuts, splits)
+    if rounds == 1 or all(split.chunks == 1 for split in splits.values()):
+        return jaxpr, cuts
+    return _cut_and_split(split_reductions(cuts, jaxpr, splits, chunked), replace(decisions, chooses=False), rounds - 1)
 
 
 def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.errors import KeepsTooMuch, LoopsRefused, WantsToKeep
-from jaxpr2triton.plan.partition.keeping import Extent, Keeping
 
 RNG = np.random.default_rng(11)
 
@@ -84,25 +80,3 @@ def test_within_a_loop_writing_waits_for_the_reading_of_the_step_before() -> Non
     barriers = [n for n, line in enumerate(lines) if line == "tl.debug_barrier()"]
     assert len(barriers) == 2 and barriers[0] < store < barriers[1]
     assert [buffer.shape for buffer in kernel.kept] == [(5, 3)], "each step of the outer loop uses the same buffer"
-
-
-def test_more_is_kept_step_by_step_and_never_more_than_all() -> None:
-    var = jex.Var(jax.core.ShapedArray((4, 3), np.float32))
-    keeping, refusal = Keeping(), LoopsRefused({1: "crowded"})
-    for extent in Extent:
-        keeping.add(WantsToKeep([var], refusal))
-        assert keeping.extents == {var: extent}
-    with pytest.raises(LoopsRefused, match="crowded"):
-        keeping.add(WantsToKeep([var], refusal))
-
-
-def test_what_is_kept_by_choice_can_be_given_up() -> None:
-    one, other = (jex.Var(jax.core.ShapedArray((4, 3), np.float32)) for _ in range(2))
-    keeping = Keeping()
-    keeping.add(WantsToKeep([one], None))
-    keeping.add(WantsToKeep([other], LoopsRefused({})))
-    keeping.decline(KeepsTooMuch([one]))
-    assert keeping.declined == {one} and keeping.chooses
-    keeping.add(WantsToKeep([one], None))
-    keeping.give_up_choices()
-    assert keeping.extents == {other: Extent.STEPS} and not keeping.chooses

@@ -1,0 +1,221 @@
+"""What is decided about a program before it is cut into kernels, and what a stage may wish to be decided otherwise.
+
+A stage that finds out that it cannot go on well with the decisions there are gives back a `Wish` in place of its
+result. What that leads to are other decisions, with which the stages begin again:
+
+    Decisions()   + KeepMore(((states, (0,)),), otherwise=None)  →  Decisions(kept={states: Kept(STEPS, (0,), True)})
+    Decisions(…)  + Refuse({body: "it is 9000 computations long"})  →  Decisions(…, refused={body: "it is 9000 …"})
+
+Each has a larger `measure` than the ones before, so that there is an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import Any
+
+from jaxpr2triton.errors import CompilerBug, Mistake, Reason
+
+Dims = tuple[int, ...]
+
+
+class Extent(IntEnum):
+    """How much of a result is kept, and for whom; each step is tried when the one before it does not suffice."""
+
+    STEPS = 1  # along the steps of its loop, for all that reads it but what the body gives out
+    STEPS_FOR_ALL = 2
+    WHOLE = 3  # along all of its dimensions
+
+
+class Reach(IntEnum):
+    """What kernels are made of."""
+
+    ALL = 0
+    NO_LOOPS = 1
+    NOTHING = 2
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result of a loop that its kernel writes into a buffer of its own, to read it again."""
+
+    extent: Extent
+    along: Dims = ()  # along which dimensions, if not as usual
+    by_choice: bool = False  # a kernel's end could bring it into memory as well
+
+    def dims(self, rank: int) -> Dims:
+        if self.along and self.extent is not Extent.WHOLE:
+            return self.along
+        return tuple(range(rank if self.extent is Extent.WHOLE else min(rank, 1)))
+
+
+@dataclass(frozen=True)
+class Decisions:
+    reach: Reach = Reach.ALL
+    because: Reason = ""  # why it is not all
+    with_roles: bool = True  # whether kernels have the roles that the user asked for
+    refused: Mapping[int, Reason] = field(default_factory=dict)  # loops that stay with XLA, by their bodies, and why
+    chooses: bool = True  # whether anything is to be kept by choice
+    declined: frozenset[Any] = frozenset()  # what is not
+    whole: frozenset[Any] = frozenset()  # what is not made piece by piece
+    kept: Mapping[Any, Kept] = field(default_factory=dict)
+    tiled: Mapping[Any, Dims] = field(default_factory=dict)  # what is made piece by piece, and along which dimensions
+    mistakes: tuple[Mistake, ...] = ()  # that led to any of this
+
+    @property
+    def measure(self) -> tuple[int, ...]:
+        """What grows from one decision to the next, the first number that differs."""
+        return (
+            self.reach,
+            not self.with_roles,
+            len(self.refused),
+            not self.chooses,
+            len(self.declined) + len(self.whole),
+            sum(kept.extent + len(kept.along) for kept in self.kept.values()),
+            len(self.tiled),
+        )
+
+    def dims_of(self, var: Any) -> Dims | None:
+        """Along which dimensions a variable is kept, if it is."""
+        if var in self.kept:
+            return self.kept[var].dims(len(getattr(var.aval, "shape", ())))
+        return self.tiled.get(var)
+
+    def not_tried(self, dims: Mapping[Any, Dims]) -> dict[Any, Dims]:
+        """Those of which it is not known what becomes of them if they are made piece by piece."""
+        known = {*self.tiled, *self.whole, *self.kept}
+        return {var: along for var, along in dims.items() if var not in known}
+
+
+UNDECIDED = Decisions()
+FIRM = Decisions(chooses=False)  # all that loops make comes into memory where their kernels end
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """No kernel can hold these loops. They are known by the identity of their bodies; each has its reason."""
+
+    loops: Mapping[int, Reason]
+
+    @property
+    def why(self) -> Reason:
+        mistakes = self.mistakes
+        return mistakes[0] if mistakes else "; ".join(dict.fromkeys(map(str, self.loops.values())))
+
+    @property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        return tuple(reason for reason in dict.fromkeys(self.loops.values()) if isinstance(reason, Mistake))
+
+
+@dataclass(frozen=True)
+class KeepMore:
+    """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
+
+    wanted: tuple[tuple[Any, Dims], ...]  # each with the dimensions along which it is, where those are known
+    otherwise: Refuse | None  # None: kernels can end there instead
+
+
+@dataclass(frozen=True)
+class Tile:
+    """These variables of loops' bodies are better made piece by piece, along these dimensions, in memory."""
+
+    dims: Mapping[Any, Dims]
+
+
+@dataclass(frozen=True)
+class KeepLess:
+    """These results of loops had better come into memory at the end of a kernel: keeping them takes programs away."""
+
+    variables: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class RunOnce:
+    """With what is kept by choice, some loop would be part of several kernels."""
+
+
+@dataclass(frozen=True)
+class DropRoles:
+    """With the roles that a user asked for, a kernel cannot be made because of a mistake; without them it can."""
+
+    mistake: Mistake
+
+
+Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | DropRoles
+WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, DropRoles)
+
+
+def granted(decisions: Decisions, wish: Wish) -> Decisions:
+    match wish:
+        case KeepMore():
+            return _keeping_more(decisions, wish)
+        case Tile():
+            return replace(decisions, tiled={**decisions.tiled, **wish.dims})
+        case KeepLess():
+            kept = {var: kept for var, kept in decisions.kept.items() if var not in wish.variables}
+            return replace(decisions, kept=kept, declined=decisions.declined.union(wish.variables))
+        case RunOnce():
+            return _without_choices(decisions)
+        case Refuse():
+            return _refusing(decisions, wish)
+        case DropRoles():
+            return replace(decisions, with_roles=False, mistakes=(*decisions.mistakes, wish.mistake))
+
+
+def retreated(decisions: Decisions, mistake: Mistake, to: Reach) -> Decisions:
+    """After a mistake that no single loop is to blame for."""
+    mistakes = (*decisions.mistakes, mistake)
+    return replace(decisions, reach=to, because=mistake, with_roles=False, mistakes=mistakes)
+
+
+def _keeping_more(decisions: Decisions, wish: KeepMore) -> Decisions:
+    """KeepMore more; if there is no more to be kept, do as the wish says otherwise."""
+    found = decisions
+    for var, dims in wish.wanted:
+        if var in found.tiled:
+            found = _whole(found, var)
+            continue
+        now = found.kept.get(var)
+        extent = now.extent if now else 0
+        along = now.along if now else ()
+        wider = not set(dims) <= set(found.dims_of(var) or ())
+        if wider:
+            along = tuple(sorted({*dims, *along}))
+        if not (wider and extent) and extent < Extent.WHOLE:
+            extent += 1
+        by_choice = wish.otherwise is None or (now is not None and now.by_choice)
+        found = replace(found, kept={**found.kept, var: Kept(Extent(extent), along, by_choice)})
+    if found.measure > decisions.measure:
+        return found
+    if wish.otherwise is None or any(decisions.kept[var].by_choice for var, _ in wish.wanted):
+        return _without_choices(decisions)
+    return _refusing(decisions, wish.otherwise)
+
+
+def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
+    if not wish.loops:
+        raise CompilerBug("a part of a program was refused that has no loops")
+    if wish.mistakes:  # roles may have been asked for axes of these loops
+        mistakes = (*decisions.mistakes, *wish.mistakes)
+        decisions = replace(decisions, mistakes=mistakes, with_roles=False)
+    if decisions.tiled:
+        return _whole(decisions, *decisions.tiled)
+    if any(kept.by_choice for kept in decisions.kept.values()):
+        return _without_choices(decisions)
+    if wish.loops.keys() <= decisions.refused.keys():
+        return replace(decisions, reach=Reach.NO_LOOPS, because=wish.why)
+    return replace(decisions, refused={**decisions.refused, **wish.loops})
+
+
+def _whole(decisions: Decisions, *variables: Any) -> Decisions:
+    """Make these at once, not piece by piece."""
+    tiled = {var: dims for var, dims in decisions.tiled.items() if var not in variables}
+    return replace(decisions, tiled=tiled, whole=decisions.whole.union(variables))
+
+
+def _without_choices(decisions: Decisions) -> Decisions:
+    """KeepMore nothing that a kernel's end could bring into memory."""
+    kept = {var: kept for var, kept in decisions.kept.items() if not kept.by_choice}
+    return replace(decisions, kept=kept, chooses=False)

@@ -1,0 +1,68 @@
+"""The search for decisions: it ends soon, it records its rounds, and it says what they were about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.errors import Mistake
+from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse, Wish
+from jaxpr2triton.plan.search import search
+
+
+def two_ways(c: Any, xs: Any) -> Any:
+    d, states = lax.scan(lambda c, x: (0.5 * c + x, c), c, xs)
+    return lax.scan(lambda c, x: (jnp.tanh(c + x), c), d, jnp.sin(states), reverse=True)[1]
+
+
+def steps(fn: Any, *args: Any) -> tuple[str, ...]:
+    return j2t.transpile(fn, *args).compiled.steps
+
+
+def test_what_two_loops_have_in_common_is_decided_in_one_round() -> None:
+    (step,) = steps(two_ways, np.ones(300, np.float32), np.ones((7, 300), np.float32))
+    before, after = step.split(": the kernel keeps ")
+    assert before == "a loop reads what another one makes in another order or at several places"
+    line = two_ways.__code__.co_firstlineno + 1
+    assert after == f"f32[7,300] of test_search.py:{line} (two_ways) along dimension 0"
+
+
+def test_nothing_has_to_be_decided_where_there_are_no_loops() -> None:
+    assert steps(jax.nn.softmax, np.ones((4, 8), np.float32)) == ()
+
+
+def test_a_search_ends_with_what_could_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Decisions] = []
+
+    def attempt(decisions: Decisions) -> Wish | None:
+        seen.append(decisions)
+        return None if decisions.refused else Refuse({1: "too long"})
+
+    decisions, rounds = search(attempt, True, [])
+    assert decisions is seen[-1] and decisions.refused == {1: "too long"}
+    assert [(each.before, each.after) for each in rounds] == [(seen[0], seen[1])]
+
+
+def test_mistakes_cost_loops_and_then_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("J2T_RAISE")
+
+    def attempt(decisions: Decisions) -> Wish | None:
+        raise KeyError("row")
+
+    for has_loops, reaches in ((True, [Reach.NO_LOOPS, Reach.NOTHING]), (False, [Reach.NOTHING])):
+        decisions, rounds = search(attempt, has_loops, [])
+        assert [each.after.reach for each in rounds] == reaches
+        assert all(isinstance(each.obstacle, Mistake) for each in rounds)
+        assert decisions.because is decisions.mistakes[-1]
+
+
+def test_a_wish_that_changes_nothing_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("J2T_RAISE")
+    decisions, (only,) = search(lambda decisions: Refuse({}), False, [])
+    assert decisions.reach is Reach.NOTHING and isinstance(only.obstacle, Mistake)
