@@ -19,6 +19,7 @@ from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
 from jaxpr2triton.front.program import GradProgram, Program, Residual, grad_program, plain_program
+from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
@@ -188,6 +189,7 @@ def transpile(
     grad: None = ...,
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     **kwargs: Any,
@@ -200,6 +202,7 @@ def transpile(
     grad: int | Sequence[int],
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     **kwargs: Any,
@@ -211,6 +214,7 @@ def transpile(
     grad: bool | int | Sequence[int] | None = None,
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
+    for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     **kwargs: Any,
@@ -219,13 +223,15 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles` are as in `fuse`.
+    `roles` are as in `fuse`. `for_target` is the device that kernels are planned for (sm_90, gfx942, …), instead
+    of what J2T_TARGET says, or else the local one, or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
     asked = parse_roles(name, roles)
     read_knobs()  # a misspelt one is an error here too
+    target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))
     jax.jit(function, static_argnums=static_argnums, static_argnames=static_argnames)  # checks these two
     fixed, fixed_names = static_positions(function, len(args), static_argnums, static_argnames)
@@ -242,12 +248,12 @@ def transpile(
     signature = Signature(name, names, jax.tree.structure(values), traced.avals, _title(function))
     out_tree = traced.out_tree
     if argnums is None:
-        return plain_program(jaxpr, captured, signature, out_tree, strict, asked)
+        return plain_program(jaxpr, captured, signature, out_tree, strict, asked, target)
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
-    return grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked)
+    return grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked, target)
 
 
 def _flattened(jaxpr: Any, name: str, strict: bool) -> Any:

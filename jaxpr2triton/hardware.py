@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from jaxpr2triton.errors import UserError
 
-WARP = 32  # lanes
-LATENCY = 4  # cycles until the next instruction can use a result
+MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)  # along each dimension of a grid
 
 
 @dataclass(frozen=True)
@@ -19,18 +18,27 @@ class Target:
     arch: int | str  # 90, or "gfx942"
     warp_size: int
     shared_bytes: int  # the most shared memory that one program may use
-    processors: int  # streaming multiprocessors of a typical device
+    processors: int  # streaming multiprocessors, or compute units, of a typical device
+    registers: int = 65_536  # of one processor, 4 bytes each
+    registers_of_a_thread: int = 255
+    schedulers: int = 4  # of one processor
+    cores: int = 128  # elements of f32 that one processor begins to compute in a cycle
+
+    @property
+    def issue(self) -> int:
+        """Cycles for which a scheduler is busy with one instruction of a warp."""
+        return max(1, self.schedulers * self.warp_size // self.cores)
 
 
 _TARGETS = (
-    Target("sm_80", "cuda", 80, 32, 166_912, 108),
+    Target("sm_80", "cuda", 80, 32, 166_912, 108, cores=64),
     Target("sm_86", "cuda", 86, 32, 101_376, 84),
     Target("sm_89", "cuda", 89, 32, 101_376, 128),
     Target("sm_90", "cuda", 90, 32, 232_448, 132),
     Target("sm_100", "cuda", 100, 32, 232_448, 148),
     Target("sm_120", "cuda", 120, 32, 101_376, 170),
-    Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104),
-    Target("gfx942", "hip", "gfx942", 64, 65_536, 304),
+    Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104, 131_072, 512, cores=64),
+    Target("gfx942", "hip", "gfx942", 64, 65_536, 304, 131_072, 512, cores=64),
 )
 
 TARGETS = {target.name: target for target in _TARGETS}

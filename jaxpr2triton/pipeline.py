@@ -38,6 +38,7 @@ from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiled_products import large_products
 from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.report.launches import launches_of
 
 RAW_LOOPS = ("scan", "while", "cond")
@@ -89,18 +90,19 @@ class Kernels:
         return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
 
 
-def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles) -> Plans | Wish:
+def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Plans | Wish:
     plans = []
     lost: dict[str, Mistake] = {}
     for eqn in program.jaxpr.eqns:
         if eqn.primitive is region_p:
             region, label = eqn.params["jaxpr"], eqn.params["name"]
-            plan = _or_lose(functools.partial(schedule, region, label), label, region, lost)
+            plan = _or_lose(functools.partial(schedule, region, label, policy=policy), label, region, lost)
             if isinstance(plan, WISHES):
                 return plan
             if plan is None:
                 continue
-            if plan.reload and (more := decisions.not_tried(large_products(region.jaxpr))):
+            large = large_products(region.jaxpr, policy.loops.large_product) if plan.reload else {}
+            if more := decisions.not_tried(large):
                 return Tile(more)
             plans.append(plan)
     if lost or not decisions.with_roles:  # the axes that roles were asked for may be theirs
@@ -117,7 +119,7 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles) -
 
 def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
     """The plan of the same region with these roles."""
-    found = schedule(plan.jaxpr, plan.name, 0, roles)
+    found = schedule(plan.jaxpr, plan.name, 0, roles, plan.policy)
     check_plan(found)
     return found
 
@@ -176,14 +178,17 @@ Stage = tuple[str, Callable[[Any, str], Any]]
 
 
 def stages(
-    decisions: Decisions = UNDECIDED, roles: Roles = NO_ROLES, copies: Copies | None = None
+    decisions: Decisions = UNDECIDED,
+    roles: Roles = NO_ROLES,
+    copies: Copies | None = None,
+    policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Stage, ...]:
     """The stages in their order. What one of them gives back may be a wish: then the others wait."""
     return (
         ("trace", lambda program, name: program),
         ("normalize", lambda program, name: normalize(program, decisions.reach is Reach.ALL)),
-        ("partition", lambda program, name: partition(program, name, decisions, copies)),
-        ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles)),
+        ("partition", lambda program, name: partition(program, name, decisions, copies, policy)),
+        ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles, policy)),
         ("graph", lambda plans, name: _graph_all(plans)),
         ("emit", lambda graphs, name: _emit_all(graphs)),
     )
@@ -198,6 +203,7 @@ class Compiled:
     decisions: Decisions = UNDECIDED  # with which they made it
     rounds: tuple[Round, ...] = ()  # that led to those
     captured: tuple[Any, ...] = ()  # the leading operands of the program
+    policy: Policy = DEFAULT_POLICY  # of the machine that it is for
 
     @property
     def refused(self) -> Mapping[int, Reason]:
@@ -290,7 +296,7 @@ class Compiled:
     def _smaller(self, plan: Plan) -> Iterator[Kernel]:
         for shrink in SHRINKS:
             try:
-                smaller = schedule(plan.jaxpr, plan.name, shrink, plan.roles)
+                smaller = schedule(plan.jaxpr, plan.name, shrink, plan.roles, plan.policy)
                 yield emit(smaller, graph_of(smaller))
             except Exception as problem:
                 mistake = mistake_of(problem, plan.jaxpr.jaxpr.eqns)
@@ -312,28 +318,29 @@ class Compiled:
         return [read(env, atom) for atom in inner.outvars]
 
 
-def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES) -> Compiled:
+def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy = DEFAULT_POLICY) -> Compiled:
     """Run all stages, check what each of them made, and keep it.
 
     A program with a loop that turns out to be beyond the compiler is compiled again with that loop left to XLA, or all
     of them if it is not known which. A mistake of ours costs as little as can be: the roles that were asked for, one
     region, one loop, all loops, the whole program; it is the reason that is given for what stays with XLA.
     """
-    attempt = _Attempt(jaxpr, name, roles)
+    attempt = _Attempt(jaxpr, name, roles, policy)
     has_loops = any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr))
     decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
-        return Compiled(name, attempt.made, decisions, rounds, attempt.captured)
+        return Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
-    return Compiled(name, made | {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}, decisions, rounds)
+    made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}
+    return Compiled(name, made, decisions, rounds, policy=policy)
 
 
 class _Attempt:
     """Runs the stages, with one set of decisions after the other; what those have no part in is made once."""
 
-    def __init__(self, jaxpr: Any, name: str, roles: Roles) -> None:
-        self.name, self.roles, self.copies = name, roles, Copies()
+    def __init__(self, jaxpr: Any, name: str, roles: Roles, policy: Policy) -> None:
+        self.name, self.roles, self.policy, self.copies = name, roles, policy, Copies()
         self.made: dict[str, Any] = {}
         self._jaxpr, self._lowered, self._reach = jaxpr, Lowered(jaxpr), Reach.ALL
 
@@ -347,7 +354,8 @@ class _Attempt:
         same = ("trace", "normalize") if decisions.reach is self._reach else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._reach = decisions.reach
-        return _run_stages(self._lowered.program, self.name, stages(decisions, self.roles, self.copies), self.made)
+        steps = stages(decisions, self.roles, self.copies, self.policy)
+        return _run_stages(self._lowered.program, self.name, steps, self.made)
 
 
 def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> Wish | None:

@@ -15,6 +15,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from tests.loop_programs import PROGRAMS as LOOP_PROGRAMS
 from tests.programs import PROGRAMS, Arguments, Program
 
@@ -40,11 +41,11 @@ class Half:
         return {"low": 4e-2, "x64": 1e-10}.get(next(iter({"low", "x64"} & self.program.tags), ""), 5e-5)
 
 
-def compiled(fn: Callable[..., Any], *args: Any, name: str = "program") -> Compiled:
+def compiled(fn: Callable[..., Any], *args: Any, name: str = "program", policy: Policy = DEFAULT_POLICY) -> Compiled:
     """A function of flat arguments through all stages."""
     jaxpr, constants = trace(fn, *args)
     assert not constants
-    return compile_jaxpr(jaxpr, name)
+    return compile_jaxpr(jaxpr, name, policy=policy)
 
 
 @functools.cache

@@ -80,8 +80,8 @@ def test_roles_are_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, str] = {}
     original = fused.compile_jaxpr
 
-    def noting(jaxpr: Any, name: str, roles: Any) -> Any:
-        compiled = original(jaxpr, name, roles)
+    def noting(jaxpr: Any, name: str, roles: Any, policy: Any) -> Any:
+        compiled = original(jaxpr, name, roles, policy)
         made[str(roles)] = str(compiled.stages["schedule"]).splitlines()[0]
         return compiled
 
@@ -315,10 +315,10 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     original = fused.compile_jaxpr
 
-    def compile_and_count(jaxpr: Any, name: str, roles: Any) -> Any:
+    def compile_and_count(jaxpr: Any, name: str, roles: Any, policy: Any) -> Any:
         counted.append(name)
         time.sleep(0.05)  # long enough for the other threads to come by
-        return original(jaxpr, name, roles)
+        return original(jaxpr, name, roles, policy)
 
     monkeypatch.setattr(fused, "compile_jaxpr", compile_and_count)
     jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * 3)(X)

@@ -68,7 +68,7 @@ def test_a_stage_that_changes_the_program_is_caught(monkeypatch: pytest.MonkeyPa
         return jax.make_jaxpr(lambda x: x[0])(X)
 
     stages = (("trace", lambda program, name: program), ("normalize", broken))
-    monkeypatch.setattr(pipeline, "stages", lambda *_: stages)
+    monkeypatch.setattr(pipeline, "stages", lambda *_, **__: stages)
     with pytest.raises(CompilerBug) as caught:
         compile_jaxpr(jax.make_jaxpr(lambda x: x + 1)(X), "broken")
     assert str(caught.value) == (
@@ -82,7 +82,7 @@ def test_a_broken_plan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         (plan,) = plans.plans
         return Plans(program, (replace(plan, axes=tuple(replace(a, block=3) for a in plan.axes)),))
 
-    monkeypatch.setattr(pipeline, "stages", lambda *_: (*STAGES[:3], ("schedule", broken), STAGES[4]))
+    monkeypatch.setattr(pipeline, "stages", lambda *_, **__: (*STAGES[:3], ("schedule", broken), STAGES[4]))
     with pytest.raises(CompilerBug) as caught:
         compile_jaxpr(jax.make_jaxpr(lambda x: x + 1)(X), "broken")
     assert str(caught.value) == "kernel broken: the block of i is 3, not a power of two"

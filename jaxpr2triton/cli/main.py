@@ -28,8 +28,9 @@ from jaxpr2triton.cli.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour, width_of
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
 from jaxpr2triton.front.fused import watched_programs
-from jaxpr2triton.hardware import DEFAULT_TARGET, target_named
+from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.interpret.interpret import watched_kernels
 from jaxpr2triton.report import check as checking
@@ -106,8 +107,9 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:
+    planned = {"grad": request.grad, "roles": dict(options.role), "for_target": options.target}
     try:
-        return api.transpile(request.function, *request.shapes, grad=request.grad, roles=dict(options.role))
+        return api.transpile(request.function, *request.shapes, **planned)
     except THEIRS:
         raise
     except Exception as problem:
@@ -140,8 +142,7 @@ def _parts(program: Any) -> dict[str, Any]:
 
 
 def _dump(request: Request, options: argparse.Namespace) -> tuple[int, str]:
-    asked = read_knobs().target if options.target is None else options.target
-    target = target_named(asked if asked or options.target is not None else DEFAULT_TARGET.name)
+    target = planned_for() if options.target is None else target_named(options.target)
     if options.asm and options.asm not in ASSEMBLIES[target.backend]:
         kinds = ", ".join(ASSEMBLIES[target.backend])
         raise UserError(f"there is no {options.asm} for {target.name}", hint=f"one of {kinds}")

@@ -115,15 +115,12 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         help="what an axis becomes, by its name in `explain`: grid, lane, loop or unroll",
     )
     add("--debug", action="store_true", help="show the traceback of an error")
+    if command != "check":
+        known = ", ".join(TARGETS)
+        add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")
     match command:
         case "dump":
             kinds = sorted({kind for kinds in ASSEMBLIES.values() for kind in kinds})
-            add(
-                "--target",
-                metavar="NAME",
-                type=_name,
-                help=f"the device to compile for, none is needed: {', '.join(TARGETS)}",
-            )
             add("--asm", choices=kinds, help="print this instead of Triton")
             add("-o", metavar="FILE", dest="output", type=_name, help="write to FILE instead of standard output")
         case "show":

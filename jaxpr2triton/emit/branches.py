@@ -36,8 +36,6 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, computed_in
 
-WORTHWHILE = 256  # cycles of a step, on the longer side
-
 SIDES = (1, 2)  # where the operands of a choice stand: if the predicate does not hold, and if it does
 
 
@@ -63,18 +61,18 @@ class Branch:
 
 
 def find_branches(
-    graph: Graph, order: Order, is_scalar: Callable[[Node], bool], cycles: Callable[[Node], float]
+    graph: Graph, order: Order, is_scalar: Callable[[Node], bool], cycles: Callable[[Node], float], least: int
 ) -> dict[Node, Branch]:
-    """The branch of each choice that is written as one."""
+    """The branch of each choice that is written as one: its longer side takes so many cycles at least."""
     known = {loop.carried[0] for loop in graph.of_kind(Recurrence) if loop.conditional}  # true, or there were no step
     choices = [node for node in graph.of_kind(Compute) if _chooses(node, is_scalar) and node.operands[0] not in known]
     tests = {node: _test(node, order) for node in choices}
     if not tests:
         return {}
     outside = _outside(graph, order)
-    tests = _worthwhile(graph, order, outside, tests, cycles)
+    tests = _worthwhile(graph, order, outside, tests, cycles, least)
     tests = _in_turns(graph, tests)
-    tests = _worthwhile(graph, order, outside, tests, cycles)
+    tests = _worthwhile(graph, order, outside, tests, cycles, least)
     contexts = _contexts(graph, order, outside, tests)
     members: defaultdict[tuple[Context, Test], list[Any]] = defaultdict(list)
     for node, test in tests.items():
@@ -129,13 +127,18 @@ def _shared(one: Context, other: Context) -> Context:
 
 
 def _worthwhile(
-    graph: Graph, order: Order, outside: set[Node], tests: Mapping[Node, Test], cycles: Callable[[Node], float]
+    graph: Graph,
+    order: Order,
+    outside: set[Node],
+    tests: Mapping[Node, Test],
+    cycles: Callable[[Node], float],
+    least: int,
 ) -> dict[Node, Test]:
     work: defaultdict[tuple[Test, int], float] = defaultdict(float)
     for node, context in _contexts(graph, order, outside, tests).items():
         for side in context:
             work[side] += cycles(node)
-    long = {test for (test, _), found in work.items() if found >= WORTHWHILE}
+    long = {test for (test, _), found in work.items() if found >= least}
     return {node: test for node, test in tests.items() if test in long}
 
 

@@ -23,17 +23,13 @@ import numpy as np
 from jaxpr2triton.emit.text import Spelling
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import Compute, Graph
-from jaxpr2triton.hardware import WARP
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.literals import as_tensor
 from jaxpr2triton.rules.rows import TABLE
 
-WRITTEN_AT_MOST = 10_000  # instructions: two seconds of compiling, and more than a processor's instruction cache holds
-WORTH_CALLING = 1_000  # instructions of one function
-PACKED = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
 PARAMETERS = "xy"
-LANES = 2 * WARP  # of a warp, where a thread has the fewest elements: those of a call have to be in one thread
 
 # PTX instructions of a function for one element in float32 and in float64, counted on sm_90.
 LINES: dict[str, tuple[int, int]] = {
@@ -67,8 +63,8 @@ LINES: dict[str, tuple[int, int]] = {
 class Calls:
     """The functions that one kernel calls."""
 
-    def __init__(self, graph: Graph, spell: Spelling, num_warps: int) -> None:
-        self._spell, self._num_warps = spell, num_warps
+    def __init__(self, graph: Graph, spell: Spelling, plan: Plan) -> None:
+        self._spell, self._threads, self._policy = spell, plan.policy.target.warp_size * plan.num_warps, plan.policy
         self._functions: dict[tuple[str, int, tuple[str, ...]], str] = {}  # primitive, elements, results → name
         self._called = set(LINES)
         lines: Counter[str] = Counter()
@@ -76,9 +72,9 @@ class Calls:
             name = node.eqn.primitive.name
             if node in self:
                 is_double = node.operands[0].dtype == np.float64
-                lines[name] += LINES[name][is_double] * self._elements_of(node, WARP)
-        is_long = lines.total() > WRITTEN_AT_MOST
-        self._called = {name for name, count in lines.items() if is_long and count > WORTH_CALLING}
+                lines[name] += LINES[name][is_double] * self._elements_of(node, self._threads)
+        is_long = lines.total() > plan.policy.writing.written_out
+        self._called = {name for name, count in lines.items() if is_long and count > plan.policy.writing.worth_calling}
 
     def __contains__(self, node: Compute) -> bool:
         return node.eqn.primitive.name in self._called and is_float(node.operands[0].dtype)
@@ -88,7 +84,8 @@ class Calls:
         arguments = ", ".join(as_tensor(text, operand.dtype) for text, operand in zip(texts, node.operands))
         if not self._spell.tile(_axes_of(node)):
             return f"{self._function(node, 1)}({arguments})"
-        packed = min(self._elements_of(node, LANES), PACKED)
+        # where a thread has the fewest elements, two have them as well: those of a call have to be in one thread
+        packed = min(self._elements_of(node, 2 * self._threads), self._policy.writing.packed)
         call = f"tl.map_elementwise({self._function(node, packed)}, {arguments}"
         return f"{call})" if packed == 1 else f"{call}, pack={packed})[0]"
 
@@ -113,10 +110,10 @@ class Calls:
             self._functions[key] = f"_{name}_{copies + 1}" if copies else f"_{name}"
         return self._functions[key]
 
-    def _elements_of(self, node: Compute, lanes: int) -> int:
-        """How many elements of the operands' tile a thread has at least."""
+    def _elements_of(self, node: Compute, threads: int) -> int:
+        """How many elements of the operands' tile each of so many threads has at least."""
         blocks = [self._spell.planned[axis].block for axis in self._spell.tile(_axes_of(node))]
-        return max(1, math.prod(blocks) // (lanes * self._num_warps))
+        return max(1, math.prod(blocks) // threads)
 
 
 def _axes_of(node: Compute) -> frozenset[Axis]:

@@ -41,16 +41,13 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.order import LoopKey
-from jaxpr2triton.hardware import LATENCY, WARP
+from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.index import Axis, flatten, within
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
-
-MEETING = 100  # cycles until a number that all lanes have made is there
-READ_AGAIN = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
 
 
 class Emitter(Statements):
@@ -62,7 +59,7 @@ class Emitter(Statements):
         clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
-        self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles)
+        self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
     def run(self) -> list[Line]:
         root = Scope(None, None)
@@ -122,7 +119,7 @@ class Emitter(Statements):
         if not self.plan.reload or self.order.loops(node) or isinstance(node, (Recurrence, Final, Collected)):
             return False
         blocks = [planned.block for planned in self.plan.axes if planned.axis in node.axes]
-        return math.prod(blocks) >= READ_AGAIN
+        return math.prod(blocks) >= self.plan.policy.loops.read_again
 
     def _place(self, node: Node, scope: Scope) -> None:
         if isinstance(node, Collected) and self.keys[node]:
@@ -199,7 +196,9 @@ class Emitter(Statements):
         """About how long a warp is busy with a value."""
         over = self.spell.tile(frozenset(getattr(node, "over", ())))
         lanes = math.prod(self.spell.planned[axis].block for axis in {*self.spell.tile(node.axes), *over})
-        return weight_of(node) * max(lanes / (WARP * self.plan.num_warps), LATENCY) + MEETING * len(over)
+        target, cost = self.plan.policy.target, self.plan.policy.cost
+        busy = target.issue * lanes / (target.warp_size * self.plan.num_warps)
+        return weight_of(node) * max(busy, cost.latency) + cost.meeting * len(over)
 
     def _branch(self, branch: Branch, scope: Scope) -> None:
         """An `if` that gives all choices on one predicate their values."""
@@ -425,7 +424,7 @@ class Emitter(Statements):
     def _define_axes(self, root: Scope) -> None:
         grid = [p for p in self.plan.axes if p.role is Role.GRID]
         cast = ".to(tl.int64)" if self.wide else ""
-        shared = len(grid) > 3 or any(p.steps > 65535 for p in grid[:-1])
+        shared = len(grid) > 3 or any(p.steps > MOST_PROGRAMS[1] for p in grid[:-1])
         if shared:
             root.lines.append(f"program = tl.program_id(0){cast}")
         stride = 1
@@ -448,7 +447,7 @@ class Emitter(Statements):
 
     def grid(self) -> tuple[int, int, int]:
         grid = [p.steps for p in self.plan.axes if p.role is Role.GRID]
-        if len(grid) > 3 or any(steps > 65535 for steps in grid[:-1]):
+        if len(grid) > 3 or any(steps > MOST_PROGRAMS[1] for steps in grid[:-1]):
             return math.prod(grid), 1, 1
         padded = [*reversed(grid), 1, 1, 1]
         return padded[0], padded[1], padded[2]

@@ -93,7 +93,7 @@ class Statements:
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.helpers: dict[str, None] = {}
-        self.calls = Calls(graph, self.spell, plan.num_warps)
+        self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
         self.bytes_read = 0
         self.wide = _needs_wide_indices(plan, buffers.all)

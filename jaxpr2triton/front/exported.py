@@ -11,6 +11,7 @@ import jax
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Exported:
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     stages: Mapping[str, str]
+    policy: Policy
 
 
 def exported(compiled: Compiled | Exported) -> Exported:
@@ -30,7 +32,7 @@ def exported(compiled: Compiled | Exported) -> Exported:
         return compiled
     inputs, outputs = (tuple(map(_shaped, avals)) for avals in (compiled.in_avals, compiled.out_avals))
     stages = {name: str(stage) for name, stage in compiled.stages.items()}
-    return Exported(compiled.name, compiled.kernels, compiled.leftovers, inputs, outputs, stages)
+    return Exported(compiled.name, compiled.kernels, compiled.leftovers, inputs, outputs, stages, compiled.policy)
 
 
 def _shaped(aval: Any) -> jax.ShapeDtypeStruct:

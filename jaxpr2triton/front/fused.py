@@ -29,15 +29,18 @@ from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
+from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
+from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.call.primitive import Mode
 from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
 from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
+from jaxpr2triton.policy import Policy, policy_of
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -52,13 +55,26 @@ fused_p = jex.Primitive("fused")
 fused_p.multiple_results = True
 
 
-def bind(jaxpr: Any, args: Sequence[Any], *, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
-    """The outputs of a program; one with side effects is run equation by equation, as their order is XLA's to keep."""
+def bind(
+    jaxpr: Any,
+    args: Sequence[Any],
+    *,
+    name: str,
+    backend: str,
+    strict: bool,
+    roles: Roles,
+    target: Target | None = None,
+) -> list[Any]:
+    """The outputs of a program; one with side effects is run equation by equation, as their order is XLA's to keep.
+
+    Without a target it is planned for the one that it is lowered for.
+    """
     if jaxpr.effects:
         if strict and backend != "xla":
             raise side_effects(jaxpr)
         return run(jaxpr, *args)
-    return fused_p.bind(*args, jaxpr=jaxpr, name=name, backend=backend, strict=strict, roles=roles)
+    settings = {"name": name, "backend": backend, "strict": strict, "roles": roles, "target": target}
+    return fused_p.bind(*args, jaxpr=jaxpr, **settings)
 
 
 def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
@@ -100,7 +116,7 @@ class _Slot:
 
 
 @functools.lru_cache(maxsize=512)
-def _slot(jaxpr: Any, name: str, roles: Roles) -> _Slot:
+def _slot(jaxpr: Any, name: str, roles: Roles, policy: Policy) -> _Slot:
     return _Slot()
 
 
@@ -118,13 +134,16 @@ def watched_programs() -> Iterator[list[Compiled]]:
         _WATCHING[:] = [each for each in _WATCHING if each is not seen]
 
 
-def compiled_program(jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False) -> Compiled:
-    """The kernels of a program; compiled once in a process. Under `strict` nothing may stay with XLA."""
-    slot = _slot(jaxpr, name, roles)
+def compiled_program(
+    jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False, target: Target | None = None
+) -> Compiled:
+    """The kernels of a program for a target; compiled once in a process. Under `strict` nothing may stay with XLA."""
+    policy = policy_of(target or planned_for())
+    slot = _slot(jaxpr, name, roles, policy)
     with slot.lock:
         if slot.compiled is None:
             with jax.debug_nans(False), jax.debug_infs(False):  # a constant that is folded need not be a result
-                slot.compiled = compile_jaxpr(jaxpr, name, roles)
+                slot.compiled = compile_jaxpr(jaxpr, name, roles, policy)
     compiled = slot.compiled
     for seen in _WATCHING:
         seen.append(compiled)
@@ -160,7 +179,9 @@ def _abstract_eval(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
     return list(jaxpr.out_avals)
 
 
-def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+def _on_host(
+    *args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles, target: Target | None
+) -> list[Any]:
     """Where there is no GPU, XLA runs the program, unless the kernels were asked for."""
     if backend == "triton":
         raise BackendError(
@@ -169,21 +190,26 @@ def _on_host(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, role
             "interpreter",
         )
     if backend in ("interpret", KERNELS):
-        return _run_kernels("interpret", jaxpr, name, strict, roles, args)
+        return _run_kernels("interpret", jaxpr, name, strict, roles, target, args)
     if backend != "xla" and (strict or roles.asked):  # what a GPU would refuse is refused here too
-        compiled_program(jaxpr, name, roles, strict)
+        compiled_program(jaxpr, name, roles, strict, target)
     return run(jaxpr, *args)
 
 
-def _on_gpu(*args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles) -> list[Any]:
+def _on_gpu(
+    platform: str, *args: Any, jaxpr: Any, name: str, backend: str, strict: bool, roles: Roles, target: Target | None
+) -> list[Any]:
     if backend == "xla":
         return run(jaxpr, *args)
-    return _run_kernels("interpret" if backend == "interpret" else "device", jaxpr, name, strict, roles, args)
+    mode: Mode = "interpret" if backend == "interpret" else "device"
+    return _run_kernels(mode, jaxpr, name, strict, roles, target or planned_for(platform), args)
 
 
-def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, args: Sequence[Any]) -> list[Any]:
+def _run_kernels(
+    mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, target: Target | None, args: Sequence[Any]
+) -> list[Any]:
     try:
-        return compiled_program(jaxpr, name, roles, strict).run(mode, strict, *args)
+        return compiled_program(jaxpr, name, roles, strict, target).run(mode, strict, *args)
     except Exception as problem:
         with instead_of(problem, name, strict, "XLA runs the whole program"):
             return run(jaxpr, *args)
@@ -191,7 +217,8 @@ def _run_kernels(mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, 
 
 mlir.register_lowering(fused_p, mlir.lower_fun(_on_host, multiple_results=True))
 for _platform in ("cuda", "rocm"):
-    mlir.register_lowering(fused_p, mlir.lower_fun(_on_gpu, multiple_results=True), platform=_platform)
+    _lowered = mlir.lower_fun(functools.partial(_on_gpu, _platform), multiple_results=True)
+    mlir.register_lowering(fused_p, _lowered, platform=_platform)
 
 
 def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:

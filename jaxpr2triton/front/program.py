@@ -17,6 +17,7 @@ from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, fits
 from jaxpr2triton.front.exported import Exported, NotCallable, exported, not_callable
 from jaxpr2triton.front.modules import one_module
+from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
@@ -197,21 +198,27 @@ def _instantiated(cotangent: Any) -> Any:
     return cotangent
 
 
-def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles) -> list[Any]:
-    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles)
+def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles, target: Target | None) -> list[Any]:
+    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles, target=target)
 
 
 def plain_program(
-    jaxpr: Any, captured: Sequence[Any], signature: Signature, out_tree: Any, strict: bool, roles: Roles
+    jaxpr: Any,
+    captured: Sequence[Any],
+    signature: Signature,
+    out_tree: Any,
+    strict: bool,
+    roles: Roles,
+    target: Target | None,
 ) -> Program:
     """The program of a function; its jaxpr takes first what the function captured."""
     name = signature.function
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = signature.leaves(signature.bind(args, kwargs))
-        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles))
+        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles, target))
 
-    return Program(name, fused.compiled_program(jaxpr, name, roles, strict), call, signature.title)
+    return Program(name, fused.compiled_program(jaxpr, name, roles, strict, target), call, signature.title)
 
 
 def grad_program(
@@ -222,6 +229,7 @@ def grad_program(
     argnums: int | tuple[int, ...],
     strict: bool,
     roles: Roles,
+    target: Target | None,
 ) -> GradProgram:
     """The two programs of a gradient along the arguments `argnums`, counted without the static ones."""
     name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
@@ -236,7 +244,7 @@ def grad_program(
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         inputs = [*captured, *signature.leaves(signature.bind(args, kwargs))]
-        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles)
+        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles, target)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
 
@@ -246,7 +254,7 @@ def grad_program(
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
         operands = [*back.captured, *residuals, *flat]
-        results = iter(_bind(back.program, operands, f"{name}_bwd", roles) if any(back.reaching) else ())
+        results = iter(_bind(back.program, operands, f"{name}_bwd", roles, target) if any(back.reaching) else ())
         gradients = iter(
             [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(back.reaching, moving)]
         )
@@ -256,8 +264,8 @@ def grad_program(
         }
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
-    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict)
-    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict)
+    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict, target)
+    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict, target)
     _refuse_unknown(roles, forward, backward)
     return GradProgram(
         name,

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Choice, KernelAxis, Role
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Plan:
     reload: bool = False  # large tiles that no step of a loop changes are read again in each step: they do not fit
     choice: Choice | None = None  # of kernels with loops
     roles: Mapping[str, Role] = field(default_factory=dict)  # that were asked for
+    policy: Policy = DEFAULT_POLICY  # of the machine that it is for
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

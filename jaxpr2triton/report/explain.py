@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 
@@ -26,6 +27,8 @@ class Compiled(Protocol):
 
     @property
     def kernels(self) -> tuple[Kernel, ...]: ...
+    @property
+    def policy(self) -> Policy: ...
     @property
     def leftovers(self) -> tuple[Leftover, ...]: ...
     @property
@@ -168,7 +171,7 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
         "bytes_written": written,
         "bytes_least": least_bytes(compiled),
         "flops": sum(kernel.flops for kernel in compiled.kernels),
-        "kernels": [_kernel_facts(kernel) for kernel in compiled.kernels],
+        "kernels": [_kernel_facts(kernel, compiled.policy) for kernel in compiled.kernels],
         "leftovers": [
             {
                 "primitive": left.primitive,
@@ -203,7 +206,7 @@ def short_type(aval: Any) -> str:
     return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
 
 
-def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
+def _kernel_facts(kernel: Kernel, policy: Policy) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "axes": [
@@ -226,7 +229,7 @@ def _kernel_facts(kernel: Kernel) -> dict[str, Any]:
         "bytes_written": kernel.bytes_written,
         "flops": kernel.flops,
         "estimate": _choice_facts(kernel.choice),
-        "warnings": list(doubts_about(kernel)),
+        "warnings": list(doubts_about(kernel, policy)),
     }
 
 

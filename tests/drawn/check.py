@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -18,34 +16,31 @@ import numpy as np
 
 import jaxpr2triton as j2t
 from jaxpr2triton import pipeline
-from jaxpr2triton.emit import branches, emitter
 from jaxpr2triton.front import fused
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
-from jaxpr2triton.plan.partition import companions, cut, group
-from jaxpr2triton.plan.partition import split as partition_split
-from jaxpr2triton.plan.schedule import blocks, schedule, tiled_products
+from jaxpr2triton.policy import Policy
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
+from tests.policies import planned_with
 
 ROUNDS_AT_MOST = 8  # of the search for decisions, where there is little room
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
-SMALL = (
-    (blocks, {"RESIDENT": 128, "RESIDENT_CROSSED": 64, "STREAMED": 32, "POINTWISE_BLOCK": 64}),
-    (emitter, {"READ_AGAIN": 16}),
-    (branches, {"WORTHWHILE": 0}),
-    (tiled_products, {"LARGE": 16}),
-    (schedule, {"KEPT_AT_MOST": 64}),
-    (cut, {"SMALL": 8, "ENOUGH_PROGRAMS": 2, "LITTLE": 4, "LANES_OF_A_ROW": 8}),
-    (group, {"CHEAP_TO_JOIN": 64, "WALKED": 64, "RESIDENT": 32}),
-    (partition_split, {"FEW_PROGRAMS": 4, "PROGRAMS_WANTED": 8, "LITTLE_WORK": 32}),
-    (partition_split, {"ROWS_AT_LEAST": 4, "CHUNK_AT_LEAST": 8}),
-    (companions, {"COMPANION_CHUNKS": 4, "FEW_CHUNKS": 2, "ROWS_AT_LEAST": 4, "WORTH_SHARING": 64}),
-)
+SMALL: dict[str, dict[str, int]] = {
+    "blocks": {"resident": 128, "resident_crossed": 64, "streamed": 32, "pointwise": 64},
+    "loops": {"kept": 64, "read_again": 16, "large_product": 16},
+    "writing": {"branch": 0},
+    "cuts": {"small": 8, "enough": 2, "little": 4, "lanes_of_a_row": 8},
+    "groups": {"cheap": 64, "walked": 64, "resident": 32},
+    "splits": {
+        **{"few": 4, "wanted": 8, "little_work": 32, "rows": 4, "elements": 8},
+        **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64},
+    },
+}
 
 
 class Mismatch(AssertionError):
@@ -77,25 +72,16 @@ class Outcome:
         return Counter(each.why for each in left if each.primitive in (*pipeline.RAW_LOOPS, *LOOPS))
 
 
-@contextlib.contextmanager
-def little_room(small: bool) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for module, constants in SMALL if small else ():
-            for name, value in constants.items():
-                stack.enter_context(mock.patch.object(module, name, value))
-        yield
-
-
 def check(program: Program, seed: int = 0) -> Outcome:
     """Compare the kernels with plain `jax.jit` on fresh inputs; raises `Mismatch`, or what a mistake of ours raises."""
     compiled: list[Compiled] = []
 
-    def recording(jaxpr: Any, name: str, roles: Roles) -> Compiled:
-        compiled.append(compile_jaxpr(jaxpr, name, roles))
+    def recording(jaxpr: Any, name: str, roles: Roles, policy: Policy) -> Compiled:
+        compiled.append(compile_jaxpr(jaxpr, name, roles, policy))
         return compiled[-1]
 
     fuse = functools.partial(j2t.fuse, backend="interpret")
-    with jax.enable_x64(program.x64), little_room(program.small):
+    with jax.enable_x64(program.x64), planned_with(**(SMALL if program.small else {})):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:

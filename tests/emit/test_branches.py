@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +13,10 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit import branches
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from tests.emit import reading
+from tests.policies import planned_with
 
 RNG = np.random.default_rng()
 KEY = jax.random.PRNGKey(7)
@@ -106,8 +105,7 @@ def only_kernel(run: Callable[..., Any], *args: Any) -> Any:
 
 @pytest.fixture(params=["as it is", "all"])
 def all_or_some(request: pytest.FixtureRequest) -> Iterator[None]:
-    most = branches.WORTHWHILE if request.param == "as it is" else 0
-    with mock.patch.object(branches, "WORTHWHILE", most):
+    with planned_with(writing={"branch": 0} if request.param == "all" else {}):
         yield
 
 
@@ -161,7 +159,7 @@ def test_what_no_step_changes_stays_before_the_loop() -> None:
 
         return lax.scan(body, x, jnp.arange(9))[0]
 
-    with mock.patch.object(branches, "WORTHWHILE", 0):
+    with planned_with(writing={"branch": 0}):
         source = ast.unparse(reading.function_of(only_kernel(run, X, X, KEY)))
     assert source.index("libdevice.exp") < source.index("for t") < source.index(" if ") < source.index("libdevice.tanh")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +12,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit import calls
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel
 from tests.emit import reading
+from tests.policies import planned_with
 
 RNG = np.random.default_rng()
 X = RNG.uniform(0.5, 1.5, 700).astype(np.float32)
@@ -48,7 +47,7 @@ def looping(x: Any) -> Any:
 
 @pytest.fixture
 def always() -> Any:
-    with mock.patch.multiple(calls, WRITTEN_AT_MOST=0, WORTH_CALLING=0):
+    with planned_with(writing={"written_out": 0, "worth_calling": 0}):
         yield
 
 

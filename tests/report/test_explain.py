@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from jaxpr2triton.ir.kernel import Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
 
 F32 = np.dtype(np.float32)
@@ -22,6 +23,7 @@ class Program:
     leftovers: tuple[Leftover, ...]
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
+    policy: Policy = DEFAULT_POLICY
 
 
 def kernel(name: str, rows: int, columns: int) -> Kernel:

@@ -16,9 +16,9 @@ from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
-from jaxpr2triton.plan.partition import split
-from jaxpr2triton.plan.schedule import blocks
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.rules.reductions import TABLE, identity_of
+from tests.policies import moved
 
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -82,10 +82,10 @@ def problems(name: str, got: Any, wanted: Any, data: np.ndarray, axis: int) -> l
     return [f"{name} of {data.dtype} row {row}: {got[row]}, expected {wanted[row]}" for row in rows]
 
 
-def compiled(fn: Callable[..., Any], *args: Any) -> Compiled:
+def compiled(fn: Callable[..., Any], *args: Any, policy: Policy = DEFAULT_POLICY) -> Compiled:
     jaxpr, constants = trace(fn, *args)
     assert not constants
-    return compile_jaxpr(jaxpr, "reductions")
+    return compile_jaxpr(jaxpr, "reductions", policy=policy)
 
 
 def roles(made: Compiled) -> set[Role]:
@@ -96,7 +96,7 @@ def names_for(dtype: np.dtype, split_too: bool = False) -> list[str]:
     return [name for name, known in DTYPES.items() if dtype in known and (TABLE[name].associative or not split_too)]
 
 
-def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str]) -> Compiled:
+def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str], policy: Policy = DEFAULT_POLICY) -> Compiled:
     """All rows of the table that take this dtype, in one program."""
     with jax.enable_x64(True):
         data = rows_of(dtype, length, np.random.default_rng())
@@ -105,7 +105,7 @@ def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str]) -> Comp
         def fn(x: Any) -> list[Any]:
             return [apply(name, x, (axis,)) for name in names]
 
-        made = compiled(fn, data)
+        made = compiled(fn, data, policy=policy)
         assert not made.leftovers
         found = zip(names, made.run("interpret", False, data), jax.jit(fn)(data))
         wrong = [line for name, got, wanted in found for line in problems(name, got, wanted, data, axis)]
@@ -113,6 +113,7 @@ def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str]) -> Comp
     return made
 
 
+LITTLE_ROOM = moved(blocks={"resident": 64, "streamed": 64})
 every_dtype = pytest.mark.parametrize("dtype", (*NUMBERS, BOOL), ids=str)
 MAIN = tuple(np.dtype(name) for name in (jnp.bfloat16, np.float32, np.float64, np.int32, np.bool_))
 along_columns_and_rows = pytest.mark.parametrize(
@@ -142,47 +143,40 @@ def test_one_element(dtype: np.dtype) -> None:
 
 
 @along_columns_and_rows
-def test_streamed(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "RESIDENT", 64)
-    monkeypatch.setattr(blocks, "STREAMED", 64)
-    made = check(dtype, 150, axis, names_for(dtype))
+def test_streamed(dtype: np.dtype, axis: int) -> None:
+    made = check(dtype, 150, axis, names_for(dtype), LITTLE_ROOM)
     assert Role.LOOP in roles(made)
 
 
 @along_columns_and_rows
-def test_in_two_steps(dtype: np.dtype, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split, "LITTLE_WORK", 1)
-    monkeypatch.setattr(split, "CHUNK_AT_LEAST", 8)
-    made = check(dtype, 61, axis, names_for(dtype, split_too=True))
+def test_in_two_steps(dtype: np.dtype, axis: int) -> None:
+    policy = moved(splits={"little_work": 1, "elements": 8})
+    made = check(dtype, 61, axis, names_for(dtype, split_too=True), policy)
     assert len(made.kernels) >= 2
     assert "boundary" not in str(made.program), "what is in memory between two kernels is an operand"
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["resident", "streamed"])
 @pytest.mark.parametrize("axes", [(1,), (2,), (0, 2), (1, 2), (0, 1, 2)], ids=str)
-def test_axes(axes: tuple[int, ...], small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if small:
-        monkeypatch.setattr(blocks, "RESIDENT", 64)
-        monkeypatch.setattr(blocks, "STREAMED", 64)
+def test_axes(axes: tuple[int, ...], small: bool) -> None:
     names = [name for name in names_for(np.dtype(np.int32)) if len(axes) == 1 or not TABLE[name].indexed]
     x = np.random.default_rng().integers(-(2**31), 2**31 - 1, (3, 70, 5), dtype=np.int32)
 
     def fn(x: Any) -> list[Any]:
         return [apply(name, x, axes) for name in names]
 
-    made = compiled(fn, x)
+    made = compiled(fn, x, policy=LITTLE_ROOM if small else DEFAULT_POLICY)
     for name, got, wanted in zip(names, made.run("interpret", False, x), fn(x)):
         np.testing.assert_array_equal(got, wanted, err_msg=name)
 
 
 @pytest.mark.parametrize("index_dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("length", [5, 100])
-def test_places_of_any_dtype(index_dtype: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "RESIDENT", 64)
+def test_places_of_any_dtype(index_dtype: str, length: int) -> None:
     with jax.enable_x64(True):
         x = np.random.default_rng().standard_normal((6, length)).astype(np.float32)
         fn = functools.partial(lax.argmax, axis=1, index_dtype=np.dtype(index_dtype))
-        (got,) = compiled(lambda x: fn(x), x).run("interpret", False, x)
+        (got,) = compiled(lambda x: fn(x), x, policy=moved(blocks={"resident": 64})).run("interpret", False, x)
         np.testing.assert_array_equal(got, fn(x), strict=True)
 
 

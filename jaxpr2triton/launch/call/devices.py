@@ -14,6 +14,22 @@ _DEFAULTS = {"cuda": DEFAULT_TARGET, "rocm": TARGETS["gfx942"]}
 _BACKENDS = {"cuda": "cuda", "rocm": "hip"}
 
 
+def planned_for(platform: str = "") -> Target:
+    """The target that a program is planned for, on the platform for which it is lowered, or else by itself.
+
+    What no platform says, the knob does, or a local device, or the default. A device that is refused when its kernels
+    are compiled counts as its platform's default until then.
+    """
+    if not platform:
+        if wanted := read_knobs().target:
+            return target_named(wanted)
+        platform = next((each for each in _DEFAULTS if _local_capability(each)), "cuda")
+    try:
+        return target_for(platform)
+    except KernelRefused:
+        return _DEFAULTS[platform]
+
+
 def target_for(platform: str) -> Target:
     """The target for code that is lowered for `platform`, cuda or rocm; no device is needed."""
     wanted = read_knobs().target

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxpr2triton.errors import CompilerBug, KernelRefused, UserError
-from jaxpr2triton.hardware import Target, target_named
+from jaxpr2triton.hardware import MOST_PROGRAMS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile.cache import read_entry, write_entry
@@ -25,7 +25,6 @@ from jaxpr2triton.launch.elements import element_name
 
 _FORMAT = 1  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
-_MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
 
 
@@ -130,7 +129,7 @@ def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefuse
 
 
 def _fresh(kernel: Kernel, target: Target) -> Binary:
-    for axis, programs, most in zip("xyz", kernel.grid, _MOST_PROGRAMS):
+    for axis, programs, most in zip("xyz", kernel.grid, MOST_PROGRAMS):
         if not 1 <= programs <= most:
             raise KernelRefused(f"kernel {kernel.name}: {programs} programs along {axis}, where 1 to {most} can run")
     made = _stages(kernel, target)

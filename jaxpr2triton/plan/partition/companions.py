@@ -16,19 +16,12 @@ from typing import Any
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import boundary_p, chunked_p
-from jaxpr2triton.plan.partition.cut import HELD_AT_MOST, Cuts, elements, loads_of
-from jaxpr2triton.plan.partition.split import ROWS_AT_LEAST, Chunked, Split, are_apart, runs, size_along, with_each
+from jaxpr2triton.plan.partition.cut import Cuts, elements, loads_of
+from jaxpr2triton.plan.partition.split import Chunked, Split, are_apart, runs, size_along, with_each
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
-
-COMPANION_CHUNKS = DEFAULT_TARGET.processors  # programs that share the rows of an output and of a sum over its rows
-FEW_CHUNKS = 32  # so few of them are worth it only where each has little to do
-WORTH_SHARING = 1 << 18  # elements of an operand
-CHUNK_OF_LITTLE = 1 << 14  # elements
-CHUNK_AT_MOST = HELD_AT_MOST * 3 // 4  # elements: it may become a little longer
 
 
 def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
@@ -39,7 +32,9 @@ def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
     found: dict[Any, Chunked] = {}
     for eqn, split in list(splits.items()):
         beside = [
-            root for root in cuts.roots if root in outputs and _saves_much(loads[owners[eqn]] & loads[root], split)
+            root
+            for root in cuts.roots
+            if root in outputs and _saves_much(cuts, loads[owners[eqn]] & loads[root], split)
         ]
         for dims in runs(split.free) if any(_has_all(cuts, root, eqn) for root in beside) else ():
             seen = {root: there for root in beside if (there := _seen_along(cuts, root, eqn, dims))}
@@ -69,9 +64,10 @@ def _outputs(cuts: Cuts) -> set[Any]:
     return outputs - in_chunks - {atom for eqn in cuts.outside for atom in variables(eqn.invars)}
 
 
-def _saves_much(shared: frozenset[Any], split: Split) -> bool:
+def _saves_much(cuts: Cuts, shared: frozenset[Any], split: Split) -> bool:
     """Whether reading these once saves much, or a launch of the two that there would be anyway."""
-    return bool(shared) and (split.chunks > 1 or any(elements(operand) >= WORTH_SHARING for operand in shared))
+    much = cuts.policy.splits.worth_sharing
+    return bool(shared) and (split.chunks > 1 or any(elements(operand) >= much for operand in shared))
 
 
 def _ready(cuts: Cuts, eqn: Any, dims: tuple[int, ...], roots: Iterable[Any]) -> list[Any]:
@@ -117,14 +113,14 @@ def _rows_to_share(
     cuts: Cuts, eqn: Any, split: Split, dims: tuple[int, ...], seen: Mapping[Any, tuple[int, ...]]
 ) -> int:
     """The rows of a chunk; all of them where that would leave too few programs."""
-    shape = eqn.invars[0].aval.shape
+    policy, shape = cuts.policy.splits, eqn.invars[0].aval.shape
     length = size_along(shape, dims)
     beside = max(_programs_beside(root, cuts.spaces[root], there) for root, there in seen.items())
-    wanted = max(split.chunks, COMPANION_CHUNKS // beside, -(-math.prod(shape) // (beside * CHUNK_AT_MOST)))
-    least = max(-(-length // wanted), -(-ROWS_AT_LEAST // with_each(eqn, dims)))
-    size = 1 if are_apart(eqn, dims) else rows_of_chunk(length, least)
+    wanted = max(split.chunks, policy.chunks // beside, -(-math.prod(shape) // (beside * policy.chunk)))
+    least = max(-(-length // wanted), -(-policy.rows // with_each(eqn, dims)))
+    size = 1 if are_apart(eqn, dims, policy) else rows_of_chunk(length, least)
     programs = -(-length // size) * beside
-    return length if programs < FEW_CHUNKS and math.prod(shape) > programs * CHUNK_OF_LITTLE else size
+    return length if programs < policy.few_chunks and math.prod(shape) > programs * policy.chunk_of_little else size
 
 
 def _programs_beside(root: Any, space: Space, dims: tuple[int, ...]) -> int:

@@ -25,32 +25,19 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
-
-HELD_AT_MOST = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
-LANES_OF_A_ROW = 4096  # elements that are lanes for the sake of sums across
-LITTLE = 256  # elements that are lanes of a tile in the smallest schedule
-SMALL = 1 << 14  # so little work that one program may do it all
-ENOUGH_PROGRAMS = 64
-MANY_PROGRAMS = 1024  # enough to walk an axis for a value that does not come from it
-CARRIED_AT_MOST = 40_000  # elements that fit into the registers of one program
-READ_AGAIN_AT_MOST = 150_000  # elements that one program may read in every step, because they do not fit
-MUCH = 1 << 20  # elements that are worth more than one launch
-NEIGHBOURS = 8  # columns that one program takes at least
-LANES_OF_A_SMALL_LOOP = 256  # so many run in one program as well as in several
-STEPS_AT_MOST = 1500  # computations in one kernel; Triton's time grows with their square
-STEPS_OF_LOOPS_AT_MOST = 6000  # … and with loops, which cannot be cut
+from jaxpr2triton.policy import DEFAULT_POLICY, Cutting, Policy
 
 
-def find_cuts(jaxpr: Any, decisions: Decisions = FIRM) -> Cuts | Wish:
+def find_cuts(jaxpr: Any, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
     A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
     """
-    cuts = _first_cuts(jaxpr, decisions)
+    cuts = _first_cuts(jaxpr, decisions, policy)
     return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
-def _first_cuts(jaxpr: Any, decisions: Decisions) -> Cuts:
+def _first_cuts(jaxpr: Any, decisions: Decisions, policy: Policy) -> Cuts:
     inside: list[Any] = []
     outside: list[Any] = []
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
@@ -70,7 +57,7 @@ def _first_cuts(jaxpr: Any, decisions: Decisions) -> Cuts:
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
     wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
     roots = [v for v in wanted if v in computed and v not in renamed]
-    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, decisions)
+    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, decisions, policy)
 
 
 def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
@@ -175,19 +162,19 @@ def _too_much(cuts: Cuts, root: Any) -> list[Any] | Wish:
 
     Gives back the roots that have to be looked at again.
     """
-    space = cuts.spaces[root]
+    space, most = cuts.spaces[root], cuts.policy.cuts
     if dear := _kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
     if space.steps and not _fits(cuts, space):
         return _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
-    culprits = [] if acceptable(space, cuts.is_shared_out(space)) else _culprits(space, root)
+    culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else _culprits(cuts, space, root)
     if culprits:
         return [root, *_cut(cuts, culprits[-1].eqn.outvars[0])]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-    if space.steps and len(steps) > STEPS_OF_LOOPS_AT_MOST:
+    if space.steps and len(steps) > most.steps_of_loops:
         return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
-    if not space.steps and len(steps) >= STEPS_AT_MOST:
-        values = pieces(space.graph, steps, STEPS_AT_MOST)
+    if not space.steps and len(steps) >= most.steps:
+        values = pieces(space.graph, steps, most.steps, most.values)
         readers = [reader for value in values for reader in _cut(cuts, value)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
@@ -202,7 +189,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
         return None
     if _summed_over_lanes(cuts, space) or _kept_at_a_cost(cuts, space) or not _fits(cuts, space):
         return None
-    return space if sum(1 for _ in space.graph.of_kind(Compute)) <= STEPS_OF_LOOPS_AT_MOST else None
+    return space if sum(1 for _ in space.graph.of_kind(Compute)) <= cuts.policy.cuts.steps_of_loops else None
 
 
 def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> KeepMore:
@@ -254,7 +241,7 @@ def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
         for loop in recurrences:
             shared = loop in below[node] and over & (loop.axes - loop.held)
             lanes = _size(loop.axes - {loop.step})
-            if lanes > LANES_OF_A_SMALL_LOOP and (loop.step in over or shared):
+            if lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared):
                 read = _read_of(cuts, loop.eqn, node.eqn)
                 if read:
                     return read
@@ -278,9 +265,9 @@ def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
     lanes = frozenset(space.axes) - space.steps
     loops = list(space.graph.of_kind(Recurrence))
     apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(_size(axes) > LANES_OF_A_SMALL_LOOP and axes - (lanes - space.inner) for axes in apart):
+    if any(_size(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
         return [node.eqn.invars[0] for node in kept]
-    if _size(lanes) <= LANES_OF_A_SMALL_LOOP:
+    if _size(lanes) <= cuts.policy.cuts.small_loop:
         return []
     walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in [*space.graph.of_kind(Reduce), *loops]))
     return [node.eqn.invars[0] for node in kept if lanes - node.axes - walked_anyway]
@@ -299,13 +286,15 @@ def _fits(cuts: Cuts, space: Space) -> bool:
         if not node.axes & space.steps:
             loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
     read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
-    return carried <= CARRIED_AT_MOST and carried + read <= READ_AGAIN_AT_MOST
+    most = cuts.policy.cuts
+    return carried <= most.carried and carried + read <= most.read_again
 
 
-def _culprits(space: Space, root: Any) -> list[Reduce]:
+def _culprits(cuts: Cuts, space: Space, root: Any) -> list[Reduce]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
-    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node)] or _crossing(space)
+    policy = cuts.policy.cuts
+    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node, policy)] or _crossing(space, policy)
     nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
@@ -412,50 +401,51 @@ def reads(space: Space, eqn: Any) -> bool:
     return id(eqn) in space.computes
 
 
-def acceptable(space: Space, shared_out: bool = False) -> bool:
+def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
     if space.steps:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
     if not any(True for _ in space.graph.of_kind(Reduce)):
         return True
-    if _crossing(space):
+    if _crossing(space, policy):
         return False
     if not space.inner and not feeds_a_reduction(space.graph):
-        return not any(_repeats(space, node) for node in space.graph.of_kind(Reduce))
+        return not any(_repeats(space, node, policy) for node in space.graph.of_kind(Reduce))
     reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
     spread = spread_axes(space) if not space.inner else frozenset()
     parallel = space.parallel * _size(spread)
     walked = space.held * _size(reduced - spread - set(space.axes))
-    if space.held > HELD_AT_MOST:
+    if space.held > policy.held:
         return False
-    if any(_repeats(space, node) for node in space.graph.of_kind(Reduce)):
+    if any(_repeats(space, node, policy) for node in space.graph.of_kind(Reduce)):
         return False
-    if walked * parallel <= SMALL or shared_out:
+    if walked * parallel <= policy.small or shared_out:
         return True
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
-    programs = parallel if along_rows else parallel // NEIGHBOURS
-    enough = ENOUGH_PROGRAMS if walked * parallel <= MUCH else 2 * ENOUGH_PROGRAMS
-    if programs >= enough and (space.inner <= reduced or programs >= MANY_PROGRAMS):
+    programs = parallel if along_rows else parallel // policy.neighbours
+    enough = policy.enough if walked * parallel <= policy.much else 2 * policy.enough
+    if programs >= enough and (space.inner <= reduced or programs >= policy.many):
         return True
     # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
     alone = reduced | space.inner
-    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= HELD_AT_MOST
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held
 
 
-def _repeats(space: Space, node: Reduce) -> bool:
+def _repeats(space: Space, node: Reduce, policy: Cutting) -> bool:
     """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
     results = elements(node.eqn.outvars[0])
     times = _size(node.axes - space.inner)
-    return times > 2 * results and times * _size(node.over) > MUCH
+    return times > policy.times * results and times * _size(node.over) > policy.much
 
 
-def _crossing(space: Space) -> list[Reduce]:
+def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
     """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
     of the first: no two loops can be within each other. A short row has lanes, and so has what is little.
     """
     found: dict[Reduce, None] = {}
     for first, then in crossings(space.graph):
-        if _size({*first.axes, *first.over, *then.axes, *then.over}) > LITTLE and _size(first.over) > LANES_OF_A_ROW:
+        both = _size({*first.axes, *first.over, *then.axes, *then.over})
+        if both > policy.little and _size(first.over) > policy.lanes_of_a_row:
             found[first] = None
     return sorted(found, key=lambda node: node.number)
 

@@ -16,6 +16,7 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
 from jaxpr2triton.plan.partition.shared import levels_in, shared_values
+from jaxpr2triton.policy import Policy
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Cuts:
     views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
     roots: list[Any]  # variables that some kernel has to write
     decisions: Decisions
+    policy: Policy
     shared: set[Any] = field(default_factory=set)  # those in memory that kernels of their own level compute
     spaces: dict[Any, Space] = field(default_factory=dict)
     readers: dict[int, dict[Any, None]] = field(default_factory=dict)  # equation, by id → who computes it
@@ -47,7 +49,9 @@ class Cuts:
         self._within = frozenset(self.makers[eqn.outvars[0]] for eqn in self.inside if eqn.outvars)
         self.levels = levels_in(self.jaxpr, self._within)
         if not any(eqn.primitive.name in LOOPS for eqn in self.inside):  # a loop is one kernel, however much it reads
-            for value in shared_values(self.jaxpr, self._within, self.levels, self.loaded, self.roots):
+            for value in shared_values(
+                self.jaxpr, self._within, self.levels, self.loaded, self.roots, self.policy.cuts.reads
+            ):
                 self.add_root(value)
                 self.shared.add(value)
 

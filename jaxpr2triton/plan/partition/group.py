@@ -13,16 +13,11 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.plan.partition.cut import ENOUGH_PROGRAMS, SMALL, acceptable, elements, loads_of
+from jaxpr2triton.plan.partition.cut import acceptable, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.policy import Grouping
 
-OUTPUTS_AT_MOST = 32
-POINTERS_AT_MOST = 448  # of all results of a loop and of what they read: a kernel takes 4096 bytes of arguments
-BUFFERS_AT_MOST = 96
 WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
-CHEAP_TO_JOIN = 1 << 22  # elements read, below which saving a launch is all that counts
-WALKED = 1 << 20  # elements that one program may walk for the sake of reading them once
-RESIDENT = 8192  # elements of a row that one program may hold for the sake of sharing it
 
 
 @dataclass
@@ -66,7 +61,7 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     pending = deque(roots)
     while pending:
         level = by_level.setdefault(levels[pending[0]], [])
-        full = all(len(group.roots) >= OUTPUTS_AT_MOST for group in level)
+        full = all(len(group.roots) >= cuts.policy.groups.outputs for group in level)
         if full and (batch := _all_at_once(cuts, pending, levels)) is not None:
             batch.roots.sort(key=lambda v: order[v])
             groups.append(batch)
@@ -99,6 +94,7 @@ def _all_at_once(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> 
 
 def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> list[Any]:
     """The first of these roots that have a loop in common, or a shape, as many as can share a kernel."""
+    policy = cuts.policy.groups
     found: list[Any] = []
     loops: frozenset[int] = frozenset()
     loads: set[Any] = set()
@@ -108,8 +104,8 @@ def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> lis
         if found:
             first = found[0]
             same = bool(loops & space.loops) if loops else not space.loops and root.aval.shape == first.aval.shape
-            most = POINTERS_AT_MOST - len(loads | mine) if loops else OUTPUTS_AT_MOST
-            if levels[root] != levels[first] or not same or len(found) >= most or not _reads_alike(mine, loads):
+            most = policy.pointers - len(loads | mine) if loops else policy.outputs
+            if levels[root] != levels[first] or not same or len(found) >= most or not _reads_alike(mine, loads, policy):
                 break
         found.append(root)
         loops, loads = loops | space.loops, loads | mine
@@ -126,27 +122,28 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
         return None
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
-    good = common_loop or (acceptable(joined) and joined.held <= min(space.held for space in spaces))
+    good = common_loop or (acceptable(joined, cuts.policy.cuts) and joined.held <= min(space.held for space in spaces))
     return joined if good else None
 
 
-def _reads_alike(mine: Set[Any], theirs: Set[Any]) -> bool:
+def _reads_alike(mine: Set[Any], theirs: Set[Any], policy: Grouping) -> bool:
     """Whether two kernels read enough in common, or little, and not too much together."""
-    if len(mine | theirs) > max(BUFFERS_AT_MOST, len(mine), len(theirs)):
+    if len(mine | theirs) > max(policy.buffers, len(mine), len(theirs)):
         return False
-    return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= CHEAP_TO_JOIN
+    return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= policy.cheap
 
 
 def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
     """What the kernel would be if this root came to the group; None if it had better not."""
+    policy, enough_programs = cuts.policy.groups, cuts.policy.cuts.enough
     common_loop = bool(group.space.loops & cuts.spaces[root].loops)
-    if len(group.roots) >= OUTPUTS_AT_MOST and not common_loop:
+    if len(group.roots) >= policy.outputs and not common_loop:
         return None
     mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
-    if not _reads_alike(mine, theirs):
+    if not _reads_alike(mine, theirs, policy):
         return None
     roots = [*group.roots, root]
-    if len(roots) + len(mine | theirs) > POINTERS_AT_MOST:
+    if len(roots) + len(mine | theirs) > policy.pointers:
         return None
     try:
         joined = cuts.space_of(roots, union=common_loop)
@@ -157,18 +154,18 @@ def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
     if common_loop:
         return joined  # no loop is run twice
     shared_out = cuts.is_shared_out(joined)
-    if not acceptable(joined, shared_out):
+    if not acceptable(joined, cuts.policy.cuts, shared_out):
         return None
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
         return joined
-    if sum(map(elements, mine & theirs)) * 4 < sum(map(elements, mine | theirs)):
+    if sum(map(elements, mine & theirs)) * policy.times < sum(map(elements, mine | theirs)):
         return None  # little is shared for what it would cost
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
-        enough = joined.held <= WALKED
-    elif joined.held <= RESIDENT:
-        enough = joined.parallel >= ENOUGH_PROGRAMS or joined.held * joined.parallel <= SMALL
+        enough = joined.held <= policy.walked
+    elif joined.held <= policy.resident:
+        enough = joined.parallel >= enough_programs or joined.held * joined.parallel <= cuts.policy.cuts.small
     else:
-        enough = joined.parallel >= 2 * ENOUGH_PROGRAMS and joined.held <= WALKED
+        enough = joined.parallel >= 2 * enough_programs and joined.held <= policy.walked
     return joined if joined.inner <= reduced and enough else None

@@ -26,16 +26,23 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
 
 
-def partition(jaxpr: Any, name: str, decisions: Decisions = FIRM, copies: Copies | None = None) -> Any | Wish:
+def partition(
+    jaxpr: Any,
+    name: str,
+    decisions: Decisions = FIRM,
+    copies: Copies | None = None,
+    policy: Policy = DEFAULT_POLICY,
+) -> Any | Wish:
     """The program in regions; `name` becomes part of the kernels' names. A wish, where it has to be decided otherwise
     what is kept of loops, or which of them stay with XLA.
     """
     copies = copies or Copies()
-    found = _cut_and_split(copies.written_out(jaxpr, decisions), decisions)
+    found = _cut_and_split(copies.written_out(jaxpr, decisions), decisions, policy)
     if not isinstance(found, tuple):
         return copies.of_sources(found)
     jaxpr, cuts = found
@@ -50,16 +57,19 @@ def partition(jaxpr: Any, name: str, decisions: Decisions = FIRM, copies: Copies
     return _assemble(jaxpr, cuts, [step for _, _, step in steps], name)
 
 
-def _cut_and_split(jaxpr: Any, decisions: Decisions, rounds: int = ROUNDS_AT_MOST) -> tuple[Any, Cuts] | Wish:
+def _cut_and_split(
+    jaxpr: Any, decisions: Decisions, policy: Policy, rounds: int = ROUNDS_AT_MOST
+) -> tuple[Any, Cuts] | Wish:
     """The program with long reductions in two, and where its kernels end."""
-    cuts = find_cuts(jaxpr.jaxpr, decisions)
+    cuts = find_cuts(jaxpr.jaxpr, decisions, policy)
     if not isinstance(cuts, Cuts):
         return cuts
     splits = to_split(cuts)
     chunked = companions(cuts, splits)
     if rounds == 1 or all(split.chunks == 1 for split in splits.values()):
         return jaxpr, cuts
-    return _cut_and_split(split_reductions(cuts, jaxpr, splits, chunked), replace(decisions, chooses=False), rounds - 1)
+    split = split_reductions(cuts, jaxpr, splits, chunked)
+    return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
 
 
 def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:

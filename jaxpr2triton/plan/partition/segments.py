@@ -15,11 +15,12 @@ from typing import Any
 
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, operands_of
 
-VALUES_AT_MOST = 16  # that are brought into memory where no single one will do
 
+def pieces(graph: Graph, steps: Sequence[Compute], most: int, values: int) -> list[Any]:
+    """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more.
 
-def pieces(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
-    """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more."""
+    Where no single value will do there are no more than `values`.
+    """
     size = len(steps) // (2 * (len(steps) // most))
     found: list[Any] = []
     left, counted = len(steps), frozenset(steps)
@@ -32,7 +33,7 @@ def pieces(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
             left -= share[node]
         elif (through := above[node]) is not None:
             share[through] += share[node]
-    return found or _narrowest(graph, steps) or [steps[len(steps) // 2].eqn.outvars[0]]
+    return found or _narrowest(graph, steps, values) or [steps[len(steps) // 2].eqn.outvars[0]]
 
 
 def dominators(graph: Graph) -> Mapping[Node, Node | None]:
@@ -58,7 +59,7 @@ def dominators(graph: Graph) -> Mapping[Node, Node | None]:
     return above
 
 
-def _narrowest(graph: Graph, steps: Sequence[Compute]) -> list[Any]:
+def _narrowest(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
     """The values that go on from the first part of the steps to the second, where they are fewest; about the middle."""
     place: dict[Node, int] = {node: number for number, node in enumerate(steps)}
     last = dict.fromkeys(steps, 0)  # until which step a value is read
@@ -73,7 +74,7 @@ def _narrowest(graph: Graph, steps: Sequence[Compute]) -> list[Any]:
     middle = range(len(steps) // 4, 3 * len(steps) // 4)
     cut = min(middle, key=alive.__getitem__)
     values = dict.fromkeys(node.eqn.outvars[0] for node in steps[: cut + 1] if last[node] > cut)
-    return list(values) if len(values) <= VALUES_AT_MOST else []
+    return list(values) if len(values) <= most else []
 
 
 def _steps_in(nodes: Sequence[Node], place: Mapping[Node, int]) -> list[Compute]:

@@ -18,7 +18,6 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
-READS_AT_MOST = 4  # arrays that a value is computed from again
 NOTED_AT_MOST = 16  # arrays that are remembered of what a value is computed from
 
 
@@ -32,27 +31,32 @@ def levels_in(jaxpr: Any, inside: Container[int]) -> Mapping[Any, int]:
 
 
 def shared_values(
-    jaxpr: Any, inside: Container[int], levels: Mapping[Any, int], loaded: Container[Any], roots: Collection[Any]
+    jaxpr: Any,
+    inside: Container[int],
+    levels: Mapping[Any, int],
+    loaded: Container[Any],
+    roots: Collection[Any],
+    reads: int,
 ) -> list[Any]:
-    """The values to be in memory, in order."""
+    """The values to be in memory, in order; what is computed from so many arrays or fewer is computed again."""
     wanted = _wanted_at(jaxpr, inside, levels, loaded, frozenset(roots))
     found: list[Any] = []
-    reads: dict[Any, frozenset[Any]] = {}
+    sources: dict[Any, frozenset[Any]] = {}
     for number, eqn in enumerate(jaxpr.eqns):
         if number not in inside:
             continue
         operands = variables(eqn.invars)
-        below = frozenset().union(*(reads.get(atom, frozenset((atom,))) for atom in operands))
+        below = frozenset().union(*(sources.get(atom, frozenset((atom,))) for atom in operands))
         if len(below) > NOTED_AT_MOST:
-            below = max((reads.get(atom, frozenset()) for atom in operands), key=len)
-        reads.update(dict.fromkeys(eqn.outvars, below))
+            below = max((sources.get(atom, frozenset()) for atom in operands), key=len)
+        sources.update(dict.fromkeys(eqn.outvars, below))
         value, is_pointwise = eqn.outvars[0], isinstance(TABLE.get(eqn.primitive.name), Pointwise)
         large = [atom for atom in below if atom.aval.size * 2 > value.aval.size]  # others are read at no cost
         levels_of_readers = wanted.get(value, 0)
         here_too = levels_of_readers >> levels[value] & 1
-        if is_pointwise and len(large) > READS_AT_MOST and here_too and levels_of_readers.bit_count() > 1:
+        if is_pointwise and len(large) > reads and here_too and levels_of_readers.bit_count() > 1:
             found.append(value)
-            reads[value] = frozenset((value,))
+            sources[value] = frozenset((value,))
     return found
 
 

@@ -28,14 +28,8 @@ from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.plan.partition.cut import Cuts
+from jaxpr2triton.policy import Splitting
 from jaxpr2triton.rules.reductions import TABLE
-
-FEW_PROGRAMS = 128
-PROGRAMS_WANTED = 512
-LITTLE_WORK = 1 << 15
-ROWS_AT_LEAST = 16  # of a chunk: what is written for each is read again
-CHUNK_AT_LEAST = 4096  # elements, so that a chunk is worth a program and its partial result a small addition
-ROWS_APART_AT_MOST = 2048  # each a chunk of its own where what is summed for each is enough
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ def to_split(cuts: Cuts) -> dict[Any, Split]:
             below |= {axis for d, axis in axes.items() if d not in free}
             over = frozenset(node.over)
             rows = any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
-            found[eqn] = _split(eqn, free, rows, math.prod(axis.size for axis in below))
+            found[eqn] = _split(eqn, free, rows, math.prod(axis.size for axis in below), cuts.policy.splits)
     return found
 
 
@@ -100,40 +94,40 @@ def size_along(shape: Sequence[int], dims: Sequence[int]) -> int:
     return math.prod(shape[d] for d in dims)
 
 
-def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int) -> Split:
+def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int, policy: Splitting) -> Split:
     """`rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
     outer, *others = runs(free)
     dims = max([outer, *others], key=lambda run: size_along(shape, run))
     length = size_along(shape, dims)
-    chunks = _chunks(eqn, length, rows, work * size_along(shape, free) // length)
-    if chunks > 1 and others and chunks <= size_along(shape, outer) and are_apart(eqn, outer):
+    chunks = _chunks(eqn, length, rows, work * size_along(shape, free) // length, policy)
+    if chunks > 1 and others and chunks <= size_along(shape, outer) and are_apart(eqn, outer, policy):
         return Split(outer, size_along(shape, outer), 1, free)
     size = 1 << round(math.log2(length / chunks))  # lanes, or steps of a loop, without a rest
     return Split(dims, length, size if chunks > 1 else length, free)
 
 
-def are_apart(eqn: Any, dims: tuple[int, ...]) -> bool:
+def are_apart(eqn: Any, dims: tuple[int, ...], policy: Splitting) -> bool:
     """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
     shape = eqn.invars[0].aval.shape
-    return size_along(shape, dims) <= ROWS_APART_AT_MOST and with_each(eqn, dims) >= ROWS_AT_LEAST
+    return size_along(shape, dims) <= policy.apart and with_each(eqn, dims) >= policy.rows
 
 
 def with_each(eqn: Any, dims: tuple[int, ...]) -> int:
     return size_along(eqn.invars[0].aval.shape, [d for d in eqn.params["axes"] if d not in dims])
 
 
-def _chunks(eqn: Any, length: int, rows: bool, work: int) -> int:
+def _chunks(eqn: Any, length: int, rows: bool, work: int, policy: Splitting) -> int:
     """How many there are to be."""
     results = math.prod(eqn.outvars[0].aval.shape)
-    if length * results * work <= LITTLE_WORK:
+    if length * results * work <= policy.little_work:
         return 1
-    programs = results if rows else max(1, results // 32)
-    if programs >= FEW_PROGRAMS:
+    programs = results if rows else max(1, results // policy.columns)
+    if programs >= policy.few:
         return 1
-    columns = 1 if rows else min(results, 64)
-    most = length // max(CHUNK_AT_LEAST // (columns * work), 1)
-    return max(1, min(PROGRAMS_WANTED // programs, most))
+    columns = 1 if rows else min(results, policy.columns_at_once)
+    most = length // max(policy.elements // (columns * work), 1)
+    return max(1, min(policy.wanted // programs, most))
 
 
 @dataclass(frozen=True)

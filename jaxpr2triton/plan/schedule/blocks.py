@@ -11,13 +11,6 @@ from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.plan.schedule.tiles import power_of_two
 
-RESIDENT = 16384  # 4-byte elements of one tile that may stay in registers
-RESIDENT_CROSSED = 8192  # … where what is loaded waits for the sum of its row, and is then summed across
-STREAMED = 4096  # elements of a tile in a loop
-POINTWISE_BLOCK = 1024
-PROGRAMS_WANTED = 264  # two for each processor of a large device
-ACROSS_AT_MOST, ACROSS_AT_LEAST = 64, 8  # columns, when a program walks down them
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -38,10 +31,10 @@ def inner_blocks(
 
     Axes that are carried or crossed, or are to be `whole` anyway, are never walked.
     """
-    draft = seen.draft
-    resident = resident or (RESIDENT_CROSSED if seen.crossed else RESIDENT)
-    budget = max(resident // seen.width >> 2 * shrink, 64)
-    streamed = max(STREAMED // seen.width >> shrink, 64)
+    draft, policy = seen.draft, seen.draft.policy.blocks
+    resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)
+    budget = max(resident // seen.width >> 2 * shrink, policy.least)
+    streamed = max(policy.streamed // seen.width >> shrink, policy.least)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
 
@@ -56,7 +49,8 @@ def inner_blocks(
             blocks[axis] = max(min(blocks[axis], power_of_two(axis.size) // 2), 1)
     fixed = seen.carried | seen.crossed | whole | {axis for axis, role in draft.asked.items() if role is Role.LANE}
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
-    while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * min(across, 16) > budget:
+    beside = min(across, policy.across_held)
+    while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
         candidates = sorted(largest - looped - fixed, key=lambda a: (-seen.passes[a], blocks[a], a.name))
         if not candidates:
             break
@@ -66,9 +60,10 @@ def inner_blocks(
 
 def across_of(draft: Draft, fast: Axis) -> int:
     """How many neighbours along the grid a program takes: whole sectors of memory, if there are programs enough."""
-    across = min(power_of_two(fast.size), ACROSS_AT_MOST)
+    policy = draft.policy.blocks
+    across = min(power_of_two(fast.size), policy.across)
     others = math.prod(axis.size for axis in draft.grid if axis is not fast)
-    while across > ACROSS_AT_LEAST and others * -(-fast.size // across) < PROGRAMS_WANTED // 2:
+    while across > policy.across_least and others * -(-fast.size // across) < policy.programs // 2:
         across //= 2
     return across
 
@@ -101,6 +96,7 @@ def grid_blocks(
     if not draft.inner:
         _pointwise_blocks(draft, blocks, unrolled, width, shrink)
         return
+    policy = draft.policy.blocks
     programs = 1
     for axis in draft.grid:
         blocks[axis] = 1
@@ -109,26 +105,27 @@ def grid_blocks(
         return
     target = fast if fast in draft.grid else draft.grid[-1]
     assert target is not None
-    room = max(2048 // (width * max(unrolled, 1) * held) >> shrink, 1)
+    room = max(policy.results // (width * max(unrolled, 1) * held) >> shrink, 1)
     wanted = max(across, 1)
     if target is not fast:
-        wanted = max(1, min(room, programs // PROGRAMS_WANTED))
-    elif held * across < 1024:
-        wanted = max(across, min(room, programs // PROGRAMS_WANTED))
-    while wanted > 16 and wanted * held * width > RESIDENT >> shrink:
+        wanted = max(1, min(room, programs // policy.programs))
+    elif held * across < policy.row_of_little:
+        wanted = max(across, min(room, programs // policy.programs))
+    while wanted > policy.across_held and wanted * held * width > policy.resident >> shrink:
         wanted //= 2
     wanted = 1 << (wanted.bit_length() - 1)
     blocks[target] = min(wanted, power_of_two(target.size))
 
 
 def _pointwise_blocks(draft: Draft, blocks: dict[Axis, int], unrolled: int, width: int, shrink: int) -> None:
+    policy = draft.policy.blocks
     if len(draft.grid) > 1:
         for axis in draft.grid:
             blocks[axis] = 1
         for axis in draft.grid[-2:]:
-            blocks[axis] = min(power_of_two(axis.size), 32 >> min(shrink, 3))
+            blocks[axis] = min(power_of_two(axis.size), policy.turned >> min(shrink, 3))
         return
     for axis in draft.grid:
-        most = max(POINTWISE_BLOCK // width // power_of_two(unrolled) >> shrink, 64)
-        share = power_of_two(-(-axis.size // PROGRAMS_WANTED))
-        blocks[axis] = min(max(share, 128), most, power_of_two(axis.size))
+        most = max(policy.pointwise // width // power_of_two(unrolled) >> shrink, policy.least)
+        share = power_of_two(-(-axis.size // policy.programs))
+        blocks[axis] = min(max(share, policy.pointwise_least), most, power_of_two(axis.size))

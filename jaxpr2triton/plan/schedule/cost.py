@@ -6,8 +6,8 @@ A thread has its share of every value's elements. A step takes the longest of th
     busy     the instructions of all warps that share a scheduler, one after the other
     memory   the requests of all warps that share a processor
 
-The constants are cycles of NVIDIA's processors, rounded. What is the same for all schedules, such as the time that a
-load takes, is left out.
+The numbers are those of `policy.Cost`. What is the same for all schedules, such as the time that a load takes, is left
+out.
 """
 
 from __future__ import annotations
@@ -20,25 +20,11 @@ from dataclasses import dataclass, field
 from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
 from jaxpr2triton.graph.renamed import share_renamed
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.hardware import DEFAULT_TARGET, LATENCY, WARP
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
 from jaxpr2triton.plan.schedule.draft import Draft, axes_of_space
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.rows import TABLE
-
-SCHEDULERS = 4  # of one processor
-SHUFFLE = 25  # until the next instruction can use a result that another lane of the warp made
-BARRIERS_OF_A_MEETING = 5  # where another warp made it, as Triton writes sums and changes of layout
-BARRIERS_OF_AN_END = 2  # where a loop asks whether any lane goes on
-BARRIER, BARRIER_OF_A_WARP = 20, 5
-REQUEST = 4  # a warp's worth of neighbours, read or written
-ADDRESS = 2  # instructions for each request
-RESIDENT_PER_THREAD = 160  # numbers that a thread keeps through a loop, of its 255 registers
-SPILL = 100  # for each that does not fit: it is fetched again, and others wait for it
-WAITING = 0.05  # more steps for each doubling of the lanes that end together
-COPIES_OF_STATE = 8  # values as large as a carried tile that a step needs at once
-COPIES_OF_SUMS = 3  # … if a step does nothing but add to it
-COPIES_OF_OPERANDS = 2  # a matrix may be held by rows for one product and by columns for another one
 
 Axes = frozenset[Axis]
 
@@ -73,11 +59,16 @@ class Shape:
     pieces: Mapping[Axis, int]
     shared: Axes  # axes on the grid: nothing meets along them
     num_warps: int
+    policy: Policy
+
+    @property
+    def threads(self) -> int:
+        return self.policy.target.warp_size * self.num_warps
 
     def elements(self, axes: Axes) -> int:
         """Of each thread."""
         lanes = math.prod(self.blocks[axis] for axis in axes)
-        return -(-lanes // (WARP * self.num_warps)) * math.prod(self.pieces[axis] for axis in axes)
+        return -(-lanes // self.threads) * math.prod(self.pieces[axis] for axis in axes)
 
     def lanes(self, axes: Axes) -> int:
         return math.prod(self.blocks[axis] for axis in axes)
@@ -93,6 +84,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Gra
     trips = {node: math.prod(axis.size for axis in _steps_of(node, space)) for node in graph.nodes}
     longest = max((trips[node] for node in graph.nodes if _steps_of(node, space)), default=1)
     work = Work(tuple(resident))
+    address = draft.policy.cost.address
 
     def along(axes: Iterable[Axis]) -> Axes:
         return frozenset(a for axis in axes for a in draft.axes_of(axis)) - frozenset(draft.steps)
@@ -102,7 +94,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Gra
             continue
         share = trips[node] / longest
         all_axes = along([*node.axes, *getattr(node, "over", ())])
-        work.instructions[all_axes] += _weight(node) * share
+        work.instructions[all_axes] += _weight(node, address) * share
         met = along(_met(node)) - frozenset(draft.unrolled)
         if met:
             work.meetings[all_axes, met] += share
@@ -115,7 +107,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Gra
         steps = space.steps.intersection(axes)
         if steps:
             work.requests[along(axes)] += math.prod(axis.size for axis in steps) / longest
-            work.instructions[along(axes)] += ADDRESS
+            work.instructions[along(axes)] += address
     return work
 
 
@@ -136,15 +128,15 @@ def _steps_of(node: Node, space: Space) -> Axes:
     return space.steps & node.axes.union(getattr(node, "over", ()))
 
 
-def _weight(node: Node) -> int:
-    """Instructions for each element."""
+def _weight(node: Node, address: int) -> int:
+    """Instructions for each element, of which a request takes some for its address."""
     match node:
         case Compute():
             return TABLE[node.eqn.primitive.name].flops
         case Reduce():
             return len(node.operands)
         case Load() | Kept() | Keep():
-            return ADDRESS
+            return address
         case Choose() | Take() | Turn():
             return 1
         case _:  # an addition takes a product along, and all others are not computed
@@ -164,25 +156,26 @@ def _met(node: Node) -> Iterator[Axis]:
 
 def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     """A step of this work in this shape; `width` is 2 where values take two registers."""
-    processors = DEFAULT_TARGET.processors
+    policy, target = shape.policy.cost, shape.policy.target
+    processors = target.processors
     warps = max(programs / processors, 1) * shape.num_warps  # on one processor
     per_thread = [(count, shape.elements(axes)) for axes, count in work.instructions.items()]
     instructions = sum(count * elements for count, elements in per_thread)
     requests = sum(count * shape.elements(axes) for axes, count in work.requests.items())
-    kept = sum(each.elements(shape.blocks) for each in work.resident) * width / (WARP * shape.num_warps)
-    spilled = SPILL * max(kept - RESIDENT_PER_THREAD, 0)
+    kept = sum(each.elements(shape.blocks) for each in work.resident) * width / shape.threads
+    spilled = policy.spill * max(kept - policy.kept_by_a_thread, 0)
     barriers = _barriers(work, shape)
-    chain = sum(count * max(elements, LATENCY) for count, elements in per_thread)
-    alone = chain + _shuffles(work, shape) * SHUFFLE + spilled
-    alone += barriers * (BARRIER + BARRIER_OF_A_WARP * shape.num_warps)
-    busy = (instructions + spilled) * math.ceil(warps / SCHEDULERS)
-    cycles = max(alone, busy, requests * warps * REQUEST) * _more_steps(work, shape)
+    chain = sum(count * max(elements * target.issue, policy.latency) for count, elements in per_thread)
+    alone = chain + _shuffles(work, shape) * policy.shuffle + spilled
+    alone += barriers * (policy.barrier + policy.barrier_of_a_warp * shape.num_warps)
+    busy = (instructions + spilled) * target.issue * math.ceil(warps / target.schedulers)
+    cycles = max(alone, busy, requests * warps * policy.request) * _more_steps(work, shape)
     return Estimate(round(instructions), round(barriers), round(kept), programs, processors, round(cycles))
 
 
 def _shuffles(work: Work, shape: Shape) -> float:
     """Exchanges between the lanes of a warp, one after the other: five for a sum over all of them."""
-    met = ((min(shape.lanes(axes), WARP), count) for (_, axes), count in work.meetings.items())
+    met = ((min(shape.lanes(axes), shape.policy.target.warp_size), count) for (_, axes), count in work.meetings.items())
     return sum(count * (lanes - 1).bit_length() for lanes, count in met)
 
 
@@ -196,9 +189,10 @@ def _barriers(work: Work, shape: Shape) -> float:
         if shape.lanes(met) > 1 and shape.lanes(axes & shape.shared) < shape.num_warps
     ]
     ends = [count for axes, count in work.ends.items() if shape.lanes(axes) > 1]
-    return sum(meetings) * BARRIERS_OF_A_MEETING + sum(ends) * BARRIERS_OF_AN_END
+    policy = shape.policy.cost
+    return sum(meetings) * policy.barriers_of_a_meeting + sum(ends) * policy.barriers_of_an_end
 
 
 def _more_steps(work: Work, shape: Shape) -> float:
     """How many times the steps of a lone lane a program takes, which goes on until its last lane ends."""
-    return 1 + WAITING * sum(math.log2(shape.lanes(axes)) for axes in work.ends)
+    return 1 + shape.policy.cost.waiting * sum(math.log2(shape.lanes(axes)) for axes in work.ends)

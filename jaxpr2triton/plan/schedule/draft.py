@@ -15,11 +15,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
-
-UNROLLED_REDUCTION = 4
-UNROLLED_STATE = 16  # of what a loop carries: one variable for each
-UNROLLED_AT_MOST = 64  # variables in place of one
-UNROLLED_UNASKED = 32  # … where nobody asked for it: more of them seldom stay in registers
+from jaxpr2triton.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ class Draft:
     """Axes that have been decided on so far, and what the original ones are in terms of them."""
 
     cuts: list[Cut]
+    policy: Policy
     mapping: dict[Axis, Index] = field(default_factory=dict)
     grid: list[Axis] = field(default_factory=list)
     inner: list[Axis] = field(default_factory=list)
@@ -73,11 +70,11 @@ class Draft:
         return self.known[axis]
 
 
-def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, wishes: Sequence[Wish] = ()) -> Draft:
+def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = ()) -> Draft:
     """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
     axes, repeated = axes_of_space(space), _repeated(space)
-    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated]), wishes)
-    draft = Draft(cuts)
+    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated], policy), wishes)
+    draft = Draft(cuts, policy)
     for cut in cuts:
         draft.unrolled.append(cut.unrolled)
         draft.made_of[cut.unrolled.name] = frozenset((cut.unrolled,))
@@ -139,7 +136,7 @@ def _may_be_unrolled(
 ) -> bool:
     """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
-    room = axis.size <= at_most and unrolled_variables(draft, axis) <= UNROLLED_UNASKED
+    room = axis.size <= at_most and unrolled_variables(draft, axis) <= draft.policy.axes.unrolled_unasked
     return room and (group[0] not in roots or of_state)
 
 
@@ -206,7 +203,7 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
     offsets = [substitute(i, cut_at) for i in offsets_of(space, arrays.read, arrays.written)]
     others = [substitute(i, cut_at) for i in other_indices(space)]
     if pointwise:
-        turned = _turned_axis(axes, offsets)
+        turned = _turned_axis(axes, offsets, draft.policy.axes.turned)
         if turned is None:
             draft.place(axes, "i", draft.grid)
             return
@@ -217,20 +214,20 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
         draft.place(axes[-1:], "j", draft.grid)
         return
     runs = merged(axes, offsets, others)
-    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < 32:
+    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < draft.policy.axes.run:
         runs = [axes]
     names = [name] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
     for run, chosen in zip(runs, names):
         draft.place(run, chosen, draft.grid)
 
 
-def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index]) -> Axis | None:
+def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index], least: int) -> Axis | None:
     """An axis along which some operand is contiguous while the result is not: a transpose."""
     last = axes[-1]
     for index in offsets:
         if abs(index.coefficient(last) or 0) <= 1:
             continue
         for axis in axes[:-1]:
-            if abs(index.coefficient(axis) or 0) == 1 and axis.size >= 8 and last.size >= 8:
+            if abs(index.coefficient(axis) or 0) == 1 and min(axis.size, last.size) >= least:
                 return axis
     return None

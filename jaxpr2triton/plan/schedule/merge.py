@@ -22,8 +22,7 @@ from jaxpr2triton.ir.index import (
     scale,
     unflatten,
 )
-
-PIECES_AT_MOST = 8
+from jaxpr2triton.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def other_indices(space: Space) -> list[Index]:
     return [c.index for c in space.graph.conditions()] + [node.index for node in space.graph.of_kind(Position)]
 
 
-def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
+def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
     """Axes along which equal pieces are joined, as in `concatenate([-x2, x1])` or `stack([a, b], -1)`."""
     boundaries: dict[Axis, set[int]] = {}
     strides: dict[Axis, set[int]] = {}
@@ -79,7 +78,7 @@ def find_cuts(space: Space, axes: Sequence[Axis]) -> list[Cut]:
             (pieces,) = strides[axis]
         elif boundaries.get(axis) and not strides.get(axis):
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])
-        if pieces is None or axis.size % pieces or total * pieces > PIECES_AT_MOST:
+        if pieces is None or axis.size % pieces or total * pieces > policy.axes.pieces:
             continue
         total *= pieces
         rest = Axis(f"{axis.name}r", axis.size // pieces)

@@ -18,22 +18,16 @@ from typing import Any
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Keep, Recurrence
 from jaxpr2triton.graph.space import Space, crossings, space_of
-from jaxpr2triton.hardware import WARP
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
-from jaxpr2triton.plan.schedule.blocks import STREAMED, Seen, across_of, fastest_of, grid_blocks, inner_blocks
+from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
-from jaxpr2triton.plan.schedule.draft import UNROLLED_REDUCTION, UNROLLED_STATE, Arrays, Draft, Wish, draft_of
+from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.tiles import passes_of, power_of_two, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
-
-LOOP_LANES = 128  # of a program, and no more than those, where each could be a program of its own
-WARPS_AT_MOST = 16
-WARPS_THAT_RELOAD = 8  # what is under way at once does not depend on it, and each thread has room for its part of it
-LANES_TO_FILL = 256  # independent loops, so that each may be one lane and hold its state in variables
-KEPT_AT_MOST = 34_400  # 4-byte elements that all threads of a program can keep
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,13 @@ class Candidate:
         return each.cycles, -min(each.programs, each.processors), each.programs, each.instructions, self.num_warps
 
 
-def schedule(region: Any, name: str, shrink: int = 0, roles: Mapping[str, Role] | None = None) -> Plan:
+def schedule(
+    region: Any,
+    name: str,
+    shrink: int = 0,
+    roles: Mapping[str, Role] | None = None,
+    policy: Policy = DEFAULT_POLICY,
+) -> Plan:
     """The plan of one region; `roles` are those asked for, by the names of axes in the plan without them."""
     jaxpr = region.jaxpr
     space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
@@ -62,25 +62,28 @@ def schedule(region: Any, name: str, shrink: int = 0, roles: Mapping[str, Role] 
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in jaxpr.outvars))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
     width = 2 if widest == 8 else 1
-    best, choice = _best(_candidates(space, arrays, width, shrink, ()))
+    best, choice = _best(_candidates(space, arrays, width, shrink, policy, ()))
     if roles:
         wishes = wishes_of(roles, best.draft, space, name)
-        best, choice = _best(_candidates(space, arrays, width, shrink, wishes))
+        best, choice = _best(_candidates(space, arrays, width, shrink, policy, wishes))
     map_of = best.draft.map
     places = tuple(tuple(map_of(i) for i in place) for place in space.places)
     reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
-    return Plan(name, region, best.axes, places, reduced, best.num_warps, 2, best.reload, choice, dict(roles or {}))
+    asked = dict(roles or {})
+    return Plan(name, region, best.axes, places, reduced, best.num_warps, 2, best.reload, choice, asked, policy)
 
 
-def _candidates(space: Space, arrays: Arrays, width: int, shrink: int, wishes: Sequence[Wish]) -> Iterator[Candidate]:
+def _candidates(
+    space: Space, arrays: Arrays, width: int, shrink: int, policy: Policy, wishes: Sequence[Wish]
+) -> Iterator[Candidate]:
     if not space.steps:
-        draft = draft_of(space, arrays, UNROLLED_REDUCTION, wishes)
+        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, wishes)
         yield _without_loops(_seen(space, draft, width), space, arrays, shrink)
         return
-    limits = (UNROLLED_STATE,) if space.parallel >= LANES_TO_FILL else ()
+    limits = (policy.axes.unrolled_state,) if space.parallel >= policy.loops.lanes_to_fill else ()
     drafts: dict[frozenset[Axis], Draft] = {}
-    for limit in (*limits, UNROLLED_REDUCTION, 0):
-        draft = draft_of(space, arrays, limit, wishes)
+    for limit in (*limits, policy.axes.unrolled_sum, 0):
+        draft = draft_of(space, arrays, limit, policy, wishes)
         drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
         yield from _with_loops(_seen(space, draft, width), space, arrays, shrink)
@@ -132,8 +135,9 @@ def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Can
     unrolled = math.prod(axis.size for axis in draft.unrolled)
     grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
     tile = whole * math.prod(blocks[axis] for axis in draft.grid)
-    warps = tile * width // (WARP * (16 if draft.inner else 8))
-    return Candidate(draft, _planned(draft, blocks, looped), max(1, min(WARPS_AT_MOST, power_of_two(warps))))
+    policy, lanes = draft.policy.blocks, draft.policy.target.warp_size
+    warps = tile * width // (lanes * (policy.of_a_thread if draft.inner else policy.of_a_thread_pointwise))
+    return Candidate(draft, _planned(draft, blocks, looped), max(1, min(policy.warps, power_of_two(warps))))
 
 
 def _whole(seen: Seen, blocks: Mapping[Axis, int]) -> int:
@@ -151,39 +155,42 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
 
 def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
-    draft = seen.draft
+    draft, policy = seen.draft, seen.draft.policy
     graph = as_emitted(space, draft)
     operands, state = resident_operands(space, arrays.read, draft, graph), resident_state(space, draft)
     work = work_of(space, draft, [*operands[0], *state], graph)
     blocks, looped = inner_blocks(seen, 1, shrink)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
-    reload = held * seen.width > KEPT_AT_MOST
+    reload = held * seen.width > policy.loops.kept
     if reload:
         kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
         made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
         computed = frozenset(draft.inner) - made
-        blocks, looped = inner_blocks(seen, 1, shrink, STREAMED, computed)  # results can be made piece by piece
+        blocks, looped = inner_blocks(
+            seen, 1, shrink, policy.blocks.streamed, computed
+        )  # results can be made piece by piece
     whole = _whole(seen, blocks)
     for lanes in _lanes(draft, whole):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
         planned = _planned(draft, blocks, looped)
-        busy = [warps for warps in (1, 2, 4, 8, WARPS_AT_MOST) if warps == 1 or warps * WARP <= whole * lanes]
-        for warps in (WARPS_THAT_RELOAD,) if reload else busy:
-            yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width))
+        counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
+        busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
+        for warps in (policy.loops.warps_that_reload,) if reload else busy:
+            yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width, policy))
 
 
 def _lanes(draft: Draft, whole: int) -> list[int]:
     """Blocks of the last axis on the grid: a warp's worth of lanes or more, if there are so many."""
     if not draft.grid:
         return [1]
-    most = power_of_two(draft.grid[-1].size)
-    return sorted({min(max(lanes // whole, 1), most) for lanes in (WARP, 2 * WARP, LOOP_LANES)})
+    most, warp = power_of_two(draft.grid[-1].size), draft.policy.target.warp_size
+    return sorted({min(max(lanes // whole, 1), most) for lanes in (warp, 2 * warp, draft.policy.loops.lanes)})
 
 
-def _estimate(work: Work, planned: Sequence[PlannedAxis], warps: int, width: int) -> Estimate:
+def _estimate(work: Work, planned: Sequence[PlannedAxis], warps: int, width: int, policy: Policy) -> Estimate:
     one = {each.axis: 1 for each in planned}
     tiles = {each.axis: each.block for each in planned}
     pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
     shared = frozenset(each.axis for each in planned if each.role is Role.GRID)
     programs = math.prod(each.steps for each in planned if each.role is Role.GRID)
-    return estimate(work, Shape(tiles, one | pieces, shared, warps), programs, width)
+    return estimate(work, Shape(tiles, one | pieces, shared, warps, policy), programs, width)

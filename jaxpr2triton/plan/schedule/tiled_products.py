@@ -22,21 +22,22 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 
-LARGE = 8192  # elements of a matrix
 
+def large_products(jaxpr: Any, least: int) -> dict[Any, tuple[int, ...]]:
+    """Variables of loops' bodies → the dimensions along which they are better made piece by piece.
 
-def large_products(jaxpr: Any) -> dict[Any, tuple[int, ...]]:
-    """Variables of loops' bodies → the dimensions along which they are better made piece by piece."""
+    Only those are that come from matrices of `least` elements or more.
+    """
     found: dict[Any, tuple[int, ...]] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in LOOPS:
             scan = scan_of(eqn)
-            found |= dict(_in_body(scan))
-            found |= large_products(scan.body)
+            found |= dict(_in_body(scan, least))
+            found |= large_products(scan.body, least)
     return found
 
 
-def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def _in_body(scan: Scan, least: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
     products = [eqn for eqn in scan.body.eqns if eqn.primitive.name == "dot_general"]
     if not products:
         return
@@ -50,7 +51,7 @@ def _in_body(scan: Scan) -> Iterator[tuple[Any, tuple[int, ...]]]:
         apart = [kind in facts.carried - facts.held for kind in kinds_of(facts.classes, result)]
         dims = tuple(d for d, parallel in enumerate(apart) if not parallel)
         rows = math.prod(result.aval.shape[d] for d in dims)
-        if rows == 1 or rows * _terms(eqn) < LARGE:
+        if rows == 1 or rows * _terms(eqn) < least:
             continue
         while result in summed:
             result = sums[result]

@@ -9,7 +9,7 @@ from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Load, Node, Recurrence, operands_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.plan.schedule.cost import COPIES_OF_OPERANDS, COPIES_OF_STATE, COPIES_OF_SUMS, Resident
+from jaxpr2triton.plan.schedule.cost import Resident
 from jaxpr2triton.plan.schedule.draft import Draft
 
 
@@ -67,7 +67,8 @@ def _kept_in(
         if tile and not node.axes & space.steps and (step in steps or not steps):
             copies = math.prod(axis.size for axis in draft.unrolled if axis in axes)
             tiles.setdefault(node.buffer, []).extend([tile] * copies)
-    most = {buffer: COPIES_OF_OPERANDS * math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
+    copies = draft.policy.cost.copies_of_operands
+    most = {buffer: copies * math.prod(map(power_of_two, shapes[buffer])) for buffer in tiles}
     return [Resident(tuple(found), most[buffer]) for buffer, found in tiles.items()]
 
 
@@ -77,6 +78,7 @@ def _only_added_to(users: Sequence[Node]) -> bool:
 
 def resident_state(space: Space, draft: Draft) -> list[Resident]:
     """What is carried in tiles, and what a step makes of it."""
+    policy = draft.policy.cost
     found = []
     users: dict[Node, list[Node]] = {}
     for node in space.graph.nodes:
@@ -87,7 +89,7 @@ def resident_state(space: Space, draft: Draft) -> list[Resident]:
             axes = frozenset(a for axis in leaf.axes for a in draft.axes_of(axis))
             tile = axes & frozenset(draft.inner)
             if tile:
-                few = COPIES_OF_SUMS if _only_added_to(users.get(leaf, ())) else COPIES_OF_STATE
+                few = policy.copies_of_sums if _only_added_to(users.get(leaf, ())) else policy.copies_of_state
                 copies = few - 1 + math.prod(axis.size for axis in draft.unrolled if axis in axes)
                 room = copies * math.prod(power_of_two(axis.size) for axis in tile)
                 found.append(Resident((tile,) * copies, room))

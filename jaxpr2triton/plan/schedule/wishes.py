@@ -11,7 +11,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.roles import Asked, Roles
-from jaxpr2triton.plan.schedule.draft import UNROLLED_AT_MOST, Draft, Wish
+from jaxpr2triton.plan.schedule.draft import Draft, Wish
 
 LANES_AT_MOST = 1 << 20  # elements of a tile that Triton takes
 
@@ -43,14 +43,14 @@ def unknown(asked: Asked, axes: Mapping[str, Sequence[str]]) -> UserError:
 def wishes_of(roles: Mapping[str, Role], draft: Draft, space: Space, kernel: str) -> tuple[Wish, ...]:
     """The wishes about a kernel, whose axes have the names they have in this draft."""
     wishes = [Wish(name, draft.made_of[name], role) for name, role in roles.items()]
-    unrolled = 1
+    unrolled, most = 1, draft.policy.axes.unrolled
     for wish in wishes:
         axes = originals(wish.axes, draft)
         reason = _why_not(wish, axes, space)
         if wish.role is Role.UNROLL:
             unrolled *= size_of(wish.axes)
-            if not reason and unrolled > UNROLLED_AT_MOST:
-                reason = f"that would be {unrolled} variables in place of one, and {UNROLLED_AT_MOST} are the most"
+            if not reason and unrolled > most:
+                reason = f"that would be {unrolled} variables in place of one, and {most} are the most"
         if reason:
             raise UserError(
                 f"roles: axis {wish.name} of kernel {kernel} cannot be {wish.role}: {reason}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -15,10 +15,11 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.plan.partition import companions, split
+from jaxpr2triton.plan.partition import companions
 from jaxpr2triton.report.explain import least_bytes
 from tests import programs
 from tests.compiling import compiled, differences
+from tests.policies import planned_with
 
 Fn = Callable[..., Any]
 ROWS = (
@@ -192,14 +193,10 @@ def test_a_short_chunk_is_masked_by_one_variable() -> None:
 
 
 @pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
+def little() -> Iterator[None]:
     """Everything is long enough to be split, and for few rows in a chunk."""
-    monkeypatch.setattr(split, "LITTLE_WORK", 1)
-    monkeypatch.setattr(split, "CHUNK_AT_LEAST", 4)
-    monkeypatch.setattr(split, "ROWS_AT_LEAST", 2)
-    monkeypatch.setattr(companions, "ROWS_AT_LEAST", 2)
-    monkeypatch.setattr(companions, "WORTH_SHARING", 1)
-    monkeypatch.setattr(companions, "COMPANION_CHUNKS", 5)
+    with planned_with(splits={"little_work": 1, "elements": 4, "rows": 2, "worth_sharing": 1, "chunks": 5}):
+        yield
 
 
 SMALL: dict[str, tuple[Fn, Callable[[int], tuple[tuple[int, ...], ...]]]] = {

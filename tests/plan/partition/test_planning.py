@@ -19,10 +19,9 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.pipeline import equations
-from jaxpr2triton.plan.partition.cut import STEPS_AT_MOST, Pending, find_cuts
-from jaxpr2triton.plan.partition.group import OUTPUTS_AT_MOST
+from jaxpr2triton.plan.partition.cut import Pending, find_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
-from jaxpr2triton.plan.partition.shared import READS_AT_MOST
+from jaxpr2triton.policy import DEFAULT_POLICY
 
 GROWTH = 2.3  # for twice the equations
 
@@ -92,7 +91,7 @@ def test_ten_thousand_equations() -> None:
     jaxpr = jax.make_jaxpr(lambda x, y: _added(x, y, 10_000))(floats(8), floats(8)).jaxpr
     cuts = find_cuts(jaxpr)
     assert len(jaxpr.eqns) == 10_000
-    assert len(cuts.roots) <= 2 * 10_000 // STEPS_AT_MOST + 1
+    assert len(cuts.roots) <= 2 * 10_000 // DEFAULT_POLICY.cuts.steps + 1
 
 
 def _added(x: Any, y: Any, count: int) -> Any:
@@ -138,7 +137,7 @@ def test_what_all_ways_lead_through() -> None:
 def cut_at(nodes: list[Compute], most: int, *stored: Compute) -> list[int]:
     """The numbers of the nodes that a kernel of all of them is cut at."""
     values = [node.eqn.outvars[0] for node in nodes]
-    return [values.index(value) for value in pieces(graph(nodes, *stored), nodes, most)]
+    return [values.index(value) for value in pieces(graph(nodes, *stored), nodes, most, DEFAULT_POLICY.cuts.values)]
 
 
 def test_a_chain_is_cut_into_equal_pieces() -> None:
@@ -177,7 +176,7 @@ def test_kernels_do_not_add_up_all_that_came_before() -> None:
     few, many = (j2t.transpile(layers(count), floats(512)) for count in (10, 20))
     assert bytes_read(many) <= 2.3 * bytes_read(few)
     assert len(many.kernels) == 21
-    assert max(len(kernel.inputs) for kernel in many.kernels) <= READS_AT_MOST + 1
+    assert max(len(kernel.inputs) for kernel in many.kernels) <= DEFAULT_POLICY.cuts.reads + 1
 
 
 def test_what_is_shared_is_right() -> None:
@@ -187,7 +186,7 @@ def test_what_is_shared_is_right() -> None:
 
 
 def test_few_reads_are_done_again() -> None:
-    cuts = find_cuts(normalize(jax.make_jaxpr(layers(READS_AT_MOST - 1))(floats(512))).jaxpr)
+    cuts = find_cuts(normalize(jax.make_jaxpr(layers(DEFAULT_POLICY.cuts.reads - 1))(floats(512))).jaxpr)
     assert not cuts.shared
 
 
@@ -195,9 +194,9 @@ def test_few_reads_are_done_again() -> None:
 
 
 def test_all_results_of_a_loop_share_a_kernel() -> None:
-    fn, _ = FAMILIES["carries"].make(OUTPUTS_AT_MOST + 8)
+    fn, _ = FAMILIES["carries"].make(DEFAULT_POLICY.groups.outputs + 8)
     rng = np.random.default_rng(0)
-    starts = [rng.standard_normal(4).astype(np.float32) for _ in range(OUTPUTS_AT_MOST + 8)]
+    starts = [rng.standard_normal(4).astype(np.float32) for _ in range(DEFAULT_POLICY.groups.outputs + 8)]
     xs = rng.standard_normal((3, 4)).astype(np.float32)
 
     def gradient(starts: Any, xs: Any) -> Any:

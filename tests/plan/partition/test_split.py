@@ -20,8 +20,10 @@ from jaxpr2triton.plan.partition import split
 from jaxpr2triton.plan.partition.cut import find_cuts, loads_of
 from jaxpr2triton.plan.partition.group import group_roots, levels_of
 from jaxpr2triton.plan.partition.partition import partition
+from jaxpr2triton.policy import DEFAULT_POLICY
 from tests import programs
 from tests.compiling import compiled, differences
+from tests.policies import moved
 
 Fn = Callable[..., Any]
 F32 = np.float32
@@ -68,21 +70,16 @@ def test_which_reductions_are_split(fn: Fn, aval: Any, split_too: bool) -> None:
 
 def test_the_chunks_are_spread_over_the_grid() -> None:
     found = chunks_of(lambda x: x.sum(0), TALL)
-    assert split.FEW_PROGRAMS <= found["reduce_sum"].chunks <= split.PROGRAMS_WANTED
+    assert DEFAULT_POLICY.splits.few <= found["reduce_sum"].chunks <= DEFAULT_POLICY.splits.wanted
     first, second = compiled(lambda x: x.sum(0), TALL, name="column_sum").kernels
     assert (first.name, second.name) == ("column_sum_0", "column_sum_1")
     assert first.bytes_read == 4 * 100_000 * 64
     assert second.bytes_read == first.bytes_written < first.bytes_read // 100
 
 
-@pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is long enough to be split."""
-    monkeypatch.setattr(split, "LITTLE_WORK", 1)
-    monkeypatch.setattr(split, "CHUNK_AT_LEAST", 4)
+LITTLE = moved(splits={"little_work": 1, "elements": 4})  # everything is long enough to be split
 
 
-@pytest.mark.usefixtures("little")
 @pytest.mark.parametrize(
     ("fn", "shape"),
     [
@@ -100,7 +97,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_steps_compute_the_same(fn: Fn, shape: tuple[int, ...]) -> None:
     x = np.random.default_rng().standard_normal(shape).astype(F32)
     jaxpr = normalized(lambda x: jax.tree.leaves(fn(x)), x)
-    cuts = find_cuts(jaxpr.jaxpr)
+    cuts = find_cuts(jaxpr.jaxpr, policy=LITTLE)
     chunks = split.to_split(cuts)
     assert chunks
     two_steps = split.split_reductions(cuts, jaxpr, chunks, {})
@@ -108,7 +105,7 @@ def test_two_steps_compute_the_same(fn: Fn, shape: tuple[int, ...]) -> None:
     expected = jax.tree.leaves(fn(x))
     digits = 3e-2 if expected[0].dtype == np.float16 else 1e-4  # XLA adds 16-bit numbers up as such
     assert differences(run(two_steps, x), expected, digits) == []
-    assert differences(run(partition(jaxpr, "parts"), x), expected, digits) == []
+    assert differences(run(partition(jaxpr, "parts", policy=LITTLE), x), expected, digits) == []
 
 
 @pytest.mark.parametrize(

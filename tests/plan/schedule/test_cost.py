@@ -16,7 +16,8 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Kernel
-from jaxpr2triton.plan.schedule.cost import RESIDENT_PER_THREAD, Resident, Shape, Work, estimate
+from jaxpr2triton.plan.schedule.cost import Resident, Shape, Work, estimate
+from jaxpr2triton.policy import DEFAULT_POLICY
 
 ROW, COL = Axis("row", 4096), Axis("col", 64)
 
@@ -27,7 +28,7 @@ def floats(*shape: int) -> Any:
 
 def step_of(lanes: int, warps: int, columns: int = 1, **work: Any) -> Estimate:
     """A step of 4096 rows, `lanes` of them in each program."""
-    shape = Shape({ROW: lanes, COL: columns}, {ROW: 1, COL: 1}, frozenset((ROW,)), warps)
+    shape = Shape({ROW: lanes, COL: columns}, {ROW: 1, COL: 1}, frozenset((ROW,)), warps, DEFAULT_POLICY)
     counts = {name: defaultdict(float, count) for name, count in work.items() if name != "resident"}
     return estimate(Work(work.get("resident", ()), **counts), shape, 4096 // lanes, 1)
 
@@ -56,10 +57,11 @@ def test_a_loop_that_ends_when_all_lanes_do() -> None:
 
 def test_what_does_not_fit_is_dear() -> None:
     tile = frozenset((COL,))
-    fits = Resident((tile,) * (RESIDENT_PER_THREAD // 2), 1 << 20)
-    spills = Resident((tile,) * (RESIDENT_PER_THREAD // 2 + 1), 1 << 20)
+    most = DEFAULT_POLICY.cost.kept_by_a_thread
+    fits = Resident((tile,) * (most // 2), 1 << 20)
+    spills = Resident((tile,) * (most // 2 + 1), 1 << 20)
     costs = [step_of(1, 1, 64, instructions={ALL: 1}, resident=(each,)) for each in (fits, spills)]
-    assert costs[0].kept == RESIDENT_PER_THREAD and costs[0].cycles < costs[1].cycles
+    assert costs[0].kept == most and costs[0].cycles < costs[1].cycles
     assert Resident((tile, tile), 100).elements({COL: 64}) == 100
 
 

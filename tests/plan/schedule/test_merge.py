@@ -17,6 +17,7 @@ from jaxpr2triton.graph.space import Space, space_of
 from jaxpr2triton.ir.index import Axis, add, flatten, of_axis, scale, substitute
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.schedule.merge import alike, as_one, contiguous, find_cuts, merged
+from jaxpr2triton.policy import DEFAULT_POLICY
 
 A, B, C = Axis("a", 3), Axis("b", 4), Axis("c", 5)
 WHOLE = flatten(tuple(map(of_axis, (A, B, C))), (3, 4, 5))
@@ -76,7 +77,7 @@ def space(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Space:
 )
 def test_axes_are_cut_where_pieces_meet(fn: Callable[..., Any], shape: tuple[int, ...], expected: str) -> None:
     found = space(fn, shape)
-    cuts = find_cuts(found, found.axes)
+    cuts = find_cuts(found, found.axes, DEFAULT_POLICY)
     text = ", ".join(str(cut.index).replace(" * ", "*") for cut in cuts)
     assert text == expected.replace("d2", "d2u")
     for cut in cuts:

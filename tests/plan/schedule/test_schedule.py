@@ -15,13 +15,14 @@ from jaxpr2triton.ir.check import check_plan
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.pipeline import SHRINKS
-from jaxpr2triton.plan.schedule.blocks import RESIDENT
-from jaxpr2triton.plan.schedule.schedule import WARPS_AT_MOST, schedule
+from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiles import power_of_two
+from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.compiling import RUNNABLE, compiled, halves_of
 from tests.golden import functions as f
 
 Shape = tuple[int, ...]
+MOST = DEFAULT_POLICY.blocks.resident
 Fn = Callable[..., Any]
 
 
@@ -42,8 +43,8 @@ def roles(fn: Fn, *avals: Any) -> str:
 @pytest.mark.parametrize(
     ("fn", "shapes", "expected"),
     [
-        *((f.softmax, [(4096, row)], "grid lane") for row in (2, 3, 4, 17, 1000, 4096, RESIDENT)),
-        *((f.softmax, [(4096, row)], "grid loop") for row in (RESIDENT + 1, 1_000_000)),
+        *((f.softmax, [(4096, row)], "grid lane") for row in (2, 3, 4, 17, 1000, 4096, MOST)),
+        *((f.softmax, [(4096, row)], "grid loop") for row in (MOST + 1, 1_000_000)),
         (f.softmax, [(4096, 1)], "grid"),
         (f.softmax, [(1000,)], "lane"),
         (f.column_softmax, [(1000, 4096)], "grid lane"),
@@ -77,7 +78,7 @@ def all_plans(name: str) -> list[Plan]:
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_every_plan_is_sound(name: str) -> None:
     for plan in all_plans(name):
-        assert 1 <= plan.num_warps <= WARPS_AT_MOST and plan.num_warps & (plan.num_warps - 1) == 0
+        assert 1 <= plan.num_warps <= DEFAULT_POLICY.blocks.warps and plan.num_warps & (plan.num_warps - 1) == 0
         for planned in plan.axes:
             assert planned.axis.size > 1, "an axis of size 1 is no axis"
             match planned.role:
@@ -128,7 +129,7 @@ def test_a_device_is_busy(fn: Fn, shapes: list[Shape]) -> None:
 def test_wide_values_get_smaller_tiles(dtype: Any) -> None:
     with jax.enable_x64(True):
         wide = only_plan(f.double, floats(8192, 4096, dtype=dtype))
-        assert only_plan(f.softmax, floats(4096, RESIDENT, dtype=np.float64)).axes[1].role is Role.LOOP
+        assert only_plan(f.softmax, floats(4096, MOST, dtype=np.float64)).axes[1].role is Role.LOOP
     assert 2 * tile(wide) == tile(only_plan(f.double, floats(8192, 4096)))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -14,23 +13,20 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit import emitter
 from jaxpr2triton.ir.scans import scan_of
 from jaxpr2triton.launch.compile.compile import compile_kernel
-from jaxpr2triton.plan.schedule import schedule, tiled_products
+from jaxpr2triton.plan.schedule.tiled_products import large_products
+from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.emit.test_compiling import SM_90, resources
 from tests.loop_programs import PROGRAMS
+from tests.policies import planned_with
 
 RNG = np.random.default_rng(5)
 
 
 @pytest.fixture
 def little_room() -> Iterator[None]:
-    with (
-        mock.patch.object(schedule, "KEPT_AT_MOST", 64),
-        mock.patch.object(emitter, "READ_AGAIN", 16),
-        mock.patch.object(tiled_products, "LARGE", 64),
-    ):
+    with planned_with(loops={"kept": 64, "read_again": 16, "large_product": 64}):
         yield
 
 
@@ -104,7 +100,7 @@ def test_which_products() -> None:
     closed = jax.make_jaxpr(lambda h, s, xs: lax.scan(step, (h, s), xs))(
         normal(9, 128), normal(9, 4), normal(5, 9, 128)
     )
-    found = tiled_products.large_products(closed.jaxpr)
+    found = large_products(closed.jaxpr, DEFAULT_POLICY.loops.large_product)
     (scan,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
     (total,) = [eqn.outvars[0] for eqn in scan_of(scan).body.eqns if eqn.primitive.name == "add"]
     assert found == {total: (1,)}  # the other products are too small, or put out only

@@ -1,0 +1,238 @@
+"""Every number that decides something about kernels or about what is said of them, by target.
+
+A number stands here as it is for an H100 (sm_90), with its unit; `policy_of` makes of it what it is for others:
+
+    _programs(64)    counts programs                             more where there are more processors
+    _values(34_400)  counts 4-byte numbers of a program          more where a processor has more registers
+    _tile(16_384)    the same, of a tile that lanes exchange     no more than fit into shared memory either
+    _lanes(128)      counts lanes                                as many warps of 64 as of 32
+    _warps(16)       counts warps                                as many lanes, in fewer warps
+    anything else   is the same on all machines
+
+Times are cycles. Where a comment names nothing that a number comes from, it is where the programs of `bench/bytes` and
+`bench/loops` came out best; `tests/test_policy.py` has a program for each that notices when it moves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target
+
+H100 = TARGETS["sm_90"]  # the machine that the numbers below are for
+T = TypeVar("T")
+
+
+def _of_a_tile(number: int, target: Target) -> int:
+    return min(number * target.registers // H100.registers, target.shared_bytes // 4)
+
+
+SCALES: dict[str, Callable[[int, Target], int]] = {
+    "programs": lambda number, target: max(1, round(number * target.processors / H100.processors)),
+    "values": lambda number, target: number * target.registers // H100.registers,
+    "tile": _of_a_tile,
+    "thread": lambda number, target: number * (target.registers_of_a_thread + 1) // (H100.registers_of_a_thread + 1),
+    "lanes": lambda number, target: number * target.warp_size // H100.warp_size,
+    "warps": lambda number, target: max(1, number * H100.warp_size // target.warp_size),
+}
+
+
+def _counting(unit: str) -> Callable[[int], Any]:
+    return lambda number: field(default=number, metadata={"unit": unit})
+
+
+_programs, _values, _tile, _thread, _lanes, _warps = map(_counting, SCALES)
+
+
+def _for(kind: type[T], target: Target) -> T:
+    """The numbers of one subject on this machine."""
+    units = {each.name: each.metadata["unit"] for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    return kind(**{name: SCALES[unit](getattr(kind, name), target) for name, unit in units.items()})
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Where kernels end (`plan/partition/cut.py`)."""
+
+    held: int = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
+    lanes_of_a_row: int = _tile(4096)  # elements that are lanes for the sake of sums across
+    little: int = 256  # elements that are lanes of a tile in the smallest schedule
+    small: int = 1 << 14  # elements: so little work that one program may do it all
+    enough: int = _programs(64)  # half of the processors have one
+    many: int = _programs(1024)  # enough to walk an axis for a value that does not come from it
+    carried: int = _values(40_000)  # elements of a loop's state that fit into the registers of one program
+    read_again: int = 150_000  # elements that one program may read in every step, from the second-level cache
+    much: int = 1 << 20  # elements that are worth more than one launch
+    times: int = 2  # times as many elements as there are results, from which on a sum is done again and again
+    neighbours: int = 8  # columns that one program takes at least: a sector of memory, of 32 bytes
+    small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
+    steps: int = 1500  # computations in one kernel; Triton's time grows with their square
+    steps_of_loops: int = 6000  # … and with loops, which cannot be cut
+    reads: int = 4  # arrays that a value is computed from again in kernels of several levels
+    values: int = 16  # arrays that are brought into memory where no single one will do
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """Long sums in two steps (`plan/partition/split.py`, `companions.py`)."""
+
+    few: int = _programs(128)  # as many as there are processors: nothing is to be split
+    wanted: int = _programs(512)  # four for each processor
+    little_work: int = 1 << 15  # elements that one program adds up in no time
+    rows: int = 16  # rows of a chunk at least: what is written for each is read again
+    elements: int = 4096  # elements of a chunk at least, so that it is worth a program and its result a small addition
+    apart: int = 2048  # rows that may be a chunk each, where what is summed for each is enough
+    columns: int = 32  # results beside each other that one program has at least, where it walks down columns
+    columns_at_once: int = 64  # … and that it adds up at the same time
+    chunks: int = _programs(132)  # programs that share the rows of an output and of a sum over its rows
+    few_chunks: int = _programs(32)  # so few of them are worth it only where each has little to do
+    worth_sharing: int = 1 << 18  # elements of an operand: a megabyte is not read twice
+    chunk_of_little: int = 1 << 14  # elements that are little to do
+    chunk: int = 3 << 18  # elements of a chunk at most; it may become an eighth longer, and `Cutting.held` is the most
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Which outputs share a kernel (`plan/partition/group.py`)."""
+
+    outputs: int = 32  # arrays that a kernel writes at most
+    pointers: int = 448  # … of all results of a loop and what they read: a kernel takes 4096 bytes of arguments
+    buffers: int = 96  # arrays that kernels without a common loop read together
+    cheap: int = 1 << 22  # elements read, below which saving a launch is all that counts
+    walked: int = 1 << 20  # elements that one program may walk for the sake of reading them once
+    resident: int = _tile(8192)  # elements of a row that one program may hold for the sake of sharing it
+    times: int = 4  # times what is read in common, which all that is read must not exceed
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What becomes of small axes (`plan/schedule/draft.py`, `merge.py`)."""
+
+    unrolled_sum: int = 4  # terms of a sum that are one variable each
+    unrolled_state: int = 16  # elements of what a loop carries: one variable for each
+    unrolled: int = 64  # variables in place of one, where they were asked for
+    unrolled_unasked: int = 32  # … where nobody asked for it: more of them seldom stay in registers
+    pieces: int = 8  # joined pieces of an axis that are a variable each
+    run: int = 32  # elements along the grid that lie next to each other, for a dimension of their own
+    turned: int = 8  # elements along both axes of a transpose, for a tile of both: a sector of memory
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How much a program holds at once where nothing is carried (`plan/schedule/blocks.py`)."""
+
+    resident: int = _tile(16_384)  # values of one tile that may stay in registers
+    resident_crossed: int = _tile(
+        8192
+    )  # … where what is loaded waits for the sum of its row, and is then summed across
+    streamed: int = 4096  # elements of a tile in a loop
+    least: int = 64  # elements of a tile, however small a schedule is asked for
+    pointwise: int = _lanes(1024)  # elements of a block: eight for each thread of four warps
+    pointwise_least: int = _lanes(128)  # … and one for each
+    programs: int = _programs(264)  # two for each processor
+    across: int = 64  # columns at most, when a program walks down them
+    across_least: int = 8  # … and at least: a sector of memory, of 32 bytes
+    across_held: int = 16  # columns from which on shorter pieces of each are better than fewer columns
+    results: int = _values(2048)  # elements of several rows that one program takes
+    row_of_little: int = 1024  # elements of a row below which a program takes more than one
+    turned: int = 32  # elements along each side of a tile that is transposed
+    of_a_thread: int = 16  # elements for each thread, in a kernel that sums something
+    of_a_thread_pointwise: int = 8  # … and in one that does not
+    warps: int = _warps(16)  # of a program, at most
+
+
+@dataclass(frozen=True)
+class Loops:
+    """Kernels whose loops carry something (`plan/schedule/schedule.py`, `tiled_products.py`, `emit/emitter.py`)."""
+
+    lanes: int = _lanes(128)  # of a program at most, where each could be a program of its own
+    lanes_to_fill: int = _lanes(256)  # independent loops, so that each may be one lane and hold its state in variables
+    kept: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
+    warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
+    large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
+    read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step takes (`plan/schedule/cost.py`, `emit/emitter.py`): cycles of an H100, rounded."""
+
+    latency: int = 4  # cycles until the next instruction can use a result
+    shuffle: int = 25  # … one that another lane of the warp made
+    barrier: int = 20  # cycles of a barrier
+    barrier_of_a_warp: int = 5  # … more for each warp that waits
+    barriers_of_a_meeting: int = 5  # where another warp made it, as Triton writes sums and changes of layout
+    barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
+    request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
+    address: int = 2  # instructions for each request
+    kept_by_a_thread: int = _thread(160)  # numbers that a thread keeps through a loop, of its 255 registers
+    spill: int = 100  # cycles for each that does not fit: it is fetched again, and others wait for it
+    waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
+    copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
+    copies_of_sums: int = 3  # … if a step does nothing but add to it
+    copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one
+
+    @property
+    def meeting(self) -> int:
+        """Cycles until a number that all lanes have made is there."""
+        return self.barriers_of_a_meeting * self.barrier
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What is an `if`, and what is a call (`emit/branches.py`, `calls.py`)."""
+
+    branch: int = 256  # cycles of a step, on the longer side of an `if`
+    written_out: int = 10_000  # instructions: two seconds of compiling, and more than an instruction cache holds
+    worth_calling: int = 1_000  # instructions of one function, wherever it stands
+    packed: int = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What is said to be likely slow (`report/doubts.py`)."""
+
+    few: int = 4  # programs that leave more than nine tenths of every known device idle
+    moved: int = 2**20  # bytes: more than 10 µs for one processor alone
+    computed: int = 10**7  # operations: the same
+    long_step: int = 10_000  # cycles: less than a launch takes, so nothing to talk about
+    far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The numbers for one machine."""
+
+    target: Target
+    cuts: Cutting
+    splits: Splitting
+    groups: Grouping
+    axes: Axes
+    blocks: Blocks
+    loops: Loops
+    cost: Cost
+    writing: Writing
+    doubts: Doubts
+
+
+@functools.cache
+def policy_of(target: Target) -> Policy:
+    """The numbers for kernels that are to run on this machine."""
+    return Policy(
+        target,
+        _for(Cutting, target),
+        _for(Splitting, target),
+        _for(Grouping, target),
+        _for(Axes, target),
+        _for(Blocks, target),
+        _for(Loops, target),
+        _for(Cost, target),
+        _for(Writing, target),
+        _for(Doubts, target),
+    )
+
+
+DEFAULT_POLICY = policy_of(DEFAULT_TARGET)
