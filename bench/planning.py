@@ -4,23 +4,29 @@
     python -m bench.planning --quick             # the smaller sizes
     python -m bench.planning chain 'mlp gradient'   # families whose names begin so
     python -m bench.planning --at-most 2.0       # exit with 1 where a large program takes longer than that, in ratio
+    python -m bench.planning --markdown bench/results/planning.md     # the same, written to a file
 
-`plan` is `transpile`; `jax` is tracing, lowering and compiling for the CPU; `of work` is their ratio in seconds that a
-processor worked, which other programs on the machine disturb less. `growth` is how many times as long `plan` takes as
-for the size before, for twice as many equations. No GPU is needed.
+`plan` is `transpile`; `jax` is tracing, lowering and compiling for the CPU, `ratio` the one by the other. All three are
+in seconds that a processor worked, which other programs on the machine disturb less than seconds on the wall's clock.
+`growth` is how many times as long `plan` takes as for the size before, for twice as many equations; `kernels` are
+launches, `different` the kernels to be compiled for them. No GPU is needed.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import math
+import os
+import platform
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -29,6 +35,7 @@ import numpy as np
 from jax import lax
 
 import jaxpr2triton as j2t
+from bench.loops import markdown_rows
 from jaxpr2triton.pipeline import equations
 from jaxpr2triton.report.table import table
 
@@ -249,25 +256,19 @@ def measure(name: str, size: int) -> dict[str, float]:
 
 def _both(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, float]:
     jax.clear_caches()
-    before = _now()
+    before = time.process_time()
     program = j2t.transpile(fn, *args)
-    planned = _now() - before
+    planned = time.process_time() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     jax.clear_caches()
-    before = _now()
+    before = time.process_time()
     traced = jax.jit(fn).trace(*args)
     traced.lower().compile()
-    by_jax = _now() - before
+    by_jax = time.process_time() - before
     count = sum(1 for _ in equations(traced.jaxpr.jaxpr))
     kernels, left = len(program.kernels), len(program.leftovers)
-    counts = {"equations": count, "kernels": kernels, "left": left, "peak": peak}
-    (plan, plan_work), (compiled, compiled_work) = map(np.ndarray.tolist, (planned, by_jax))
-    return {**counts, "plan": plan, "jax": compiled, "work": plan_work / compiled_work}
-
-
-def _now() -> np.ndarray:
-    """Seconds on the wall's clock, and of work."""
-    return np.array([time.perf_counter(), time.process_time()])
+    counts = {"equations": count, "kernels": kernels, "different": len(set(program.kernels)), "left": left}
+    return {**counts, "peak": peak, "plan": planned, "jax": by_jax}
 
 
 def _measured(name: str, size: int, seconds: float) -> dict[str, Any]:
@@ -291,22 +292,47 @@ def growth(now: Mapping[str, float], before: Mapping[str, float]) -> float:
 
 def _row(name: str, size: int, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[object]:
     if "why" in now:
-        return [name, size, *[""] * 3, now["why"], *[""] * 5]
+        return [name, size, *[""] * 4, now["why"], *[""] * 4]
     grown = growth(now, before) if before else math.nan
     return [
         name,
         size,
-        *(f"{now[key]:.0f}" for key in ("equations", "kernels", "left")),
+        *(f"{now[key]:.0f}" for key in ("equations", "kernels", "different", "left")),
         f"{now['plan']:.2f}",
         f"{now['jax']:.2f}",
         f"{now['plan'] / now['jax']:.2f}",
-        f"{now['work']:.2f}",
         "" if math.isnan(grown) else f"{grown:.1f}",
         f"{now['peak']:.0f} MiB",
     ]
 
 
-HEADER = ("program", "size", "equations", "kernels", "left", "plan", "jax", "ratio", "of work", "growth", "peak memory")
+HEADER = (
+    "program", "size", "equations", "kernels", "different", "left", "plan", "jax", "ratio", "growth", "peak memory",
+)  # fmt: skip
+
+
+def page(rows: Sequence[Sequence[object]], options: Sequence[str]) -> str:
+    versions = f"jax {jax.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores of {processor()}"
+    lines = [
+        "# Planning time beside JAX's and XLA's",
+        "",
+        f"{datetime.date.today()}, {versions}.",
+        f"To make it again: `python -m bench.planning {' '.join(options)}`. `plan` is `transpile`, `jax` is tracing,",
+        "lowering and compiling the same program for the CPU in the same process, both in seconds that a processor",
+        "worked; `growth` is how many times as long `plan` takes, for twice the equations; `kernels` are launches,",
+        "`different` the kernels to be compiled for them.",
+        "",
+        *(f"| {' | '.join(words)} |" for words in markdown_rows(list(HEADER), rows)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def processor() -> str:
+    """What Linux calls it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(iter(names), platform.machine())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -315,6 +341,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="the smaller sizes only")
     parser.add_argument("--seconds", type=float, default=300.0, help="the most for one program")
     parser.add_argument("--at-most", type=float, default=math.inf, help="the largest ratio that is accepted")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table to a page as well")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SIZE"), help="measure one program in this process")
     options = parser.parse_args(arguments)
     if options.one:
@@ -333,6 +360,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "why" in now:
                 break  # what is larger takes longer
     print(table(list(HEADER), rows, indent=""))
+    if options.markdown:
+        options.markdown.write_text(page(rows, sys.argv[1:] if arguments is None else arguments))
     return int(slow)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -39,6 +39,7 @@ from jaxpr2triton.plan.schedule.tiled_products import large_products
 from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
+from jaxpr2triton.progress import counted, during
 from jaxpr2triton.report.launches import launches_of
 
 RAW_LOOPS = ("scan", "while", "cond")
@@ -48,7 +49,7 @@ SHRINKS = (1, 2, 3)  # the smaller schedules to try when Triton refuses a kernel
 
 @dataclass(frozen=True)
 class Plans:
-    """The result of scheduling: one plan for each region, in order."""
+    """The result of scheduling: one plan for each kernel, in order; regions of one name are one kernel."""
 
     program: Any  # the partitioned jaxpr
     plans: tuple[Plan, ...]
@@ -83,28 +84,26 @@ def _shown(plan: Plan, graph: Graph) -> str:
 @dataclass(frozen=True)
 class Kernels:
     plans: Plans
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[Kernel, ...]  # one for each launch, in order
     lost: Mapping[str, Mistake] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return "\n\n".join(kernel.source for kernel in self.kernels) or "# no kernels\n"
+        return "\n\n".join(dict.fromkeys(kernel.source for kernel in self.kernels)) or "# no kernels\n"
 
 
 def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Plans | Wish:
     plans = []
     lost: dict[str, Mistake] = {}
-    for eqn in program.jaxpr.eqns:
-        if eqn.primitive is region_p:
-            region, label = eqn.params["jaxpr"], eqn.params["name"]
-            plan = _or_lose(functools.partial(schedule, region, label, policy=policy), label, region, lost)
-            if isinstance(plan, WISHES):
-                return plan
-            if plan is None:
-                continue
-            large = large_products(region.jaxpr, policy.loops.large_product) if plan.reload else {}
-            if more := decisions.not_tried(large):
-                return Tile(more)
-            plans.append(plan)
+    for kernel, region in counted("kernel", _regions(program).items()):
+        plan = _or_lose(functools.partial(schedule, region, kernel, policy=policy), kernel, region, lost)
+        if isinstance(plan, WISHES):
+            return plan
+        if plan is None:
+            continue
+        large = large_products(region.jaxpr, policy.loops.large_product) if plan.reload else {}
+        if more := decisions.not_tried(large):
+            return Tile(more)
+        plans.append(plan)
     if lost or not decisions.with_roles:  # the axes that roles were asked for may be theirs
         return Plans(program, tuple(plans), lost)
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
@@ -122,6 +121,20 @@ def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
     found = schedule(plan.jaxpr, plan.name, 0, roles, plan.policy)
     check_plan(found)
     return found
+
+
+def _launched(program: Any) -> list[str]:
+    """The name of the kernel of each region, in order."""
+    return [eqn.params["name"] for eqn in program.jaxpr.eqns if eqn.primitive is region_p]
+
+
+def _regions(program: Any) -> dict[str, Any]:
+    """The region that each kernel is made for: of those of one name the first one."""
+    regions: dict[str, Any] = {}
+    for eqn in program.jaxpr.eqns:
+        if eqn.primitive is region_p:
+            regions.setdefault(eqn.params["name"], eqn.params["jaxpr"])
+    return regions
 
 
 def _or_lose(make: Callable[[], Made], name: str, region: Any, lost: dict[str, Mistake]) -> Made | Refuse | None:
@@ -148,11 +161,11 @@ def _or_without_roles(make: Callable[[], Made], region: Any, roles: Mapping[str,
 
 
 def _of_all(
-    plans: Iterable[Plan], make: Callable[[Plan], Made], lost: dict[str, Mistake]
+    plans: Sequence[Plan], make: Callable[[Plan], Made], lost: dict[str, Mistake]
 ) -> dict[str, Made] | Refuse | DropRoles:
     """What is made of each plan, by the names of the kernels."""
     made = {}
-    for plan in plans:
+    for plan in counted("kernel", plans):
         one = functools.partial(_or_without_roles, functools.partial(make, plan), plan.jaxpr, plan.roles)
         found = _or_lose(one, plan.name, plan.jaxpr, lost)
         if isinstance(found, (Refuse, DropRoles)):
@@ -170,8 +183,11 @@ def _graph_all(plans: Plans) -> Graphs | Wish:
 
 def _emit_all(graphs: Graphs) -> Kernels | Wish:
     lost = dict(graphs.lost)
-    kernels = _of_all(graphs.made, lambda plan: emit(plan, graphs.graphs[plan.name]), lost)
-    return kernels if isinstance(kernels, WISHES) else Kernels(graphs.plans, tuple(kernels.values()), lost)
+    kernels = _of_all(list(graphs.made), lambda plan: emit(plan, graphs.graphs[plan.name]), lost)
+    if isinstance(kernels, WISHES):
+        return kernels
+    launched = (kernels[kernel] for kernel in _launched(graphs.plans.program) if kernel in kernels)
+    return Kernels(graphs.plans, tuple(launched), lost)
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]
@@ -288,10 +304,10 @@ class Compiled:
         return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why, launches_of(eqn))
 
     @cached_property
-    def _alternatives(self) -> tuple[tuple[Kernel, ...], ...]:
+    def _alternatives(self) -> Mapping[str, tuple[Kernel, ...]]:
         """For each kernel the same one in smaller schedules."""
         plans = [plan for plan in self.stages["schedule"].plans if plan.name not in self.lost]
-        return tuple(tuple(self._smaller(plan)) for plan in plans)
+        return {plan.name: tuple(self._smaller(plan)) for plan in plans}
 
     def _smaller(self, plan: Plan) -> Iterator[Kernel]:
         for shrink in SHRINKS:
@@ -306,13 +322,14 @@ class Compiled:
         """The outputs, from kernels and from what XLA keeps; traceable."""
         inner = self.program.jaxpr
         env = dict(zip(inner.invars, [*self.captured, *args], strict=True))
-        smaller = iter(self._alternatives if mode == "device" else [()] * len(self.kernels))
-        kernels = iter(self.kernels)
+        kernels = {kernel.name: kernel for kernel in self.kernels}
+        smaller = self._alternatives if mode == "device" else {}
 
         def launch(eqn: Any, values: list[Any]) -> list[Any] | None:
             if eqn.primitive is not region_p or eqn.params["name"] in self.lost:
                 return None
-            return launch_kernel(next(kernels), eqn.params["jaxpr"], values, mode, strict, next(smaller))
+            kernel = kernels[eqn.params["name"]]
+            return launch_kernel(kernel, eqn.params["jaxpr"], values, mode, strict, smaller.get(kernel.name, ()))
 
         run(inner.eqns, env, launch)
         return [read(env, atom) for atom in inner.outvars]
@@ -363,7 +380,8 @@ def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str
     current = jaxpr
     for stage, step in stages:
         if stage not in made:
-            current = step(current, name)
+            with during(stage):
+                current = step(current, name)
             match current:
                 case Plans():
                     for plan in current.plans:

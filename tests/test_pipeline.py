@@ -48,8 +48,9 @@ def test_what_each_stage_made_fits_the_next(name: str) -> None:
         stages = half.compiled.stages
         assert list(stages) == [stage for stage, _ in STAGES]
         regions = [eqn for eqn in stages["partition"].jaxpr.eqns if eqn.primitive is region_p]
-        assert [eqn.params["name"] for eqn in regions] == [plan.name for plan in stages["schedule"].plans]
-        assert [kernel.name for kernel in half.compiled.kernels] == [plan.name for plan in stages["schedule"].plans]
+        names = [eqn.params["name"] for eqn in regions]
+        assert list(dict.fromkeys(names)) == [plan.name for plan in stages["schedule"].plans]
+        assert [kernel.name for kernel in half.compiled.kernels] == names
         for eqn, kernel in zip(regions, half.compiled.kernels):
             for buffers, atoms in ((kernel.inputs, eqn.invars), (kernel.outputs, eqn.outvars)):
                 assert [(b.shape, b.dtype) for b in buffers] == [(v.aval.shape, v.aval.dtype) for v in atoms]
@@ -91,7 +92,7 @@ def test_a_broken_plan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_smaller_schedules_compute_the_same() -> None:
     x = np.random.default_rng().standard_normal((5, 300)).astype(np.float32)
     made = compiled(jax.nn.softmax, x, name="softmax")
-    (smaller,) = made._alternatives
+    (smaller,) = made._alternatives.values()
     assert len(smaller) == len(pipeline.SHRINKS)
     for kernel in smaller:
         kernels = Kernels(made.stages["schedule"], (kernel,))

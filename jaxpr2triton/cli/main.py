@@ -150,7 +150,7 @@ def _dump(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     parts = _parts(program).values()
     if options.asm:
         comment = ";" if options.asm in ("llir", "amdgcn") else "//"
-        kernels = [kernel for part in parts for kernel in part.kernels]
+        kernels = dict.fromkeys(kernel for part in parts for kernel in part.kernels)
         text = "\n".join(
             f"{comment} {kernel.name} for {target.name}\n{asm(kernel, target, options.asm)}" for kernel in kernels
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
+from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
@@ -41,6 +43,7 @@ from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
 from jaxpr2triton.policy import Policy, policy_of
+from jaxpr2triton.progress import LOGGER, working
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -99,8 +102,12 @@ def _derived(jaxpr: Any, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """
     with _DERIVED_LOCK:
         table = _DERIVED.setdefault(jaxpr, {})
-    if key not in table:
+    if key in table:
+        LOGGER.debug("%s: the program was made before", key[0])
+    else:
+        before = time.perf_counter()
         made = make()
+        LOGGER.debug("%s: made a program in %.2f s", key[0], time.perf_counter() - before)
         if any(isinstance(value, jax.core.Tracer) for value in getattr(made, "captured", ())):
             return made
         table.setdefault(key, made)
@@ -142,8 +149,12 @@ def compiled_program(
     slot = _slot(jaxpr, name, roles, policy)
     with slot.lock:
         if slot.compiled is None:
-            with jax.debug_nans(False), jax.debug_infs(False):  # a constant that is folded need not be a result
+            # a constant that is folded need not be a result
+            with working(f"planning {name}") as work, jax.debug_nans(False), jax.debug_infs(False):
                 slot.compiled = compile_jaxpr(jaxpr, name, roles, policy)
+            log_plan(slot.compiled, jaxpr, roles, work)
+        else:
+            LOGGER.debug("%s was planned before", name)
     compiled = slot.compiled
     for seen in _WATCHING:
         seen.append(compiled)

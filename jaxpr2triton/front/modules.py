@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.front.exported import Exported
@@ -46,10 +47,11 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
 def _header(part: Compiled | Exported) -> Iterator[str]:
     inputs, outputs = (shown_types(list(map(short_type, avals))) for avals in (part.in_avals, part.out_avals))
     yield from _comment("# ", f"{part.name}: ({inputs}) → ({outputs})")
-    names = [kernel.name for kernel in part.kernels]
+    names = Counter(kernel.name for kernel in part.kernels)
     if names:
-        count = "one kernel" if len(names) == 1 else f"{len(names)} kernels"
-        yield from _comment("#   ", f"in {count}: {', '.join(names)}")
+        count = "one kernel" if names.total() == 1 else f"{names.total()} kernels"
+        listed = (name if times == 1 else f"{name} ({times} times)" for name, times in names.items())
+        yield from _comment("#   ", f"in {count}: {', '.join(listed)}")
     for (primitive, _, _), group in grouped(part.leftovers).items():
         first = group[0].equation if len(group) == 1 else f"{len(group)} x {primitive}, such as {group[0].equation}"
         yield "#   " + shortened(f"left to XLA: {first}", LINE - 4)

@@ -54,7 +54,7 @@ class Program:
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The kernels, in the order in which they run."""
+        """The kernels, in the order in which they run; one that runs several times is in it as often."""
         return self.compiled.kernels
 
     @property

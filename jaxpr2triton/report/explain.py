@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -66,7 +67,7 @@ def explain(compiled: Compiled, name: str = "program", title: str = "") -> str:
     if facts["kernels"]:
         rows = [
             [
-                kernel["name"],
+                kernel["name"] + (f" ({kernel['launches']} times)" if kernel["launches"] > 1 else ""),
                 " | ".join(axis["text"] for axis in kernel["axes"]) or "-",
                 "×".join(map(str, _trimmed(kernel["grid"]))),
                 kernel["num_warps"],
@@ -171,7 +172,7 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
         "bytes_written": written,
         "bytes_least": least_bytes(compiled),
         "flops": sum(kernel.flops for kernel in compiled.kernels),
-        "kernels": [_kernel_facts(kernel, compiled.policy) for kernel in compiled.kernels],
+        "kernels": [_kernel_facts(kernel, n, compiled.policy) for kernel, n in Counter(compiled.kernels).items()],
         "leftovers": [
             {
                 "primitive": left.primitive,
@@ -206,9 +207,10 @@ def short_type(aval: Any) -> str:
     return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
 
 
-def _kernel_facts(kernel: Kernel, policy: Policy) -> dict[str, Any]:
+def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, Any]:
     return {
         "name": kernel.name,
+        "launches": launches,
         "axes": [
             {
                 "name": axis.name,
@@ -261,7 +263,8 @@ def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
 
 def _launches(facts: dict[str, Any]) -> str:
     left = len(facts["leftovers"])
-    text = f"launches  {count(len(facts['kernels']), 'kernel')}"
+    launched, kinds = sum(kernel["launches"] for kernel in facts["kernels"]), len(facts["kernels"])
+    text = f"launches  {f'{launched:,} of ' if kinds < launched else ''}{count(kinds, 'kernel')}"
     return text + (f", and XLA for {count(left, 'equation')}" if left else ", nothing left to XLA")
 
 

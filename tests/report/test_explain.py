@@ -261,6 +261,7 @@ def test_the_same_facts_for_programs() -> None:
     assert facts["bytes_read"] == 1_638_400 + 3_200
     assert facts["kernels"][1] == {
         "name": "more",
+        "launches": 1,
         "axes": [
             {"name": "row", "size": 8, "role": "grid", "block": 4, "text": "row: grid 8 by 4"},
             {"name": "col", "size": 100, "role": "lane", "block": 128, "text": "col: lane 100 of 128"},

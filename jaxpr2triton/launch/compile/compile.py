@@ -22,6 +22,7 @@ from jaxpr2triton.launch.compile.cache import read_entry, write_entry
 from jaxpr2triton.launch.compile.nvidia_tools import Resources, disassembled, ptxas_resources
 from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side, triton_version
 from jaxpr2triton.launch.elements import element_name
+from jaxpr2triton.progress import LOGGER, working
 
 _FORMAT = 1  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
@@ -112,15 +113,19 @@ def _from_disk(key: str) -> Binary | None:
     entry = read_entry(knobs.cache_dir, key) if knobs.cache else None
     if entry is None:
         return None
+    LOGGER.debug("kernel %s for %s: read from disk", entry["name"], entry["target"])
     code = base64.b64decode(entry["code"]) if entry["kind"] == "hsaco" else entry["code"]
     return Binary(**{**entry, "code": code})
 
 
 def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefused:
     try:
-        binary = _fresh(kernel, target)
+        with working(f"Triton compiles {kernel.name} for {target.name}") as work:
+            binary = _fresh(kernel, target)
     except KernelRefused as refusal:
+        LOGGER.debug("kernel %s for %s: refused after %.2f s", kernel.name, target.name, work.elapsed)
         return _same(refusal)
+    LOGGER.debug("kernel %s for %s: compiled in %.2f s", kernel.name, target.name, work.elapsed)
     knobs = read_knobs()
     if knobs.cache:
         code = base64.b64encode(binary.code).decode() if isinstance(binary.code, bytes) else binary.code

@@ -17,6 +17,7 @@ from typing import Any
 
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
@@ -77,17 +78,13 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     labels = dict(zip(inner.invars, argument_names(jaxpr)))
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
     aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
-    count = sum(isinstance(step, Group) for step in steps)
-    regions: list[tuple[Group, Any, list[Any], str]] = []
-    for step in steps:
-        if isinstance(step, Group):
-            is_name = count == 1 and not keyword.iskeyword(name)  # the kernels of a lambda all have numbers
-            (label,) = identifiers([name if is_name else f"{name}_{len(regions)}"])
-            regions.append((step, *_region(jaxpr, cuts, step, labels), label))
+    groups = [step for step in steps if isinstance(step, Group)]
+    regions = [_region(jaxpr, cuts, group, labels) for group in groups]
+    names = _names([region for region, _ in regions], name)
     views: dict[Any, list[Any]] = {}
     for eqn in cuts.views:
         views.setdefault(eqn.invars[0], []).append(eqn)
-    by_group = {id(group): (region, operands, label) for group, region, operands, label in regions}
+    by_group = {id(group): (*region, label) for group, region, label in zip(groups, regions, names, strict=True)}
 
     def program(*args: Any) -> list[Any]:
         env = dict(zip(inner.invars, args))
@@ -107,6 +104,14 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
         return [read(env, atom) for atom in inner.outvars]
 
     return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
+
+
+def _names(regions: Sequence[Any], name: str) -> list[str]:
+    """What the kernels are called: f; or f_0, f_1, …. Regions of one form are one kernel, as layers of networks are."""
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(form_of(region) if len(regions) > 1 else None, len(numbers)) for region in regions]
+    is_name = len(numbers) == 1 and not keyword.iskeyword(name)  # the kernels of a lambda all have numbers
+    return [identifiers([name if is_name else f"{name}_{number}"])[0] for number in found]
 
 
 def _rename(views: Mapping[Any, Sequence[Any]], env: dict[Any, Any], fresh: Iterable[Any]) -> None:
