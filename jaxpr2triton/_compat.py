@@ -32,7 +32,8 @@ class Frame:
 
     def __str__(self) -> str:
         through = f" via {os.path.basename(self.via.file)}:{self.via.line}" if self.via else ""
-        return f"{os.path.basename(self.file)}:{self.line} ({self.function}){through}"
+        function = self.function.rpartition("<locals>.")[2]  # of one in another one its own name
+        return f"{os.path.basename(self.file)}:{self.line} ({function}){through}"
 
 
 def user_frame(eqn: Any) -> Frame | None:

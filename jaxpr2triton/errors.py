@@ -85,6 +85,7 @@ class WhyNot:
     """A refusal that carries its reason: one sentence, no full stop, kept in the plan and printed by `explain`."""
 
     reason: str
+    takes: str = ""  # what it would take to go without the refusal, where that is not plain from the reason
 
     def __str__(self) -> str:
         return self.reason

@@ -13,7 +13,7 @@ import jax.extend.core as jex
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import Mistake, Reason, UserError
+from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
@@ -22,7 +22,7 @@ from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.region import region_p, repeat_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
@@ -41,6 +41,7 @@ from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
 from jaxpr2triton.report.launches import launches_of
+from jaxpr2triton.report.obstacles import obstacles_of
 
 RAW_LOOPS = ("scan", "while", "cond")
 Made = TypeVar("Made")
@@ -301,7 +302,12 @@ class Compiled:
             reason = self.refused[body_of(eqn)]
         why = str(reason) if reason is not None else "it is part of a computation that stays with XLA"
         text = " ".join(_printed(eqn).split())
-        return Leftover(eqn.primitive.name, text, str(user_frame(eqn) or ""), why, launches_of(eqn))
+        where = str(user_frame(eqn) or "")
+        obstacles = () if because or self.why_no_loops else obstacles_of(eqn)  # else its body is as the user wrote it
+        if (reasons := len({each.why for each in obstacles})) > 1:
+            why += f" (the first of {reasons} reasons)"
+        takes = reason.takes if isinstance(reason, WhyNot) else ""
+        return Leftover(_name(eqn), text, where, why, takes, launches_of(eqn), obstacles)
 
     @cached_property
     def _alternatives(self) -> Mapping[str, tuple[Kernel, ...]]:
@@ -412,6 +418,11 @@ def _is_free(eqn: Any) -> bool:
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
 
 
+def _name(eqn: Any) -> str:
+    """Of its primitive, as the user knows it."""
+    return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
+
+
 def _printed(eqn: Any) -> str:
     """`b:f32[8] = sort[num_keys=1] a`."""
     names: dict[Any, str] = {}
@@ -423,4 +434,4 @@ def _printed(eqn: Any) -> str:
         f"{key}={value}" for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)
     )
     operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
-    return f"{outputs} = {eqn.primitive.name}{f'[{params}]' if params else ''} {operands}"
+    return f"{outputs} = {_name(eqn)}{f'[{params}]' if params else ''} {operands}"

@@ -395,5 +395,5 @@ def test_the_way_back_through_a_while_loop() -> None:
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work for lax.while_loop") as problem:
         jax.grad(doubled)(1.0)
     notes = "\n".join(problem.value.__notes__)
-    assert "test_loops_found.py" in notes and "(test_the_way_back_through_a_while_loop.<locals>.doubled)" in notes
+    assert "test_loops_found.py" in notes and "(doubled)" in notes
     assert "try  a `lax.scan`" in notes

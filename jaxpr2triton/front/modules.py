@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.front.exported import Exported
 from jaxpr2triton.pipeline import Compiled
-from jaxpr2triton.report.explain import grouped, short_type, shortened, shown_types
+from jaxpr2triton.report.explain import short_type, shown_types
+from jaxpr2triton.report.leftovers import grouped
+from jaxpr2triton.report.table import shortened
 
 LINE = 110  # columns, as in the kernels
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
-from jaxpr2triton.graph.needless import why_not_chosen
+from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, calls_python, why_not_chosen
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
@@ -49,10 +50,12 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if row is None and calls_python(eqn):
+        return WhyNot(f"`{name}` calls Python", BY_NATURE)
+    if eqn.effects:
+        return WhyNot(f"`{name}` has side effects", BY_NATURE)
     if row is None:
         return WhyNot(f"there is no rule for the primitive `{name}`")
-    if eqn.effects:
-        return WhyNot(f"`{name}` has side effects")
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
 
 
@@ -67,12 +70,30 @@ def is_short_contraction(eqn: Any) -> bool:
 def _why_not_loop(eqn: Any) -> WhyNot | None:
     """A loop can be in a kernel if all of its body can."""
     if eqn.effects:
-        return WhyNot("the loop has side effects")
+        return WhyNot("the loop has side effects", BY_NATURE)
     for atom in [*eqn.invars, *eqn.outvars]:
         if refusal := unsupported(atom.aval.dtype):
             return refusal
     for inner in eqn.params["jaxpr"].jaxpr.eqns:
         if refusal := why_not(inner, in_loop=True):
             where = user_frame(inner)
-            return WhyNot(f"the body of the loop cannot be in a kernel, {f'at {where}: ' if where else ''}{refusal}")
+            why = f"the body of the loop cannot be in a kernel, {f'at {where}: ' if where else ''}{refusal}"
+            return WhyNot(why, refusal.takes)
     return None
+
+
+def all_in_the_way(eqn: Any) -> Iterator[tuple[Any, WhyNot]]:
+    """The equations in the body of a loop, and of the loops in it, that no kernel can hold, each with the reason.
+
+    It looks at all of the body: for reports, not for planning.
+    """
+    for inner in eqn.params["jaxpr"].jaxpr.eqns:
+        refusal = why_not(inner, in_loop=True)
+        if refusal is None:
+            continue
+        within: list[tuple[Any, WhyNot]] = []
+        if inner.primitive.name in LOOPS:
+            within = list(all_in_the_way(inner))
+        elif inner.primitive.name == "cond":
+            within = list(all_why_not_chosen(inner))
+        yield from within or [(inner, refusal)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax.extend.core as jex
@@ -27,8 +28,11 @@ OTHERS = {
 HARMLESS = frozenset({*PUBLIC, *OURS, *OTHERS, *CALLS, *TABLE, *dynamic.TABLE, *DECOMPOSITIONS})
 
 
-def only_if_taken(jaxpr: Any) -> WhyNot | None:
-    """Why a branch must not be computed unless it is taken; None if nobody notices, as of arithmetic.
+BY_NATURE = "it stays with XLA by nature"
+
+
+def only_if_taken(jaxpr: Any) -> Iterator[tuple[Any, WhyNot]]:
+    """The equations because of which a branch must not be computed unless it is taken; of arithmetic nobody notices.
 
     A `pure_callback` has no effect that JAX knows of, but calls Python, which may raise an error, and what a primitive
     does that no table knows is anybody's guess. Loops that may not end are another matter: they run where the branch is
@@ -37,18 +41,27 @@ def only_if_taken(jaxpr: Any) -> WhyNot | None:
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         if eqn.effects or name not in HARMLESS:
-            what = "has side effects" if eqn.effects else "calls Python" if "callback" in name else "is not known here"
-            return WhyNot(f"`{name}` in a branch {what}, so that only the branch that is taken may be computed")
-        for inner in jex.jaxprs_in_params(eqn.params):
-            if reason := only_if_taken(inner):
-                return reason
-    return None
+            what = "has side effects" if eqn.effects else "calls Python" if calls_python(eqn) else "is not known here"
+            why = f"`{name}` in a branch {what}, so that only the branch that is taken may be computed"
+            yield eqn, WhyNot(why, BY_NATURE if eqn.effects or calls_python(eqn) else "")
+        else:
+            for inner in jex.jaxprs_in_params(eqn.params):
+                yield from only_if_taken(inner)
+
+
+def calls_python(eqn: Any) -> bool:
+    return "callback" in eqn.primitive.name
 
 
 def why_not_chosen(eqn: Any) -> WhyNot | None:
     """Why a `cond` or `switch` is more than a choice."""
+    return next((reason for _, reason in all_why_not_chosen(eqn)), None)
+
+
+def all_why_not_chosen(eqn: Any) -> Iterator[tuple[Any, WhyNot]]:
+    """All that makes a `cond` or `switch` more than a choice, each with the equation that does."""
     branches = eqn.params["branches"]
     if not all(is_scalar(const) for branch in branches for const in branch.consts):
-        return WhyNot("a branch of the `cond` holds an array, which is not among its operands")
-    reasons = (only_if_taken(branch.jaxpr) for branch in branches)
-    return next((reason for reason in reasons if reason is not None), None)
+        yield eqn, WhyNot("a branch of the `cond` holds an array, which is not among its operands")
+    for branch in branches:
+        yield from only_if_taken(branch.jaxpr)

@@ -37,7 +37,8 @@ def unsupported(dtype: Any) -> WhyNot | None:
     """Why values of this dtype cannot live in a kernel; None if they can."""
     if str(dtype) in _TRITON:
         return None
-    return WhyNot(f"the dtype {dtype} has no place in a kernel")
+    takes = "it would have to be two arrays of real numbers" if jnp.issubdtype(dtype, jnp.complexfloating) else ""
+    return WhyNot(f"the dtype {dtype} has no place in a kernel", takes)
 
 
 def triton_name(dtype: Any) -> str:

@@ -121,6 +121,16 @@ class Launches:
 
 
 @dataclass(frozen=True)
+class Obstacle:
+    """An equation in the body of a loop that keeps the loop out of kernels."""
+
+    primitive: str  # sort
+    where: str  # model.py:12 (step); empty if JAX remembers no line
+    why: str  # there is no rule for the primitive `sort`
+    takes: str = ""  # what it would take to have it in a kernel, where that is not plain from the reason
+
+
+@dataclass(frozen=True)
 class Leftover:
     """An equation that stays with XLA, and why."""
 
@@ -128,4 +138,6 @@ class Leftover:
     equation: str  # b:f32[8] = sort[num_keys=1] a
     where: str  # model.py:12 (step) via library.py:50; empty if JAX remembers no line
     why: str  # there is no rule for the primitive `sort`
+    takes: str = ""  # what it would take to have it in a kernel, where that is not plain from the reason
     launches: Launches | None = None  # of a loop
+    obstacles: tuple[Obstacle, ...] = ()  # in the body of a loop, all there are

@@ -17,10 +17,10 @@ from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 
 RUNS_SHOWN = 24  # of the types of inputs and outputs
-PLACES_SHOWN = 3  # of leftovers of one kind
 
 
 class Compiled(Protocol):
@@ -82,7 +82,7 @@ def explain(compiled: Compiled, name: str = "program", title: str = "") -> str:
     lines += _estimates(facts["kernels"], width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
     lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
-    lines += _left_to_xla(compiled.leftovers, width)
+    lines += left_to_xla(compiled.leftovers, width)
     return "\n".join(lines)
 
 
@@ -92,34 +92,6 @@ def shown_types(types: Sequence[str]) -> str:
     shown = [text for each, many in runs[:RUNS_SHOWN] for text in ([each] * many if many < 3 else [f"{many} x {each}"])]
     others = sum(many for _, many in runs[RUNS_SHOWN:])
     return ", ".join([*shown, *([f"and {others:,} more"] if others else [])])
-
-
-def _left_to_xla(leftovers: Sequence[Leftover], width: int) -> list[str]:
-    groups = grouped(leftovers)
-    lines = ["", "  left to XLA"] if groups else []
-    for (primitive, why, launches), group in groups.items():
-        kind = primitive if len(group) == 1 else f"{len(group):,} x {primitive}"
-        lines.append(paragraph(f"{kind} at {_places(group)}: {why}", width, indent="    "))
-        of_loop = _launches_of_loop(_launch_facts(launches))
-        lines += [f"      {text}{' of each' if len(group) > 1 else ''}" for text in of_loop]
-        example = "" if len(group) == 1 else "such as "
-        lines.append(f"      {shortened(example + group[0].equation, width - 6)}")
-    return lines
-
-
-def grouped(leftovers: Sequence[Leftover]) -> dict[tuple[str, str, Launches | None], list[Leftover]]:
-    """Leftovers of one kind, as long as they have one reason, by their primitive, reason and launches."""
-    groups: dict[tuple[str, str, Launches | None], list[Leftover]] = {}
-    for leftover in leftovers:
-        groups.setdefault((leftover.primitive, leftover.why, leftover.launches), []).append(leftover)
-    return groups
-
-
-def _places(group: Sequence[Leftover]) -> str:
-    """model.py:3 (f), model.py:5 (f), model.py:9 (g) and 4 more places."""
-    places = list(dict.fromkeys(leftover.where or "an unknown line" for leftover in group))
-    others = len(places) - PLACES_SHOWN
-    return ", ".join(places[:PLACES_SHOWN]) + (f" and {count(others, 'more place')}" if others > 0 else "")
 
 
 def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
@@ -134,13 +106,6 @@ def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
             rows.append([kernel["name"], *numbers, instead])
     header = ["a step, estimated", "instructions", "barriers", "kept", "programs", "cycles", "next best"]
     return ["", table(header, rows, width=width)] if rows else []
-
-
-def _launches_of_loop(launches: dict[str, Any] | None) -> list[str]:
-    if launches is None:
-        return []
-    in_all = "" if launches["in_all"] is None else f", {launches['in_all']:,} in all"
-    return [f"at least {count(launches['a_step'], 'launch', 'launches')} a step{in_all}"]
 
 
 def explain_grad(
@@ -179,7 +144,9 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
                 "equation": left.equation,
                 "where": left.where,
                 "why": left.why,
+                "takes": left.takes,
                 "launches": _launch_facts(left.launches),
+                "obstacles": [asdict(each) for each in left.obstacles],
             }
             for left in compiled.leftovers
         ],
@@ -286,8 +253,3 @@ def _trimmed(grid: Sequence[int]) -> list[int]:
     while len(sizes) > 1 and sizes[-1] == 1:
         sizes.pop()
     return sizes
-
-
-def shortened(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -92,3 +92,9 @@ def _text(cell: object) -> str:
 def count(number: int, word: str, many: str = "") -> str:
     """1 kernel, 2 kernels."""
     return f"{number:,} {word if number == 1 else many or f'{word}s'}"
+
+
+def shortened(text: str, limit: int) -> str:
+    """One line, cut off where it would be too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

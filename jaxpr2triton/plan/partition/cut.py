@@ -166,7 +166,7 @@ def _too_much(cuts: Cuts, root: Any) -> list[Any] | Wish:
     if dear := _kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
     if space.steps and not _fits(cuts, space):
-        return _refused(_read_by(cuts, space), "one program cannot hold what the loop keeps from step to step")
+        return _refused(_read_by(cuts, space), _why_not_held(cuts, space))
     culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else _culprits(cuts, space, root)
     if culprits:
         return [root, *_cut(cuts, culprits[-1].eqn.outvars[0])]
@@ -275,6 +275,24 @@ def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
 
 def _fits(cuts: Cuts, space: Space) -> bool:
     """Whether a program can hold what its loops carry, and what they read in every step."""
+    carried, read = _held_by_loops(cuts, space)
+    most = cuts.policy.cuts
+    return carried <= most.carried and carried + read <= most.read_again
+
+
+def _why_not_held(cuts: Cuts, space: Space) -> str:
+    carried, read = _held_by_loops(cuts, space)
+    most = cuts.policy.cuts
+    numbers = f"it carries {carried:,} numbers"
+    if carried > most.carried:
+        numbers += f", and {most.carried:,} fit"
+    else:
+        numbers += f" and reads {read:,} in each step, and {most.read_again:,} fit"
+    return f"one program cannot hold what the loop keeps from step to step: {numbers}; it would have to be split"
+
+
+def _held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
+    """The numbers that a program carries from step to step, and those that it reads in every step."""
     grid = frozenset(space.axes) - space.inner
 
     def count(axes: frozenset[Axis]) -> int:
@@ -286,8 +304,7 @@ def _fits(cuts: Cuts, space: Space) -> bool:
         if not node.axes & space.steps:
             loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
     read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
-    most = cuts.policy.cuts
-    return carried <= most.carried and carried + read <= most.read_again
+    return carried, read
 
 
 def _culprits(cuts: Cuts, space: Space, root: Any) -> list[Reduce]:

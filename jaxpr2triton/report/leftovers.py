@@ -1,0 +1,74 @@
+"""What stays with XLA, in words: leftovers of one kind together, and all that keeps a loop out of kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from jaxpr2triton.ir.kernel import Launches, Leftover, Obstacle
+from jaxpr2triton.report.table import count, paragraph, shortened
+
+PLACES_SHOWN = 3  # of leftovers of one kind
+OBSTACLES_SHOWN = 12  # kinds of them, of one loop
+
+
+def left_to_xla(leftovers: Sequence[Leftover], width: int) -> list[str]:
+    """Lines: each kind with its places and the reason, what a loop is launched for, and the equation."""
+    groups = grouped(leftovers)
+    lines = ["", "  left to XLA"] if groups else []
+    for (primitive, why, launches), group in groups.items():
+        kind = primitive if len(group) == 1 else f"{len(group):,} x {primitive}"
+        kinds = grouped_obstacles(group[0].obstacles)
+        takes = group[0].takes if len(kinds) < 2 else ""
+        why = f"no kernel can hold its body, for {len(kinds)} reasons" if len(kinds) > 1 else why
+        why = "; ".join(filter(None, (why, takes)))
+        lines.append(paragraph(f"{kind} at {_places(left.where for left in group)}: {why}", width, indent="    "))
+        lines += _obstacles(kinds, width) if len(kinds) > 1 else []
+        lines += [f"      {text}{' of each' if len(group) > 1 else ''}" for text in _launches_of_loop(launches)]
+        example = "" if len(group) == 1 else "such as "
+        lines.append(f"      {shortened(example + group[0].equation, width - 6)}")
+    return lines
+
+
+def grouped(leftovers: Sequence[Leftover]) -> dict[tuple[str, str, Launches | None], list[Leftover]]:
+    """Leftovers of one kind, as long as they have one reason, by their primitive, reason and launches."""
+    groups: dict[tuple[str, str, Launches | None], list[Leftover]] = {}
+    for leftover in leftovers:
+        groups.setdefault((leftover.primitive, leftover.why, leftover.launches), []).append(leftover)
+    return groups
+
+
+def grouped_obstacles(obstacles: Sequence[Obstacle]) -> dict[str, list[Obstacle]]:
+    """What keeps a loop out of kernels, by reason: each of these is one thing to do."""
+    groups: dict[str, list[Obstacle]] = {}
+    for obstacle in obstacles:
+        groups.setdefault(obstacle.why, []).append(obstacle)
+    return groups
+
+
+def _obstacles(kinds: dict[str, list[Obstacle]], width: int) -> list[str]:
+    """2 x sort, mul at model.py:3 (f): … for each reason."""
+    lines = []
+    for why, group in list(kinds.items())[:OBSTACLES_SHOWN]:
+        times = Counter(each.primitive for each in group)
+        names = ", ".join(name if many == 1 else f"{many:,} x {name}" for name, many in times.items())
+        what = "; ".join(filter(None, (why, group[0].takes)))
+        lines.append(
+            paragraph(f"{names} at {_places(each.where for each in group)}: {what}", width, indent=" " * 6)
+        )
+    others = len(kinds) - OBSTACLES_SHOWN
+    return [*lines, *([f"      and {count(others, 'more reason')}"] if others > 0 else [])]
+
+
+def _places(wheres: Iterable[str]) -> str:
+    """model.py:3 (f), model.py:5 (f), model.py:9 (g) and 4 more places."""
+    places = list(dict.fromkeys(where or "an unknown line" for where in wheres))
+    others = len(places) - PLACES_SHOWN
+    return ", ".join(places[:PLACES_SHOWN]) + (f" and {count(others, 'more place')}" if others > 0 else "")
+
+
+def _launches_of_loop(launches: Launches | None) -> list[str]:
+    if launches is None:
+        return []
+    in_all = "" if launches.in_all is None else f", {launches.in_all:,} in all"
+    return [f"at least {count(launches.a_step, 'launch', 'launches')} a step{in_all}"]

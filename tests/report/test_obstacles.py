@@ -1,0 +1,101 @@
+"""All that keeps a loop out of kernels is said at once, each with what it would take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.errors import NotFusible
+from jaxpr2triton.ir.kernel import Leftover
+
+X = np.ones((100, 9), np.float32)
+
+
+def called(x: Any) -> Any:
+    return jax.pure_callback(lambda a: np.asarray(a), jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def with_three_reasons(c: Any, xs: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        c = called(c * x)
+        y = jnp.fft.fft(c).real
+        c = lax.fori_loop(0, 3, lambda k, a: a + jnp.linalg.eigvalsh(jnp.outer(a, a)) + k, c)
+        return called(c), y
+
+    return lax.scan(step, c, xs)
+
+
+def left_of(fn: Any, *args: Any) -> Leftover:
+    (left,) = j2t.transpile(fn, *args).leftovers
+    return left
+
+
+def test_all_reasons_of_a_loop_are_known_and_those_of_the_loops_in_it() -> None:
+    left = left_of(with_three_reasons, X[0], X)
+    found = {each.why: (each.takes, {other.primitive for other in left.obstacles if other.why == each.why})
+             for each in left.obstacles}  # fmt: skip
+    assert found == {
+        "`pure_callback` calls Python": ("it stays with XLA by nature", {"pure_callback"}),
+        "the dtype complex64 has no place in a kernel": (
+            "it would have to be two arrays of real numbers", {"convert_element_type", "fft", "real"},
+        ),
+        "there is no rule for the primitive `eigh`": ("", {"eigh"}),
+    }  # fmt: skip
+    assert all(each.where.startswith("test_obstacles.py:") for each in left.obstacles)
+    assert left.why.endswith("(called): `pure_callback` calls Python (the first of 3 reasons)")
+
+
+def test_they_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "180")
+    lines = j2t.transpile(with_three_reasons, X[0], X).explain().splitlines()
+    first = lines.index("  left to XLA") + 1
+    line = with_three_reasons.__code__.co_firstlineno
+    assert lines[first : first + 3] == [
+        f"    scan at test_obstacles.py:{line + 7} (with_three_reasons): no kernel can hold its body, for 3 reasons",
+        f"      2 x pure_callback at test_obstacles.py:{line - 3} (called): `pure_callback` calls Python; "
+        "it stays with XLA by nature",
+        f"      convert_element_type, fft, real at test_obstacles.py:{line + 3} (step): the dtype complex64 has no "
+        "place in a kernel; it would have to be two arrays of real numbers",
+    ]
+
+
+def test_one_reason_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = j2t.transpile(lambda x: lax.while_loop(lambda c: c[0] < 9, called, x), X[0]).explain()
+    assert "\n    while at test_obstacles.py" in text
+    assert "`pure_callback` calls Python; it stays with XLA by nature\n" in text and "reasons" not in text
+
+
+def test_what_is_left_outside_of_loops_says_what_it_takes() -> None:
+    left = left_of(lambda x: x + 1j, X.astype(np.complex64))
+    assert (left.takes, left.obstacles) == ("it would have to be two arrays of real numbers", ())
+
+
+def test_strict_gives_the_first_and_the_number_of_reasons() -> None:
+    with pytest.raises(NotFusible, match=r"calls Python \(the first of 3 reasons\)"):
+        j2t.transpile(with_three_reasons, X[0], X, strict=True)
+
+
+def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.tanh(c @ w + x)
+        return c, c.sum()
+
+    w = np.zeros((300, 300), np.float32)
+    left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 300), np.float32))
+    assert left.why == (
+        "one program cannot hold what the loop keeps from step to step: it carries 90,000 numbers, and 40,000 fit; "
+        "it would have to be split"
+    )
+    w = np.zeros((500, 500), np.float32)
+    left = left_of(lambda c, xs: lax.scan(step, c, xs), np.zeros(500, np.float32), np.zeros((5, 500), np.float32))
+    assert left.why == (
+        "one program cannot hold what the loop keeps from step to step: it carries 500 numbers and reads 250,500 in "
+        "each step, and 150,000 fit; it would have to be split"
+    )
