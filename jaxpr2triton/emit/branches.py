@@ -66,7 +66,7 @@ def find_branches(
     """The branch of each choice that is written as one: its longer side takes so many cycles at least."""
     known = {loop.carried[0] for loop in graph.of_kind(Recurrence) if loop.conditional}  # true, or there were no step
     choices = [node for node in graph.of_kind(Compute) if _chooses(node, is_scalar) and node.operands[0] not in known]
-    tests = {node: _test(node, order) for node in choices}
+    tests: dict[Node, Test] = {node: _test(node, order) for node in choices}
     if not tests:
         return {}
     outside = _outside(graph, order)
@@ -74,10 +74,11 @@ def find_branches(
     tests = _in_turns(graph, tests)
     tests = _worthwhile(graph, order, outside, tests, cycles, least)
     contexts = _contexts(graph, order, outside, tests)
-    members: defaultdict[tuple[Context, Test], list[Any]] = defaultdict(list)
-    for node, test in tests.items():
-        members[contexts[node], test].append(node)
-    found = {}
+    members: defaultdict[tuple[Context, Test], list[Compute]] = defaultdict(list)
+    for node in choices:
+        if node in tests:
+            members[contexts[node], tests[node]].append(node)
+    found: dict[Node, Branch] = {}
     for (context, test), chosen in members.items():
         inner = [(*context, (test, side)) for side in SIDES]
         first, second = (frozenset(n for n, lies in contexts.items() if lies[: len(c)] == c) for c in inner)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from jaxpr2triton.graph.loops import Kind, LoopFacts
+from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.nodes import Place
 from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.jaxprs import Atom
 from jaxpr2triton.ir.scans import Scan
 
 Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
@@ -26,7 +27,7 @@ class Chooser(Protocol):
     def reduction(
         self,
         number: Number,
-        operand: Any,
+        operand: Atom,
         dims: Sequence[int],
         in_use: frozenset[Axis],
         hints: Sequence[Axis | None],
@@ -44,5 +45,5 @@ class Chooser(Protocol):
     ) -> Place:
         """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
 
-    def inside(self, facts: LoopFacts, binding: Mapping[Any, Index]) -> Chooser:
+    def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Chooser:
         """The chooser for the loop's body."""

@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-import jax.extend.core as jex
-
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, dims_of
 
+Origin = tuple[str, Dim, tuple[Hashable, ...]]  # how a dimension is made, of which one, and with which numbers
+
 
 class Classes:
-    """Union-find over the dimensions of a jaxpr's variables."""
+    """Union-find over the dimensions of the variables of some equations."""
 
-    def __init__(self, jaxpr: Any, tied: Iterable[tuple[Dim, Dim]] = ()) -> None:
-        self._parent: dict[Any, Any] = {}
-        self._derived: dict[Any, Any] = {}
-        for one, other in itertools.chain(tied, *map(_joined, jaxpr.eqns)):
+    def __init__(self, eqns: Sequence[Eqn], tied: Iterable[tuple[Dim, Dim]] = ()) -> None:
+        self._parent: dict[Dim, Dim] = {}
+        self._derived: dict[Origin, Dim] = {}
+        for one, other in itertools.chain(tied, *map(_joined, eqns)):
             self._union(one, other)
-        for eqn in jaxpr.eqns:
+        for eqn in eqns:
             for dim, origin in _derived(eqn):
-                key = (origin[0], self.find(origin[1]), *origin[2:])
+                how, whole, numbers = origin
+                key = (how, self.find(whole), numbers)
                 self._union(dim, self._derived.setdefault(key, dim))
 
-    def find(self, dim: Any) -> Any:
+    def find(self, dim: Dim) -> Dim:
         root = dim
         while self._parent.get(root, root) != root:
             root = self._parent[root]
@@ -38,23 +40,23 @@ class Classes:
             self._parent[dim], dim = root, self._parent[dim]
         return root
 
-    def of(self, var: Any) -> tuple[Any, ...]:
+    def of(self, var: Var) -> tuple[Dim, ...]:
         return tuple(self.find((var, d)) for d in range(len(var.aval.shape)))
 
-    def _union(self, one: Any, other: Any) -> None:
+    def _union(self, one: Dim, other: Dim) -> None:
         self._parent[self.find(one)] = self.find(other)
 
 
 def body_classes(scan: Scan) -> Classes:
     """The classes of a loop's body, with the carried values of one step joined to those of the next."""
-    return Classes(scan.body, ties(scan))
+    return Classes(scan.body.eqns, ties(scan))
 
 
-def _joined_by_scan(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
+def _joined_by_scan(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     """Dimensions outside of a loop that walk together inside."""
     scan = scan_of(eqn)
     classes = body_classes(scan)
-    first: dict[Any, Dim] = {}
+    first: dict[Dim, Dim] = {}
     for outside, inside in outer_dims(scan):
         kind = classes.find(inside)
         yield first.setdefault(kind, outside), outside
@@ -62,7 +64,7 @@ def _joined_by_scan(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
     yield from ((times[0], other) for other in times[1:])
 
 
-def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
+def _joined(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     """Pairs of dimensions, of an operand and of the result, that the same index runs over."""
     if eqn.primitive.name in LOOPS:
         yield from _joined_by_scan(eqn)
@@ -71,14 +73,14 @@ def _joined(eqn: Any) -> Iterator[tuple[Dim, Dim]]:
         return
     dims = dims_of(eqn)
     for kept in dims.kept if dims else _of_one_size(eqn):
-        if not isinstance(eqn.invars[kept.operand], jex.Literal):
-            yield (eqn.invars[kept.operand], kept.dim), (eqn.outvars[0], kept.place)
-    if eqn.primitive.name == "dot_general" and not any(isinstance(atom, jex.Literal) for atom in eqn.invars):
-        (left, right), summed = eqn.invars, eqn.params["dimension_numbers"][0]
+        if not isinstance(operand := eqn.invars[kept.operand], Literal):
+            yield (operand, kept.dim), (eqn.outvars[0], kept.place)
+    if eqn.primitive.name == "dot_general" and len(operands := variables(eqn.invars)) == 2:
+        (left, right), summed = operands, eqn.params["dimension_numbers"][0]
         yield from (((left, a), (right, b)) for a, b in zip(*summed))
 
 
-def _of_one_size(eqn: Any) -> Iterator[Kept]:
+def _of_one_size(eqn: Eqn) -> Iterator[Kept]:
     """What a primitive without a row keeps, for all one knows."""
     out = eqn.outvars[0].aval.shape
     for operand, atom in enumerate(eqn.invars):
@@ -87,39 +89,39 @@ def _of_one_size(eqn: Any) -> Iterator[Kept]:
             yield from (Kept(operand, d, d) for d, size in enumerate(shape) if size == out[d])
 
 
-def _kept(eqn: Any) -> tuple[Kept, ...]:
+def _kept(eqn: Eqn) -> tuple[Kept, ...]:
     dims = dims_of(eqn)
     return dims.kept if dims else ()
 
 
-def _derived(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
+def _derived(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
     """Dimensions made from another one in a way that repeats: split by a reshape, lengthened by a pad."""
-    operands = [v for v in eqn.invars if not isinstance(v, jex.Literal)]
+    operands = variables(eqn.invars)
     match eqn.primitive.name:
         case "pad" if operands:
             for d, config in enumerate(eqn.params["padding_config"]):
                 if any(config):
-                    yield (eqn.outvars[0], d), ("pad", (operands[0], d), config)
+                    yield (eqn.outvars[0], d), ("pad", (operands[0], d), tuple(config))
         case "reshape" if operands and eqn.params["dimensions"] is None:
             kept = {kept.place for kept in _kept(eqn)}
             before = 1
             for place, size in enumerate(eqn.outvars[0].aval.shape):
                 first = next((d for d, s in enumerate(operands[0].aval.shape) if s > 1), None)
                 if place not in kept and first is not None:
-                    yield (eqn.outvars[0], place), ("split", (operands[0], first), before, size)
+                    yield (eqn.outvars[0], place), ("split", (operands[0], first), (before, size))
                 before *= size
         case "chunked" if operands:
             yield from _chunks(eqn)
 
 
-def chunk_and_row(out: Any) -> tuple[Dim, Dim]:
+def chunk_and_row(out: Var) -> tuple[Dim, Dim]:
     """The two dimensions in which a kernel sees the one that an equation `chunked` is about."""
     return ((out, "chunk"), 0), ((out, "row"), 0)
 
 
-def _chunks(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
+def _chunks(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
     """The chunks and the rows of one: the same as those of an array that is padded to whole chunks and reshaped."""
-    (operand,), (out,) = eqn.invars, eqn.outvars
+    (operand,), (out,) = variables(eqn.invars), eqn.outvars
     dim, size = eqn.params["dim"], eqn.params["size"]
     shape = operand.aval.shape
     chunks = -(-shape[dim] // size)
@@ -131,5 +133,5 @@ def _chunks(eqn: Any) -> Iterator[tuple[Dim, tuple[Any, ...]]]:
         origin = padded if first == dim else origin
     before = math.prod(shape[:dim])
     chunk, row = chunk_and_row(out)
-    yield chunk, ("split", origin, before, chunks)
-    yield row, ("split", origin, before * chunks, size)
+    yield chunk, ("split", origin, (before, chunks))
+    yield row, ("split", origin, (before * chunks, size))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, calls_python, why_not_chosen
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
@@ -21,18 +21,18 @@ from jaxpr2triton.rules.written import linalg
 SHORT = 8  # terms
 
 
-def call_of(eqn: Any) -> Call:
+def call_of(eqn: Eqn) -> Call:
     """The equation as its pointwise row sees it."""
     dtypes = tuple(np.dtype(atom.aval.dtype) for atom in eqn.invars)
     return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
 
 
-def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
+def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
     """Why no kernel can hold this equation; None if one can."""
     name = eqn.primitive.name
     if name in LOOPS:
         return _why_not_loop(eqn)
-    if name == "cond" and (refusal := why_not_chosen(eqn)):
+    if name == "cond" and (refusal := why_not_chosen(eqn.params["branches"])):
         return refusal
     for atom in [*eqn.invars, *eqn.outvars]:
         if not hasattr(atom.aval, "shape"):
@@ -59,7 +59,7 @@ def why_not(eqn: Any, in_loop: bool = False) -> WhyNot | None:
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
 
 
-def is_short_contraction(eqn: Any) -> bool:
+def is_short_contraction(eqn: Eqn) -> bool:
     """A contraction of so few terms that it is elementwise work: beside a loop it need not be a launch of its own."""
     if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
         return False
@@ -67,7 +67,7 @@ def is_short_contraction(eqn: Any) -> bool:
     return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= SHORT)
 
 
-def _why_not_loop(eqn: Any) -> WhyNot | None:
+def _why_not_loop(eqn: Eqn) -> WhyNot | None:
     """A loop can be in a kernel if all of its body can."""
     if eqn.effects:
         return WhyNot("the loop has side effects", BY_NATURE)
@@ -82,7 +82,7 @@ def _why_not_loop(eqn: Any) -> WhyNot | None:
     return None
 
 
-def all_in_the_way(eqn: Any) -> Iterator[tuple[Any, WhyNot]]:
+def all_in_the_way(eqn: Eqn) -> Iterator[tuple[Eqn, WhyNot]]:
     """The equations in the body of a loop, and of the loops in it, that no kernel can hold, each with the reason.
 
     It looks at all of the body: for reports, not for planning.
@@ -91,7 +91,7 @@ def all_in_the_way(eqn: Any) -> Iterator[tuple[Any, WhyNot]]:
         refusal = why_not(inner, in_loop=True)
         if refusal is None:
             continue
-        within: list[tuple[Any, WhyNot]] = []
+        within: list[tuple[Eqn, WhyNot]] = []
         if inner.primitive.name in LOOPS:
             within = list(all_in_the_way(inner))
         elif inner.primitive.name == "cond":

@@ -7,14 +7,15 @@ of the kernel (`Dynamic`), brought into range where JAX does.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 
 from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph.walking import Numbering
 from jaxpr2triton.ir.index import ZERO, Condition, Guard, Index, add, constant, scale
+from jaxpr2triton.ir.jaxprs import Atom, Eqn
 from jaxpr2triton.rules.indexing import Piece
 from jaxpr2triton.rules.writes import APPLIED_AT_MOST, is_usual
 
@@ -22,14 +23,14 @@ Place = tuple[Index, ...]
 FAR = 1 << 30  # beyond any array
 
 
-def _dynamic_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _dynamic_slice(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, *starts = eqn.invars
     sizes = zip(operand.aval.shape, eqn.params["slice_sizes"])
     firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
     return (Piece(0, tuple(add(first, index) for first, index in zip(firsts, place))),)
 
 
-def _dynamic_update_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _dynamic_update_slice(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, update, *starts = eqn.invars
     sizes = zip(operand.aval.shape, update.aval.shape)
     firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
@@ -39,12 +40,12 @@ def _dynamic_update_slice(walk: Any, eqn: Any, place: Place, guard: Guard) -> tu
     return (Piece(1, update_place, conditions), Piece(0, place))
 
 
-def _first(walk: Any, start: Any, last: int, guard: Guard) -> Index:
+def _first(walk: Numbering, start: Atom, last: int, guard: Guard) -> Index:
     """Where a slice begins; one as long as the whole begins at its beginning."""
     return walk.number(start, (), (0, last), True, guard) if last else ZERO
 
 
-def _gather(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _gather(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, indices = eqn.invars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batch = [index for d, index in enumerate(place) if d not in numbers.offset_dims]
@@ -69,7 +70,7 @@ def _gather(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...
     return (Piece(0, tuple(source), tuple(conditions)), Piece(-1, ()))
 
 
-def _scatter(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _scatter(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     """One window for each batch, as `x.at[i].set(v)` writes."""
     operand, indices, updates = eqn.invars
     numbers = eqn.params["dimension_numbers"]
@@ -102,7 +103,7 @@ def _scatter(walk: Any, eqn: Any, place: Place, guard: Guard) -> tuple[Piece, ..
     return (Piece(2, update, tuple(conditions)), Piece(0, place))
 
 
-def _why_not_scatter(eqn: Any) -> WhyNot | None:
+def _why_not_scatter(eqn: Eqn) -> WhyNot | None:
     numbers = eqn.params["dimension_numbers"]
     indices = eqn.invars[1].aval.shape
     if not is_usual("scatter", eqn.params):
@@ -112,14 +113,14 @@ def _why_not_scatter(eqn: Any) -> WhyNot | None:
     return _why_not_mode(eqn)
 
 
-def _why_not_mode(eqn: Any) -> WhyNot | None:
+def _why_not_mode(eqn: Eqn) -> WhyNot | None:
     known = (lax.GatherScatterMode.FILL_OR_DROP, lax.GatherScatterMode.CLIP, lax.GatherScatterMode.PROMISE_IN_BOUNDS)
     if eqn.params["mode"] not in known:
         return WhyNot(f"the mode {eqn.params['mode']} has no rule")
     return None
 
 
-def fill_value(eqn: Any) -> Any:
+def fill_value(eqn: Eqn) -> np.generic:
     """What a gather gives for an index outside."""
     dtype = np.dtype(eqn.outvars[0].aval.dtype)
     given = eqn.params["fill_value"]
@@ -133,7 +134,7 @@ def fill_value(eqn: Any) -> Any:
     return dtype.type(limits.min if limits.min < 0 else limits.max)
 
 
-Read = Callable[[Any, Any, Place, Guard], tuple[Piece, ...]]
+Read = Callable[[Numbering, Eqn, Place, Guard], tuple[Piece, ...]]
 
 TABLE: dict[str, Read] = {
     "dynamic_slice": _dynamic_slice,
@@ -142,4 +143,4 @@ TABLE: dict[str, Read] = {
     "scatter": _scatter,
 }
 
-REFUSALS: dict[str, Callable[[Any], WhyNot | None]] = {"gather": _why_not_mode, "scatter": _why_not_scatter}
+REFUSALS: dict[str, Callable[[Eqn], WhyNot | None]] = {"gather": _why_not_mode, "scatter": _why_not_scatter}

@@ -6,68 +6,62 @@ is no recursion from a value to its operands, because a chain of them may be lon
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax.extend.core as jex
-
-from jaxpr2triton.graph import dynamic, joint_sums
-from jaxpr2triton.graph.nodes import Demand
+from jaxpr2triton.graph import joint_sums
+from jaxpr2triton.graph.nodes import Demand, Node
+from jaxpr2triton.graph.reads import Elements, Filling, Read, reads_of
+from jaxpr2triton.graph.walking import Making
 from jaxpr2triton.ir.index import computed_in
-from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.rules.indexing import Indexing
-from jaxpr2triton.rules.reductions import Reduction
-from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 
-Read = tuple[Any, Demand]
+Computed = tuple[Var, Demand]  # what an equation of the walk's jaxpr makes
 
 
-def build(walk: Any, atom: Any, demand: Demand) -> None:
+def build(walk: Making, atom: Var, demand: Demand) -> None:
     """Make the node of a value that an equation computes, and of all that it needs."""
     stack: list[Read] = [(atom, demand)]
     opened: set[Read] = set()
     while stack:
         read = stack[-1]
-        if not _is_computed(walk, read):
+        computed = _computed(walk, read)
+        if computed is None:
             walk.node(*stack.pop())
         elif read in opened:
             stack.pop()
-            walk.build(_equation(walk, read), read[1])
-        elif joined := joint_sums.build(walk, _equation(walk, read), walk.reads[read]):  # its operands are not made
-            walk.nodes[stack.pop()] = joined
+            walk.build(_equation(walk, computed), read[1])
+        elif joined := _joined(walk, computed):  # its operands are not made
+            walk.nodes[computed] = joined
+            stack.pop()
         else:
             opened.add(read)
-            stack.extend(reversed(_first(walk, read)))
+            stack.extend(reversed(_first(walk, computed)))
 
 
-def _is_computed(walk: Any, read: Read) -> bool:
-    """Whether an equation of this walk's jaxpr makes it, but no loop, and has not yet."""
-    atom = read[0]
-    if isinstance(atom, jex.Literal) or atom not in walk.makers or atom in walk.buffers or read in walk.nodes:
-        return False
+def _computed(walk: Making, read: Read) -> Computed | None:
+    """The same, if an equation of this walk's jaxpr makes it, but no loop, and has not yet."""
+    atom, demand = read
+    if isinstance(atom, Literal | Filling) or atom not in walk.makers or atom in walk.buffers:
+        return None
+    if (atom, demand) in walk.nodes:
+        return None
     if walk.makers[atom] in walk.entered:
         walk.leave(walk.makers[atom])
-        return False
-    return True
+        return None
+    return atom, demand
 
 
-def _equation(walk: Any, read: Read) -> Any:
+def _equation(walk: Making, read: Computed) -> Eqn:
     return walk.jaxpr.eqns[walk.makers[read[0]]]
 
 
-def _first(walk: Any, read: Read) -> list[Read]:
+def _joined(walk: Making, read: Computed) -> Node | None:
+    """One sum of the terms of several contractions, if that is what the value is."""
+    asked = walk.reads[read]
+    return joint_sums.build(walk, _equation(walk, read), asked) if isinstance(asked, Elements) else None
+
+
+def _first(walk: Making, read: Computed) -> list[Read]:
     """What has to be made before a value is: the numbers in its place, and its operands."""
     place, guard = read[1]
     indices = [*place, *(condition.index for condition in guard)]
     numbers = [walk.numbers[number.key] for index in indices for number in computed_in(index)]
-    found = [(atom, demand) for other, atom, demand in numbers if other is walk]
-    eqn, reads = _equation(walk, read), walk.reads[read]
-    row = TABLE.get(eqn.primitive.name)
-    if eqn.primitive.name == "dot_general":
-        return found + [read for pair in reads[0] for read in pair]
-    if isinstance(row, Reduction):
-        return found + list(reads[0])
-    if eqn.primitive is keep_p:
-        return found + list(reads[2])
-    if isinstance(row, Indexing) or eqn.primitive.name in dynamic.TABLE:
-        return found + [read for _, read in reversed(reads)]
-    return found + list(reads)
+    return [*((atom, demand) for other, atom, demand in numbers if other is walk), *reads_of(walk.reads[read])]

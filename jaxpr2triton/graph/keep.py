@@ -15,18 +15,21 @@ that reads are not shared out: by then all has been written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Demand, Keep, Kept, axes_in, axes_of
+from jaxpr2triton.graph.reads import Written
+from jaxpr2triton.graph.walking import Keeping
 from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
+from jaxpr2triton.ir.jaxprs import Atom, Eqn
 from jaxpr2triton.ir.scans import scans_in
 
 
-def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
+def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
     """Choose along what is written, and ask for it all."""
     (operand,), (out,), dims = eqn.invars, eqn.outvars, eqn.params["dims"]
     reading = walk.choose.steps - walk.steps
@@ -46,10 +49,10 @@ def ask(walk: Any, number: Any, eqn: Any, demands: Sequence[Demand]) -> None:
         places = list(every_place(usual, walk.unrolled))
         reads = [walk.want(operand, each, ()) for each in places]
         over = {axis: None for index in written for axis in index.axes if axis not in walk.unrolled}
-        walk.reads[out, (place, guard)] = number, tuple(places), reads, tuple(over)
+        walk.reads[out, (place, guard)] = Written(number, tuple(places), reads, tuple(over))
 
 
-def _steps_of(walk: Any, var: Any) -> Axis | None:
+def _steps_of(walk: Keeping, var: Atom) -> Axis | None:
     """Along what the steps of the loop are wanted that puts out a variable, so far."""
     for scan in (scan for scan in scans_in(walk.jaxpr) if var in scan.eqn.outvars):
         places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
@@ -62,21 +65,21 @@ def _can_be_written(index: Index, size: int) -> bool:
     return low >= 0 and high < size and not any(True for _ in computed_in(index))
 
 
-def build(walk: Any, eqn: Any, demand: Demand) -> Kept:
+def build(walk: Keeping, eqn: Eqn, written: Written, demand: Demand) -> Kept:
+    """What is read of the buffer at one place, after all of it is written."""
     place, guard = demand
-    number, places, reads, over = walk.reads[eqn.outvars[0], demand]
+    places, over = written.places, written.over
     dtype = np.dtype(eqn.outvars[0].aval.dtype)
-    operands = tuple(walk.node(*read) for read in reads)
+    operands = tuple(walk.node(*read) for read in written.operands)
     walk.needs(index for each in places for index in each)
     axes = frozenset(a for each in places for i in each for a in i.axes) | axes_of(operands)
     beyond = axes_of(operands) - frozenset(a for each in places for i in each for a in i.axes) - walk.steps
     if beyond:
         raise CompilerBug(f"what is kept varies along {', '.join(a.name for a in beyond)}, its place does not")
     keep = walk.make(
-        ("keep", number, places, operands),
-        lambda n: Keep(n, axes - frozenset(over), dtype, eqn, operands, over, places, number),
+        ("keep", written.number, places, operands),
+        lambda n: Keep(n, axes - frozenset(over), dtype, eqn, operands, over, places, written.number),
     )
     needs = walk.needs([*place, *(condition.index for condition in guard)])
     axes_read = frozenset(axes_in(place, guard)) | axes_of(needs) | keep.axes
-    found: Kept = walk.make(("kept", keep, demand), lambda n: Kept(n, axes_read, dtype, keep, place, guard, needs))
-    return found
+    return walk.make(("kept", keep, demand), lambda n: Kept(n, axes_read, dtype, keep, place, guard, needs))

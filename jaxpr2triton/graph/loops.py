@@ -14,16 +14,17 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
-from jaxpr2triton.graph.nodes import Carried, Final, Node, Place, Recurrence
+from jaxpr2triton.graph.facts import Kind, LoopFacts, kinds_of
+from jaxpr2triton.graph.nodes import Carried, Demand, Final, Node, Place, Recurrence
+from jaxpr2triton.graph.walking import Looping, LoopWalk
 from jaxpr2triton.ir.evaluate import needed_in, variables
 from jaxpr2triton.ir.index import (
     ZERO,
@@ -40,6 +41,7 @@ from jaxpr2triton.ir.index import (
     shift,
     substitute,
 )
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import Scan, outer_dims, scan_of, time_dims
 
@@ -47,52 +49,31 @@ HELD_ANYWAY = 64  # elements
 SMALL_STATE = 16  # coordinates
 STEP = ("step", 0)  # where a hint says which axis should count the steps
 
-Kind = tuple[Any, int]  # a class, and which of a variable's dimensions of that class
-
-
-@dataclass(frozen=True)
-class LoopFacts:
-    """The kinds of everything a loop carries or puts out, in a stable order, and which of them are held."""
-
-    classes: Classes
-    sizes: dict[Kind, int]
-    held: frozenset[Kind]
-    carried: frozenset[Kind]  # the others are of what is put out only
-
-    def of(self, var: Any) -> tuple[Kind, ...]:
-        return kinds_of(self.classes, var)
-
-
-def kinds_of(classes: Classes, var: Any) -> tuple[Kind, ...]:
-    """The kind of each dimension: a matrix whose rows and columns are of one class has two kinds all the same."""
-    found = classes.of(var)
-    return tuple((kind, found[:place].count(kind)) for place, kind in enumerate(found))
-
 
 def carried_sizes(scan: Scan, classes: Classes) -> dict[Kind, int]:
     sizes: dict[Kind, int] = {}
     for var in [before for _, before, _, _ in scan.carries] + [atom for atom, _ in scan.ys]:
-        if not isinstance(var, jex.Literal):
+        if not isinstance(var, Literal):
             pairs = zip(kinds_of(classes, var), var.aval.shape)
             sizes.update({kind: size for kind, size in pairs if size != 1 and kind not in sizes})
     return sizes
 
 
-def loop_facts(scan: Scan, trial: Callable[[Any], Any]) -> LoopFacts:
+def loop_facts(scan: Scan, trial: Callable[[Chooser], Looping]) -> LoopFacts:
     """Which classes are held, by a trial walk in which each class has one axis of its own."""
     classes = body_classes(scan)
     sizes = carried_sizes(scan, classes)
     axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
     held = {kind for kind in axes if (kind[0], 1) in axes}
 
-    def place_of(var: Any) -> Place:
+    def place_of(var: Var) -> Place:
         return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
 
     by_class = {kind: axis for (kind, copy), axis in axes.items() if not copy}
     state = {axis for _, before, _, _ in scan.carries for index in place_of(before) for axis in index.axes}
     inner = trial(ByClass(classes, by_class, [], {}, state=state))
     atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
-    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, jex.Literal)]
+    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, Literal)]
     inner.backwards(roots)
     for _, before, _, _ in scan.carries:
         usual = place_of(before)
@@ -119,7 +100,7 @@ def _beside(sizes: Mapping[Kind, int], held: set[Kind], together: Sequence[tuple
     return found & set(itertools.chain(*together))
 
 
-def _whole_inside(walk: Any) -> set[Axis]:
+def _whole_inside(walk: Looping) -> set[Axis]:
     """The axes of which a body, or a loop in it, needs all indices at once."""
     found = set(walk.reduced_axes)
     for loop in walk.entered.values():
@@ -132,9 +113,9 @@ class ByClass:
     """Chooses axes: for a dimension those of its class, else of its size, else new ones; and remembers its choices."""
 
     classes: Classes
-    by_class: dict[Any, Axis]
+    by_class: dict[Hashable, Axis]
     fresh: list[Axis]
-    chosen: dict[Any, tuple[Axis, ...]]
+    chosen: dict[Number, tuple[Axis, ...]]
     backwards: dict[Axis, bool] = field(default_factory=dict)  # in which direction a step axis is counted
     around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
     state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
@@ -142,29 +123,29 @@ class ByClass:
 
     def reduction(
         self,
-        number: Any,
-        operand: Any,
+        number: Number,
+        operand: Atom,
         dims: Sequence[int],
         in_use: frozenset[Axis],
         hints: Sequence[Axis | None],
     ) -> Place:
         shape = operand.aval.shape
-        known = not isinstance(operand, jex.Literal)
-        kinds: list[Any] = [self.classes.find((operand, d)) if known else None for d in dims]
+        known = None if isinstance(operand, Literal) else operand
+        kinds: list[Hashable] = [known and self.classes.find((known, d)) for d in dims]
         kinds = [kind if hint is None or hint in in_use else hint for kind, hint in zip(kinds, hints)]
         self.chosen[number] = tuple(self._pick([(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use))
         return tuple(map(of_axis, self.chosen[number]))
 
     def loop(
         self,
-        number: Any,
+        number: Number,
         scan: Scan,
         facts: LoopFacts,
         kinds: Sequence[Kind],
         hints: Mapping[Kind, Axis],
         in_use: frozenset[Axis],
     ) -> Place:
-        outside: dict[Any, Any] = {}
+        outside: dict[Hashable, Hashable] = {}
         for outer, inner in outer_dims(scan):
             outside.setdefault(facts.classes.find(inner), self.classes.find(outer))
         times = time_dims(scan)
@@ -188,7 +169,7 @@ class ByClass:
         around = self.around | frozenset(self.backwards)
         return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state, self.final)
 
-    def _pick(self, wishes: Sequence[tuple[Any, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
+    def _pick(self, wishes: Sequence[tuple[Hashable, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
         taken = set(in_use) | self.around
         picked = []
         for kind, size, stem in wishes:
@@ -207,22 +188,7 @@ class ByClass:
         return picked
 
 
-@dataclass
-class LoopWalk:
-    """One scan equation inside a walk: where its step and its classes run, and the walk through its body."""
-
-    scan: Scan
-    step: Index  # the index of the step, as xs and ys see it
-    held: frozenset[Axis]
-    bound: frozenset[Axis]
-    live: list[int]  # positions of the carried values that somebody needs
-    inner: Any
-    places: dict[int, list[Place]] = field(default_factory=dict)  # carried position → every place, unrolled ones apart
-    starts: list[Any] = field(default_factory=list)  # what the outer walk reads for the starts, in order
-    leaves: dict[tuple[int, Place], Carried] = field(default_factory=dict)  # of each position and place
-
-
-def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
+def bind_classes(walk: Looping, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, Index], dict[Kind, Axis]]:
     """Where parallel kinds run, by the places at which the results are wanted; and where held ones would best run."""
     binding: dict[Kind, Index] = {}
     hints: dict[Kind, Axis] = {}
@@ -234,7 +200,7 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
                 raise walk.crowded(result)
             if offset and (axis := plain_axis(place[0])) is not None:
                 hints.setdefault(STEP, axis)
-            kinds = facts.of(atom) if not isinstance(atom, jex.Literal) else ()
+            kinds = facts.of(atom) if not isinstance(atom, Literal) else ()
             for kind, index in zip(kinds, place[offset:]):
                 if kind not in facts.sizes:
                     continue
@@ -250,13 +216,13 @@ def bind_classes(walk: Any, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind, In
     return {kind: index for kind, index in binding.items() if kind not in conflicting}, hints
 
 
-def results_of(scan: Scan) -> Iterable[tuple[Any, Any, int]]:
+def results_of(scan: Scan) -> Iterable[tuple[Atom, Var, int]]:
     """(what it is in the body, the result, how many leading dimensions the result has more)."""
     yield from ((before, result, 0) for _, before, _, result in scan.carries)
     yield from ((atom, result, 1) for atom, result in scan.ys)
 
 
-def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
+def enter(walk: Looping, number: Number, eqn: Eqn) -> LoopWalk:
     """Walk backwards through a loop whose results are wanted."""
     scan = scan_of(eqn)
     facts = walk.facts(scan)
@@ -295,14 +261,14 @@ def enter(walk: Any, number: Any, eqn: Any) -> LoopWalk:
     return loop
 
 
-def _waits_for(walk: Any, scan: Scan, place: Place) -> bool:
+def _waits_for(walk: Looping, scan: Scan, place: Place) -> bool:
     """Whether a place is computed from what the loop has made in the end."""
     numbers = [walk.numbers[number.key] for index in place for number in computed_in(index)]
     atoms = [atom for other, atom, _ in numbers if other is walk]
     return bool(atoms) and scan.eqn in needed_in(walk.jaxpr, atoms, walk.buffers)
 
 
-def _connect(walk: Any, loop: LoopWalk) -> None:
+def _connect(walk: Looping, loop: LoopWalk) -> None:
     """Let the walk through the body find what lies outside of it.
 
     At once, because an index that the body computes may be needed to build what it reads of the outside.
@@ -315,16 +281,30 @@ def _connect(walk: Any, loop: LoopWalk) -> None:
             axes = frozenset(a for i in place for a in i.axes) | loop.step.axes | walk.steps
             leaf = walk.make(("carried", inner.path, position, place), _leaf(axes, before, loop.step))
             tiles[place] = loop.leaves[position, place] = leaf
-        inner.outside[before] = lambda demand, tiles=tiles: found_at(inner, tiles, demand[0])
+        inner.outside[before] = functools.partial(_tile, inner, tiles)
     for outside, inside in scan.consts:
-        inner.outside[inside] = lambda demand, outside=outside: walk.node(*walk.reading(outside, *demand))
+        inner.outside[inside] = functools.partial(_element, walk, outside, ())
     for outside, inside in scan.xs:
-        inner.outside[inside] = lambda demand, outside=outside: walk.node(
-            *walk.reading(outside, (loop.step, *demand[0]), demand[1])
-        )
+        inner.outside[inside] = functools.partial(_element, walk, outside, (loop.step,))
 
 
-def _leaf(axes: frozenset[Axis], var: Any, step: Index) -> Callable[[int], Carried]:
+def _tile(walk: Looping, tiles: Mapping[Place, Node], demand: Demand) -> Node:
+    return found_at(walk, tiles, demand[0])
+
+
+def _element(walk: Looping, outside: Atom, step: Place, demand: Demand) -> Node:
+    """What a body reads of the outside: `x[j]` of the body is `xs[t, j]` there."""
+    place, guard = demand
+    return walk.node(*walk.reading(outside, (*step, *place), guard))
+
+
+def _put_out(walk: Looping, atom: Atom, demand: Demand) -> Node:
+    """What a step puts out: `ys[t, j]` is `y[j]` of the body."""
+    place, _ = demand
+    return walk.node(*walk.reading(atom, place[1:], ()))
+
+
+def _leaf(axes: frozenset[Axis], var: Var, step: Index) -> Callable[[int], Carried]:
     (step_axis,) = step.axes
     return lambda number: Carried(number, axes, np.dtype(var.aval.dtype), step_axis)
 
@@ -336,13 +316,13 @@ def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
         yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)
 
 
-def live_carries(scan: Scan, wanted_results: Sequence[Any]) -> list[int]:
+def live_carries(scan: Scan, wanted_results: Sequence[Var]) -> list[int]:
     """The positions of the carried values that the wanted results need."""
     results, inputs = set(wanted_results), inputs_below(scan.body)
     first = len(scan.consts)  # where the carried values begin among the inputs
     everything = (1 << len(scan.carries)) - 1
 
-    def below(atoms: Iterable[Any]) -> int:
+    def below(atoms: Iterable[Atom]) -> int:
         """The carried values that these atoms of the body are computed from, as bits."""
         return functools.reduce(operator.or_, (inputs[atom] for atom in variables(atoms)), 0) >> first & everything
 
@@ -361,7 +341,7 @@ def _bits(mask: int) -> list[int]:
 
 
 @once
-def inputs_below(body: Any) -> Mapping[Any, int]:
+def inputs_below(body: Jaxpr) -> Mapping[Var, int]:
     """For each variable of a body the inputs that it is computed from, as bits."""
     found = {var: 1 << n for n, var in enumerate(body.invars)} | dict.fromkeys(body.constvars, 0)
     for eqn in body.eqns:
@@ -370,7 +350,7 @@ def inputs_below(body: Any) -> Mapping[Any, int]:
     return found
 
 
-def leave(walk: Any, loop: LoopWalk) -> None:
+def leave(walk: Looping, loop: LoopWalk) -> None:
     """Build the nodes of a loop and of its body, and make its results known to the walk."""
     scan, inner = loop.scan, loop.inner
     (step_axis,) = loop.step.axes
@@ -398,23 +378,24 @@ def leave(walk: Any, loop: LoopWalk) -> None:
         ),
     )
     finals = {
-        slot: walk.make(
-            ("final", recurrence, n),
-            lambda number, n=n, leaf=leaf: Final(number, leaf.axes - {step_axis}, leaf.dtype, recurrence, n),
-        )
+        slot: walk.make(("final", recurrence, n), functools.partial(_final, leaf, recurrence, n))
         for n, (slot, leaf) in enumerate(zip(slots, leaves))
     }
     for position in loop.live:
         tiles = {place: finals[position, place] for place in loop.places[position]}
-        walk.outside[scan.carries[position][3]] = lambda demand, tiles=tiles: found_at(walk, tiles, demand[0])
+        walk.outside[scan.carries[position][3]] = functools.partial(_tile, walk, tiles)
     for atom, result in scan.ys:
-        walk.outside[result] = lambda demand, atom=atom: inner.node(*inner.reading(atom, demand[0][1:], ()))
+        walk.outside[result] = functools.partial(_put_out, inner, atom)
     for _, result, _ in results_of(scan):
         for demand in walk.demands_on(result):
             walk.node(result, demand)
 
 
-def found_at(walk: Any, tiles: Mapping[Place, Node], place: Place) -> Node:
+def _final(leaf: Carried, recurrence: Recurrence, position: int, number: int) -> Final:
+    return Final(number, leaf.axes - {recurrence.step}, leaf.dtype, recurrence, position)
+
+
+def found_at(walk: Looping, tiles: Mapping[Place, Node], place: Place) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
     if place in tiles:
         return tiles[place]
@@ -440,7 +421,7 @@ def _lying_in(usual: Place, place: Place) -> list[Condition]:
     return found
 
 
-def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
+def _along(walk: Looping, node: Node, usual: Place, place: Place) -> Node:
     """A tile, read at other indices of its axes."""
     moves: dict[Axis, Index] = {}
     for have, want in zip(usual, place):
@@ -460,7 +441,7 @@ def _along(walk: Any, node: Node, usual: Place, place: Place) -> Node:
     return node
 
 
-def _turned(walk: Any, node: Node, moves: Mapping[Axis, Index]) -> Node:
+def _turned(walk: Looping, node: Node, moves: Mapping[Axis, Index]) -> Node:
     """A tile of which several axes change places at once, and are then read at other indices of their own."""
     renamed = {axis: other for axis, want in moves.items() for other in want.axes}
     alone = all(len(want.axes) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)

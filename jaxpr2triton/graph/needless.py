@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax.extend.core as jex
 from jax.extend.core import primitives
@@ -13,6 +12,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import threefry_p
 from jaxpr2triton.ir.hoisting import is_scalar
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.rows import TABLE
@@ -31,7 +31,7 @@ HARMLESS = frozenset({*PUBLIC, *OURS, *OTHERS, *CALLS, *TABLE, *dynamic.TABLE, *
 BY_NATURE = "it stays with XLA by nature"
 
 
-def only_if_taken(jaxpr: Any) -> Iterator[tuple[Any, WhyNot]]:
+def only_if_taken(jaxpr: Jaxpr) -> Iterator[tuple[Eqn, WhyNot]]:
     """The equations because of which a branch must not be computed unless it is taken; of arithmetic nobody notices.
 
     A `pure_callback` has no effect that JAX knows of, but calls Python, which may raise an error, and what a primitive
@@ -45,20 +45,20 @@ def only_if_taken(jaxpr: Any) -> Iterator[tuple[Any, WhyNot]]:
             why = f"`{name}` in a branch {what}, so that only the branch that is taken may be computed"
             yield eqn, WhyNot(why, BY_NATURE if eqn.effects or calls_python(eqn) else "")
         else:
-            for inner in jex.jaxprs_in_params(eqn.params):
+            for inner in jaxprs_in(eqn):
                 yield from only_if_taken(inner)
 
 
-def calls_python(eqn: Any) -> bool:
+def calls_python(eqn: Eqn) -> bool:
     return "callback" in eqn.primitive.name
 
 
-def why_not_chosen(eqn: Any) -> WhyNot | None:
+def why_not_chosen(eqn: Eqn) -> WhyNot | None:
     """Why a `cond` or `switch` is more than a choice."""
     return next((reason for _, reason in all_why_not_chosen(eqn)), None)
 
 
-def all_why_not_chosen(eqn: Any) -> Iterator[tuple[Any, WhyNot]]:
+def all_why_not_chosen(eqn: Eqn) -> Iterator[tuple[Eqn, WhyNot]]:
     """All that makes a `cond` or `switch` more than a choice, each with the equation that does."""
     branches = eqn.params["branches"]
     if not all(is_scalar(const) for branch in branches for const in branch.consts):

@@ -6,16 +6,16 @@ What stands outside of an array's pieces is only known here, place by place. As 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxpr2triton.graph.nodes import Constant, Node
+from jaxpr2triton.ir.jaxprs import Eqn
 
 _NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1}
 
 
-def left_alone(eqn: Any, operands: Sequence[Node]) -> Node | None:
+def left_alone(eqn: Eqn, operands: Sequence[Node]) -> Node | None:
     """The operand that an equation hands on as it is, if the other one is neutral."""
     neutral = _NEUTRAL.get(eqn.primitive.name)
     if neutral is None:

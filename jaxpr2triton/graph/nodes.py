@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TypeVar, overload
 
 import numpy as np
 
 from jaxpr2triton.ir.index import Axis, Condition, Guard, Index
+from jaxpr2triton.ir.jaxprs import Eqn
 
 Place = tuple[Index, ...]
 Demand = tuple[Place, Guard]
+One = TypeVar("One", bound="Node")
+Other = TypeVar("Other", bound="Node")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +36,7 @@ class Load(Node):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Node):
-    value: Any
+    value: np.generic
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,7 @@ class Position(Node):
 
 @dataclass(frozen=True, eq=False)
 class Compute(Node):
-    eqn: Any
+    eqn: Eqn
     operands: tuple[Node, ...]
 
 
@@ -60,7 +63,7 @@ class Choose(Node):
 class Collected(Node):
     """What is there only when its operands (several where an axis is unrolled) are, all along the axes `over`."""
 
-    eqn: Any
+    eqn: Eqn
     operands: tuple[Node, ...]
     over: tuple[Axis, ...]
 
@@ -77,11 +80,11 @@ class Keep(Collected):
     """The operands, written into a buffer of the kernel's own, each at its place."""
 
     places: tuple[Place, ...]
-    slot: Any  # which buffer, by the number of the equation
+    slot: tuple[int, ...]  # which buffer, by the number of the equation
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.eqn.outvars[0].aval.shape)
+        return self.eqn.outvars[0].aval.shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,7 @@ class Carried(Node):
 class Recurrence(Node):
     """A loop that carries values: what they are before it, during a step, and after that step."""
 
-    eqn: Any
+    eqn: Eqn
     step: Axis
     held: frozenset[Axis]  # axes that one program has to have whole
     bound: frozenset[Axis]  # axes along which the loop runs once for each index
@@ -160,17 +163,21 @@ class Store:
 class Graph:
     nodes: tuple[Node, ...]  # operands before those that use them
     stores: tuple[Store, ...]
-    computed: Mapping[Any, Node] = field(default_factory=dict)  # the numbers that indices are computed from, by key
+    computed: Mapping[Hashable, Node] = field(default_factory=dict)  # numbers in indices, by key
 
-    def of_kind(self, kind: type | tuple[type, ...]) -> Iterator[Any]:
+    @overload
+    def of_kind(self, kind: type[One]) -> Iterator[One]: ...
+    @overload
+    def of_kind(self, kind: tuple[type[One], type[Other]]) -> Iterator[One | Other]: ...
+    def of_kind(self, kind: type[Node] | tuple[type[Node], ...]) -> Iterator[Node]:
         return (node for node in self.nodes if isinstance(node, kind))
 
     def conditions(self) -> Iterator[Condition]:
         """Of all choices and of all that is read, once for each of them."""
         for node in self.of_kind(Choose):
             yield from node.conditions
-        for node in self.of_kind((Load, Kept)):
-            yield from node.guard
+        for read in self.of_kind((Load, Kept)):
+            yield from read.guard
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:
@@ -208,11 +215,11 @@ def axes_of(nodes: Iterable[Node]) -> frozenset[Axis]:
 
 def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
     """The node with other nodes in the place of those that it refers to."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Node | tuple[Node, ...]] = {}
     for field_ in fields(node):
         value = getattr(node, field_.name)
         if isinstance(value, Node):
             changes[field_.name] = standing[value]
         elif isinstance(value, tuple) and value and isinstance(value[0], Node):
             changes[field_.name] = tuple(standing[each] for each in value)
-    return replace(node, **changes) if changes else node
+    return replace(node, **changes) if changes else node  # type: ignore[arg-type]  # their names are those of nodes

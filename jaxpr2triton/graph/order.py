@@ -44,7 +44,7 @@ class Order:
 
     def __post_init__(self) -> None:
         recurrences = list(self.graph.of_kind(Recurrence))
-        leaves = {leaf: loop for loop in recurrences for leaf in loop.carried}
+        leaves: dict[Node, Recurrence] = {leaf: loop for loop in recurrences for leaf in loop.carried}
         needs = {loop: _needs(loop) for loop in recurrences}
         self._scopes = {node: node.axes & self.looped for node in self.graph.nodes}
         self._operands = {node: operands_of(node) for node in self.graph.nodes}
@@ -57,10 +57,10 @@ class Order:
         before: dict[Node, Passes] = {loop: {} for loop in recurrences}
         for _ in range(len(self.graph.nodes) + 2):
             self.passes = self._counted({leaf: before[loop] for leaf, loop in leaves.items()}, before)
-            counted = {loop: _most(self._scopes[loop], [self.passes[n] for n in needs[loop]]) for loop in recurrences}
-            if counted == before:
+            last = before
+            before = {loop: _most(self._scopes[loop], [self.passes[n] for n in needs[loop]]) for loop in recurrences}
+            if before == last:
                 return
-            before = counted
         raise CompilerBug("the loops of a kernel wait for each other")
 
     def _spread_use(self, leaves: Mapping[Node, Recurrence]) -> bool:

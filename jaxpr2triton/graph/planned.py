@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.nodes import Graph, Recurrence
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.graph.sound import check_graph
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.jaxprs import Atom
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.scans import Scan
 
 
 def graph_of(plan: Plan) -> Graph:
@@ -39,8 +42,8 @@ class Planned:
 
     def reduction(
         self,
-        number: Any,
-        operand: Any,
+        number: Number,
+        operand: Atom,
         dims: Sequence[int],
         in_use: frozenset[Axis],
         hints: Sequence[Axis | None],
@@ -51,11 +54,17 @@ class Planned:
         return indices
 
     def loop(
-        self, number: Any, scan: Any, facts: Any, kinds: Sequence[Any], hints: Any, in_use: frozenset[Axis]
+        self,
+        number: Number,
+        scan: Scan,
+        facts: LoopFacts,
+        kinds: Sequence[Kind],
+        hints: Mapping[Kind, Axis],
+        in_use: frozenset[Axis],
     ) -> tuple[Index, ...]:
         return self.plan.reduced[number]
 
-    def inside(self, facts: Any, binding: Any) -> Planned:
+    def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Planned:
         return self
 
 

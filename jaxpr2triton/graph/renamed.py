@@ -6,9 +6,8 @@ z[row] = f(h[row], x[row])      →    z[row] = f(h[row], x[row]);  z[k] is z[ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from jaxpr2triton.graph.nodes import (
     Choose,
@@ -76,9 +75,9 @@ class _Sharing:
         self.group_of = {axis: group for group in groups for axis in group}
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.plain: dict[Node, tuple[Node, Axis, Axis]] = {}  # a renamed value → the value, its axis, the new axis
-        self.first: dict[Any, tuple[Node, Axis]] = {}
+        self.first: dict[Hashable, tuple[Node, Axis]] = {}
         self.forms: dict[tuple[Node, Axis], int] = {}
-        self.numbers: dict[Any, int] = {}
+        self.numbers: dict[Hashable, int] = {}
         self.order: list[Node] = []
 
     def run(self, graph: Graph) -> Graph:
@@ -122,7 +121,7 @@ class _Sharing:
         lanes = [axis for axis in node.axes if axis in self.group_of]
         return lanes[0] if len(lanes) == 1 and not isinstance(node, Keep) else None
 
-    def _key(self, node: Node, axis: Axis) -> Any:
+    def _key(self, node: Node, axis: Axis) -> Hashable:
         """Equal for values that are the same but for the axis; None where that is not known."""
         group = self.group_of[axis]
         if isinstance(node, Take):
@@ -148,7 +147,7 @@ class _Sharing:
         parts = tuple(self._form(operand, axis) for operand in operands_of(node))
         return self.numbers.setdefault((*head, node.axes - {axis}, *parts), len(self.numbers))
 
-    def _head(self, node: Node, axis: Axis) -> tuple[Any, ...] | None:
+    def _head(self, node: Node, axis: Axis) -> tuple[Hashable, ...] | None:
         match node:
             case Load():
                 return "load", node.buffer, self._blank(node.place, axis), self._guard(node.guard, axis)
@@ -170,5 +169,5 @@ class _Sharing:
         stand_in: Mapping[Axis, Index] = {axis: of_axis(min(self.group_of[axis], key=lambda a: a.name))}
         return tuple(substitute(index, stand_in) for index in place)
 
-    def _guard(self, guard: Sequence[Condition], axis: Axis) -> tuple[Any, ...]:
+    def _guard(self, guard: Sequence[Condition], axis: Axis) -> tuple[Hashable, ...]:
         return tuple((*self._blank((c.index,), axis), c.low, c.high) for c in guard)

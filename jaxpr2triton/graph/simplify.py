@@ -14,9 +14,9 @@ carry. (Elsewhere: constant folding, value numbering.)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -61,11 +61,14 @@ from jaxpr2triton.ir.index import (
     of_axis,
     scale,
 )
+from jaxpr2triton.ir.jaxprs import Eqn
+
+Scalar = np.generic | bool | int
 
 ROUNDS = 4  # each sees what the last one has found; a graph of the gallery takes two at most
 
 # On scalars of 32 and 64 bits these are exact, or rounded once as on every machine.
-_FOLDED: Mapping[str, Callable[..., Any]] = {
+_FOLDED: Mapping[str, Callable[..., Scalar]] = {
     **{"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt},
     **{"ge": operator.ge, "add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul},
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor, "neg": operator.neg, "not": np.invert},
@@ -87,14 +90,14 @@ def simplify(graph: Graph) -> Graph:
     return graph
 
 
-def _form(graph: Graph) -> list[Any]:
+def _form(graph: Graph) -> list[Hashable]:
     """What a graph looks like, whatever its nodes are called."""
     numbers = {node: number for number, node in enumerate(graph.nodes)}
     kinds = [(type(n).__name__, tuple(numbers.get(o, -1) for o in operands_of(n)), _indices(n)) for n in graph.nodes]
     return [*kinds, *(numbers[store.value] for store in graph.stores)]
 
 
-def _indices(node: Node) -> tuple[Any, ...]:
+def _indices(node: Node) -> tuple[Hashable, ...]:
     return tuple(getattr(node, name, None) for name in ("place", "guard", "index", "conditions"))
 
 
@@ -114,7 +117,7 @@ class _Simplifying:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
-        self.equal: dict[Any, Node] = {}
+        self.equal: dict[Hashable, Node] = {}
         self.order: list[Node] = []
         self.ranges = Ranges()
 
@@ -127,7 +130,7 @@ class _Simplifying:
         nodes = tuple(node for node in self.order if node in used)
         return Graph(nodes, stores, {key: node for key, node in computed.items() if node in used})
 
-    def _in_stores(self, computed: Mapping[Any, Node]) -> list[Node]:
+    def _in_stores(self, computed: Mapping[Hashable, Node]) -> list[Node]:
         places = [store.place for store in self.graph.stores]
         places += [place for node in self.graph.nodes for place in getattr(node, "places", ())]
         return [computed[number.key] for place in places for index in place for number in computed_in(index)]
@@ -238,8 +241,8 @@ class _Simplifying:
             self.equal[key] = numbered
         return numbered
 
-    def _constant(self, value: Any, dtype: np.dtype) -> Node:
-        return self._shared(Constant(0, frozenset(), dtype, np.asarray(value).astype(dtype)[()]))
+    def _constant(self, value: Scalar, dtype: np.dtype) -> Node:
+        return self._shared(Constant(0, frozenset(), dtype, cast(np.generic, np.asarray(value).astype(dtype)[()])))
 
     # -- places -----------------------------------------------------------------------------------------------
 
@@ -315,7 +318,7 @@ class _Simplifying:
         return Index(0, ((narrower, 1),))
 
 
-def _folded(node: Compute) -> Any:
+def _folded(node: Compute) -> Scalar | None:
     """The value of a computation on nothing but constants, where every machine computes the same."""
     name, dtypes = node.eqn.primitive.name, {node.dtype, *(o.dtype for o in node.operands)}
     if not any(map(is_float, dtypes)):
@@ -356,7 +359,7 @@ def _implies(guard: Guard, conditions: Sequence[Condition]) -> bool:
     )
 
 
-def _key(node: Node) -> Any:
+def _key(node: Node) -> Hashable:
     """Equal for nodes of equal values; None where that is not known."""
     match node:
         case Constant():
@@ -382,7 +385,7 @@ def _key(node: Node) -> Any:
     return None
 
 
-def equation_key(eqn: Any) -> Any:
+def equation_key(eqn: Eqn) -> Hashable:
     """Equal for equations that compute the same of the same operands."""
     name = {"add_any": "add", "dot_general": "reduce_sum"}.get(eqn.primitive.name, eqn.primitive.name)
     if name in ("add", "reduce_sum"):

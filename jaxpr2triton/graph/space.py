@@ -8,16 +8,17 @@ one program walks the whole axis. Every other axis may be spread over the grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes, chunk_and_row
 from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import Collected, Graph, Load, Node, Place, Recurrence, Reduce, operands_of
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, of_axis, scale
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.ir.scans import scans_in, time_dims
@@ -25,11 +26,11 @@ from jaxpr2triton.ir.scans import scans_in, time_dims
 
 @dataclass(frozen=True)
 class Space:
-    outputs: tuple[Any, ...]  # variables
+    outputs: tuple[Var, ...]  # variables
     axes: tuple[Axis, ...]  # of the lead output, without those of size 1
     places: tuple[Place, ...]  # of each output, in terms of `axes`
     graph: Graph
-    chosen: Mapping[Any, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
+    chosen: Mapping[Number, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
     inner: frozenset[Axis]
 
     @property
@@ -75,7 +76,7 @@ class Layout:
     """An output as its kernel sees it: one dimension may be two, chunks and the rows within a chunk."""
 
     sizes: tuple[int, ...]
-    kinds: tuple[Any, ...]  # the classes of its dimensions
+    kinds: tuple[Hashable, ...]  # the classes of its dimensions
     dim: int | None = None  # which one is two
 
     def place(self, indices: Sequence[Index]) -> Place:
@@ -87,7 +88,7 @@ class Layout:
         return (*indices[: self.dim], whole, *indices[self.dim + 2 :])
 
 
-def layout_of(atom: Any, classes: Classes, eqn: Any = None) -> Layout:
+def layout_of(atom: Var, classes: Classes, eqn: Eqn | None = None) -> Layout:
     """The layout of an output that `eqn` has made, if that is known."""
     shape, kinds = tuple(atom.aval.shape), classes.of(atom)
     if eqn is None or eqn.primitive is not chunked_p:
@@ -103,7 +104,7 @@ def lead_of(shapes: Sequence[tuple[int, ...]]) -> int:
     return max(range(len(shapes)), key=lambda n: (sum(s != 1 for s in shapes[n]), math.prod(shapes[n]), -n))
 
 
-def match_dims(lead: Layout, other: Layout, times: frozenset[Any] = frozenset()) -> dict[int, int]:
+def match_dims(lead: Layout, other: Layout, times: frozenset[Hashable] = frozenset()) -> dict[int, int]:
     """For each dimension of `other` (not of size 1) the dimension of `lead` that it is, where there is one.
 
     Sizes must agree, in order; among the ways to do that, one in which the classes agree as well is taken, and a way in
@@ -127,10 +128,10 @@ def match_dims(lead: Layout, other: Layout, times: frozenset[Any] = frozenset())
 
 
 def space_of(
-    jaxpr: Any,
-    outputs: Sequence[Any],
+    jaxpr: Jaxpr,
+    outputs: Sequence[Var],
     classes: Classes,
-    loaded: Mapping[Any, int] | None = None,
+    loaded: Mapping[Var, int] | None = None,
     may_repeat: bool = True,
     union: bool = False,
 ) -> Space | None:
@@ -144,7 +145,7 @@ def space_of(
         if (place := dims.place_of(atom, union)) is None:
             return None
         places.append(place)
-    chosen: dict[Any, tuple[Axis, ...]] = {}
+    chosen: dict[Number, tuple[Axis, ...]] = {}
     choose = ByClass(classes, dims.by_kind, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, may_repeat=may_repeat)
     axes = tuple(axis for axis in dims.axes if axis.size != 1)
@@ -157,20 +158,21 @@ def space_of(
 class _Dimensions:
     """The axes of a set of outputs: those of the lead, and more where another one has dimensions of its own."""
 
-    def __init__(self, jaxpr: Any, outputs: Sequence[Any], classes: Classes) -> None:
+    def __init__(self, jaxpr: Jaxpr, outputs: Sequence[Var], classes: Classes) -> None:
         makers, scans = makers_of(jaxpr), scans_in(jaxpr)
         made = {atom: jaxpr.eqns[makers[atom]] for atom in outputs if atom in makers}
         self.layouts = {atom: layout_of(atom, classes, made.get(atom)) for atom in outputs}
         self.lead = outputs[lead_of([self.layouts[atom].sizes for atom in outputs])]
         layout = self.layouts[self.lead]
         self.axes = tuple(Axis(f"d{d}", size) for d, size in enumerate(layout.sizes))
-        self.by_kind: dict[Any, Axis] = {kind: axis for kind, axis in zip(layout.kinds, self.axes) if axis.size != 1}
+        large = ((kind, axis) for kind, axis in zip(layout.kinds, self.axes) if axis.size != 1)
+        self.by_kind: dict[Hashable, Axis] = dict(large)
         self.times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
         self.backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
         # whether a loop writes along an axis from its end
         self.counted = {self.axes[0]: self.backwards[self.lead]} if self.lead in self.backwards else {}
 
-    def place_of(self, atom: Any, union: bool) -> Place | None:
+    def place_of(self, atom: Var, union: bool) -> Place | None:
         """Where an output is stored; None if it has a dimension of its own, and there are to be none."""
         layout = self.layouts[atom]
         if atom is self.lead:
@@ -189,12 +191,12 @@ class _Dimensions:
                 own[d] = self._another(kind, size, own.values())
         return layout.place([of_axis(own[d]) if d in own else ZERO for d in range(len(layout.sizes))])
 
-    def _counts_the_other_way(self, atom: Any, axis: Axis) -> bool:
+    def _counts_the_other_way(self, atom: Var, axis: Axis) -> bool:
         if atom not in self.backwards:
             return False
         return self.counted.setdefault(axis, self.backwards[atom]) != self.backwards[atom]
 
-    def _another(self, kind: Any, size: int, taken: Collection[Axis]) -> Axis:
+    def _another(self, kind: Hashable, size: int, taken: Collection[Axis]) -> Axis:
         """An axis for a dimension that the lead has not: that of its kind, or a new one."""
         found = self.by_kind.get(kind)
         if found is None or found in taken or found.size != size:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import heapq
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import cast
 
-import jax.extend.core as jex
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops
 from jaxpr2triton.graph.chooser import Chooser, Number
-from jaxpr2triton.graph.loops import LoopFacts, every_place
+from jaxpr2triton.graph.facts import Kind, LoopFacts
+from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.neutral import is_zero, left_alone
 from jaxpr2triton.graph.nodes import (
     Choose,
@@ -39,6 +39,8 @@ from jaxpr2triton.graph.nodes import (
     axes_in,
     axes_of,
 )
+from jaxpr2triton.graph.reads import Asked, Combined, Counted, Elements, Filling, Pieces, Read, Terms, Written
+from jaxpr2triton.graph.walking import LoopWalk, Made, Some
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
     ZERO,
@@ -54,6 +56,7 @@ from jaxpr2triton.ir.index import (
     plain_axis,
     substitute,
 )
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scans_in
@@ -66,49 +69,40 @@ from jaxpr2triton.rules.rows import TABLE
 class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(self, variable: Any, dims: tuple[int, ...] | None = None) -> None:
+    def __init__(self, variable: Var, dims: tuple[int, ...] | None = None) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
-
-
-@dataclass(frozen=True, eq=False)
-class Filling:
-    """What a gather gives where its index lies outside."""
-
-    eqn: Any
 
 
 @dataclass
 class Walk:
     """A walk through one jaxpr: the kernel's own, or the body of a loop in it."""
 
-    jaxpr: Any
+    jaxpr: Jaxpr
     choose: Chooser
     unrolled: frozenset[Axis]
     may_repeat: bool
     path: Number = ()
     steps: frozenset[Axis] = frozenset()  # of the loops around
-    buffers: Mapping[Any, int] = field(default_factory=dict)
+    buffers: Mapping[Var, int] = field(default_factory=dict)
     order: list[Node] = field(default_factory=list)
-    made: dict[Any, Node] = field(default_factory=dict)
-    wanted: dict[Any, dict[Demand, None]] = field(default_factory=dict)
-    makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each variable
+    made: dict[Hashable, Node] = field(default_factory=dict)
+    wanted: dict[Var, dict[Demand, None]] = field(default_factory=dict)
+    makers: Mapping[Var, int] = field(init=False)  # the position of the equation of each variable
     asking: list[int] = field(default_factory=list)  # positions whose results are wanted, negative: the last one first
     asked: list[int] = field(default_factory=list)  # those that have asked their operands, last one first
-    summed: Mapping[Any, Any] = field(init=False)  # what only a sum reads → its equation
-    finals: frozenset[Any] = field(init=False)  # what loops have carried to their ends
-    reads: dict[tuple[Any, Demand], Any] = field(default_factory=dict)
-    nodes: dict[tuple[Any, Demand], Node] = field(default_factory=dict)
-    entered: dict[int, loops.LoopWalk] = field(default_factory=dict)
+    summed: Mapping[Var, Eqn] = field(init=False)  # what only a sum reads → its equation
+    finals: frozenset[Var] = field(init=False)  # what loops have carried to their ends
+    reads: dict[tuple[Var, Demand], Asked] = field(default_factory=dict)
+    nodes: dict[tuple[Var, Demand], Node] = field(default_factory=dict)
+    entered: dict[int, LoopWalk] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
-    apart: set[Any] = field(default_factory=set)  # what is known to be no sum of contractions along the same axes
+    apart: set[Read] = field(default_factory=set)  # what is known to be no sum of contractions along the same axes
     reduced_axes: set[Axis] = field(default_factory=set)
-    outside: dict[Any, Callable[[Demand], Node]] = field(
-        default_factory=dict
-    )  # operands of a body, found in the kernel
-    numbers: dict[Any, tuple[Walk, Any, Demand]] = field(default_factory=dict)  # computed numbers, by key
-    computed: dict[Any, Node] = field(default_factory=dict)
+    outside: dict[Var, Callable[[Demand], Node]] = field(default_factory=dict)  # a body's operands, in the kernel
+    numbers: dict[Hashable, tuple[Walk, Var, Demand]] = field(default_factory=dict)  # computed numbers, by key
+    computed: dict[Hashable, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.makers = makers_of(self.jaxpr)
@@ -117,7 +111,7 @@ class Walk:
 
     # -- backwards --------------------------------------------------------------------------------------------
 
-    def backwards(self, roots: Sequence[tuple[Any, Place]]) -> list[tuple[Any, Demand]]:
+    def backwards(self, roots: Sequence[tuple[Atom, Place]]) -> list[tuple[Atom, Demand]]:
         """Let every equation learn where its results are wanted; returns how to read the roots."""
         targets = [self.want(atom, place, ()) for atom, place in roots]
         while self.asking:
@@ -133,13 +127,13 @@ class Walk:
                 self.ask((*self.path, number), eqn, demands)
         return targets
 
-    def demands_on(self, atom: Any) -> tuple[Demand, ...]:
+    def demands_on(self, atom: Atom) -> tuple[Demand, ...]:
         """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
-        if isinstance(atom, jex.Literal) or atom in self.buffers:
+        if isinstance(atom, Literal) or atom in self.buffers:
             return ()
         return tuple(self.wanted.get(atom, ()))
 
-    def inside(self, body: Any, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Any, Index]) -> Walk:
+    def inside(self, body: Jaxpr, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
         walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
@@ -150,12 +144,12 @@ class Walk:
     def facts(self, scan: Scan) -> LoopFacts:
         return facts_of(scan)
 
-    def crowded(self, var: Any, dims: tuple[int, ...] | None = None) -> TooManyPlaces:
+    def crowded(self, var: Var, dims: tuple[int, ...] | None = None) -> TooManyPlaces:
         return TooManyPlaces(var, dims)
 
-    def want(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
-        atom, demand = self.reading(atom, place, guard)
-        if not isinstance(atom, jex.Literal):
+    def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
+        _, demand = self.reading(atom, place, guard)
+        if not isinstance(atom, Literal):
             if atom not in self.wanted:
                 self.wanted[atom] = {}
                 if atom in self.makers and atom not in self.buffers:
@@ -165,11 +159,11 @@ class Walk:
                 self.choose.final.update(axis for index in demand[0] for axis in index.axes)
         return atom, demand
 
-    def reading(self, atom: Any, place: Place, guard: Guard) -> tuple[Any, Demand]:
+    def reading(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         """How an atom is read at a place; an element that exists for all values of the axes needs no guard."""
         return atom, (place, () if _inside(place, atom.aval.shape) else guard)
 
-    def ask(self, number: Number, eqn: Any, demands: Sequence[Demand]) -> None:
+    def ask(self, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
@@ -187,70 +181,70 @@ class Walk:
             keep.ask(self, number, eqn, demands)
             return
         for place, guard in demands:
-            if isinstance(row, Pointwise):
-                operands = [self.want(v, _aligned(place, v.aval.shape), guard) for v in eqn.invars]
-            elif isinstance(row, Indexing):
-                operands = self._ask_pieces(eqn, row, place, guard)
-            elif eqn.primitive.name == "iota":
-                operands = []
-            elif eqn.primitive.name in dynamic.TABLE:
-                operands = self._pieces(eqn, dynamic.TABLE[eqn.primitive.name](self, eqn, place, guard), guard)
-            else:
-                raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
-            self.reads[out, (place, guard)] = operands
+            self.reads[out, (place, guard)] = self._ask_one(eqn, place, guard)
 
-    def hints(self, operand: Any, dims: Sequence[int]) -> list[Axis | None]:
+    def _ask_one(self, eqn: Eqn, place: Place, guard: Guard) -> Asked:
+        """What one element of a result reads where nothing is combined."""
+        row = TABLE.get(eqn.primitive.name)
+        if isinstance(row, Pointwise):
+            return Elements([self.want(v, _aligned(place, v.aval.shape), guard) for v in eqn.invars])
+        if isinstance(row, Indexing):
+            return self._pieces(eqn, row.read(eqn, place), guard)
+        if eqn.primitive.name == "iota":
+            return Counted(iota_place(eqn, place))
+        if eqn.primitive.name in dynamic.TABLE:
+            return self._pieces(eqn, dynamic.TABLE[eqn.primitive.name](self, eqn, place, guard), guard)
+        raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
+
+    def hints(self, operand: Atom, dims: Sequence[int]) -> list[Axis | None]:
         """Along what an operand is wanted anyway, in a loop."""
         places = [place for place, _ in self.demands_on(operand)] if self.steps else []
         return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
 
-    def number(self, atom: Any, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
+    def number(self, atom: Atom, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""
-        if isinstance(atom, jex.Literal):
+        if isinstance(atom, Literal):
             return constant(min(max(int(atom.val), limits[0]), limits[1]) if clamped else int(atom.val))
-        atom, demand = self.want(atom, place, guard if place else ())
+        _, demand = self.want(atom, place, guard if place else ())
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
         axes = frozenset(axes_in(*demand)) | self.steps
         return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype)), 1),))
 
-    def _ask_pieces(self, eqn: Any, row: Indexing, place: Place, guard: Guard) -> list[Any]:
-        return self._pieces(eqn, row.read(eqn, place), guard)
-
-    def _pieces(self, eqn: Any, pieces: Sequence[Piece], guard: Guard) -> list[Any]:
-        asked: list[Any] = []
+    def _pieces(self, eqn: Eqn, pieces: Sequence[Piece], guard: Guard) -> Pieces:
+        asked: list[tuple[Guard, Read]] = []
         for number, piece in enumerate(pieces):
             narrowed = conjoin(guard, piece.conditions)
             last = number == len(pieces) - 1
             if narrowed is None and not (last and not asked):
                 continue
             if piece.operand < 0:
-                source: Any = (Filling(eqn), ((), ()))
+                source: Read = (Filling(eqn), ((), ()))
             else:
                 source = self.want(eqn.invars[piece.operand], piece.index, narrowed or guard)
             undecided = tuple(c for c in piece.conditions if decide(c) is None)
             asked.append((undecided, source))
             if not undecided:
                 break
-        return asked
+        return Pieces(asked)
 
-    def _ask_reduction(self, eqn: Any, dims: Sequence[int], indices: Place, place: Place, guard: Guard) -> Any:
+    def _ask_reduction(
+        self, eqn: Eqn, dims: Sequence[int], indices: Place, place: Place, guard: Guard
+    ) -> Combined | Terms:
         axes = tuple(axis for axis in _ordered_axes(indices))
         unrolled = [axis for axis in axes if axis in self.unrolled]
         over = tuple(axis for axis in axes if axis not in self.unrolled)
-        operands, positions = [], []
-        for values in itertools.product(*(range(axis.size) for axis in unrolled)):
-            fixed = {axis: constant(value) for axis, value in zip(unrolled, values)}
-            chosen = tuple(substitute(index, fixed) for index in indices)
-            if eqn.primitive.name == "dot_general":
-                operands.append(self._ask_term(eqn, chosen, place, guard))
-            else:
-                shape = eqn.invars[0].aval.shape
-                operands.append(self.want(eqn.invars[0], _with_reduced(place, dict(zip(dims, chosen)), shape), guard))
-            positions.append(chosen[0] if chosen else ZERO)
-        return operands, over, tuple(positions)
+        values = itertools.product(*(map(constant, range(axis.size)) for axis in unrolled))
+        fixed = [dict(zip(unrolled, each)) for each in values]
+        chosen = [tuple(substitute(index, each) for index in indices) for each in fixed]
+        positions = tuple(each[0] if each else ZERO for each in chosen)
+        if eqn.primitive.name == "dot_general":
+            return Terms([self._ask_term(eqn, each, place, guard) for each in chosen], over, positions)
+        (operand,) = eqn.invars
+        places = [_with_reduced(place, dict(zip(dims, each)), operand.aval.shape) for each in chosen]
+        return Combined([self.want(operand, each, guard) for each in places], over, positions)
 
-    def _ask_term(self, eqn: Any, chosen: Place, place: Place, guard: Guard) -> Any:
+    def _ask_term(self, eqn: Eqn, chosen: Place, place: Place, guard: Guard) -> tuple[Read, Read]:
         """The two factors of one term of a contraction."""
         (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
         left, right = eqn.invars
@@ -279,22 +273,22 @@ class Walk:
                     if (out, demand) not in self.nodes:
                         self.build(eqn, demand)
 
-    def make(self, key: Any, build: Callable[[int], Node]) -> Any:
+    def make(self, key: Hashable, build: Callable[[int], Made]) -> Made:
+        """The node of this key, which is of one kind for each key; built if there is none yet."""
         if key not in self.made:
             self.made[key] = node = build(len(self.order))
             self.order.append(node)
-        return self.made[key]
+        return cast(Made, self.made[key])
 
-    def node(self, atom: Any, demand: Demand) -> Node:
+    def node(self, atom: Atom | Filling, demand: Demand) -> Node:
         if isinstance(atom, Filling):
             fill = dynamic.fill_value(atom.eqn)
             key = (str(fill.dtype), fill.tobytes())
             return self.make(key, lambda n: Constant(n, frozenset(), fill.dtype, fill))
-        if isinstance(atom, jex.Literal):
-            aval: Any = atom.aval
-            dtype = np.dtype(aval.dtype)
-            value = np.asarray(atom.val, dtype)
-            return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value[()]))
+        if isinstance(atom, Literal):
+            dtype = np.dtype(atom.aval.dtype)
+            value = cast(np.generic, np.asarray(atom.val, dtype)[()])
+            return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value))
         if (atom, demand) not in self.nodes and atom in self.outside:
             self.nodes[atom, demand] = self.outside[atom](demand)
         if (atom, demand) not in self.nodes and atom in self.buffers:
@@ -319,42 +313,43 @@ class Walk:
         self.computed.update(found)
         return tuple(found.values())
 
-    def build(self, eqn: Any, demand: Demand) -> None:
-        row = TABLE.get(eqn.primitive.name)
-        out = eqn.outvars[0]
-        key, reads, dtype = (out, demand), self.reads[out, demand], np.dtype(out.aval.dtype)
-        if eqn.primitive.name == "dot_general":
-            asked, over, positions = reads
-            terms = tuple(self.term(left, right, dtype) for left, right in asked)
-            axes = axes_of(terms) - frozenset(over)
-            self.nodes[key] = self.make(
-                ("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, eqn, terms, over, positions)
-            )
-        elif isinstance(row, Pointwise) and (joined := joint_sums.build(self, eqn, reads)):
-            self.nodes[key] = joined
-        elif isinstance(row, Pointwise):
-            operands = tuple(self.node(*read) for read in reads)
-            self.nodes[key] = left_alone(eqn, operands) or self.make(
-                ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
-            )
-        elif isinstance(row, Reduction):
-            asked, over, positions = reads
-            operands = tuple(self.node(*read) for read in asked)
-            axes = axes_of(operands) - frozenset(over)
-            self.nodes[key] = self.make(
-                ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
-            )
-        elif eqn.primitive is keep_p:
-            self.nodes[key] = keep.build(self, eqn, demand)
-        elif isinstance(row, Indexing) or eqn.primitive.name in dynamic.TABLE:
-            self.nodes[key] = self._choose_piece(reads)
-        else:
-            index = iota_place(eqn, demand[0])
-            needs = self.needs([index])
-            axes = index.axes | axes_of(needs)
-            self.nodes[key] = self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
+    def build(self, eqn: Eqn, demand: Demand) -> None:
+        """Make the node of an element of the equation's result, from those of what it reads."""
+        (out, *_) = eqn.outvars
+        self.nodes[out, demand] = self._built(eqn, self.reads[out, demand], demand, np.dtype(out.aval.dtype))
 
-    def term(self, left: tuple[Any, Demand], right: tuple[Any, Demand], dtype: np.dtype) -> Node:
+    def _built(self, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.dtype) -> Node:
+        match asked:
+            case Elements():
+                return joint_sums.build(self, eqn, asked) or self._computed(eqn, asked, dtype)
+            case Terms():
+                terms = tuple(self.term(left, right, dtype) for left, right in asked.factors)
+                return self._reduced(eqn, terms, asked, dtype)
+            case Combined():
+                return self._reduced(eqn, tuple(self.node(*read) for read in asked.operands), asked, dtype)
+            case Written():
+                return keep.build(self, eqn, asked, demand)
+            case Pieces():
+                return self._choose_piece(asked.pieces)
+            case Counted(index):
+                needs = self.needs([index])
+                axes = index.axes | axes_of(needs)
+                return self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
+
+    def _computed(self, eqn: Eqn, asked: Elements, dtype: np.dtype) -> Node:
+        operands = tuple(self.node(*read) for read in asked.operands)
+        return left_alone(eqn, operands) or self.make(
+            ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
+        )
+
+    def _reduced(self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype) -> Node:
+        over, positions = asked.over, asked.positions
+        axes = axes_of(operands) - frozenset(over)
+        return self.make(
+            ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
+        )
+
+    def term(self, left: Read, right: Read, dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
 
@@ -377,7 +372,7 @@ class Walk:
             node = self._choose(conditions, other, node) if conditions else other
         return node
 
-    def _choose_piece(self, pieces: Sequence[Any]) -> Node:
+    def _choose_piece(self, pieces: Sequence[tuple[Guard, Read]]) -> Node:
         found = [(conditions, self.node(*read)) for conditions, read in reversed(pieces)]
         return self.chosen_from(found[::-1])
 
@@ -390,7 +385,7 @@ class Walk:
             ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
         )
 
-    def load(self, buffer: int, var: Any, demand: Demand) -> None:
+    def load(self, buffer: int, var: Var, demand: Demand) -> None:
         place, guard = demand
         if not guard and not _inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
@@ -401,7 +396,7 @@ class Walk:
         )
 
 
-_FACTS: weakref.WeakKeyDictionary[Any, LoopFacts] = weakref.WeakKeyDictionary()
+_FACTS: weakref.WeakKeyDictionary[Closed, LoopFacts] = weakref.WeakKeyDictionary()
 
 
 def facts_of(scan: Scan) -> LoopFacts:
@@ -413,11 +408,11 @@ def facts_of(scan: Scan) -> LoopFacts:
 
 
 def walk(
-    jaxpr: Any,
-    roots: Sequence[tuple[Any, Place]],
+    jaxpr: Jaxpr,
+    roots: Sequence[tuple[Atom, Place]],
     choose: Chooser,
     unrolled: frozenset[Axis] = frozenset(),
-    loaded: Mapping[Any, int] | None = None,
+    loaded: Mapping[Var, int] | None = None,
     may_repeat: bool = True,
 ) -> Graph:
     """The graph of everything that `roots` (variable, index) need; a store's `output` is its root's position.
@@ -438,17 +433,17 @@ def walk(
 
 
 @once
-def _finals(jaxpr: Any) -> frozenset[Any]:
+def _finals(jaxpr: Jaxpr) -> frozenset[Var]:
     """What loops have carried to their ends."""
     return frozenset(result for scan in scans_in(jaxpr) for _, _, _, result in scan.carries)
 
 
 @once
-def _operands(jaxpr: Any) -> Mapping[Any, int]:
+def _operands(jaxpr: Jaxpr) -> Mapping[Var, int]:
     return {var: number for number, var in enumerate(jaxpr.invars)}
 
 
-def _places_at_most(row: Any) -> int:
+def _places_at_most(row: object) -> int:
     """At how many places a value is computed again rather than stored."""
     match row:
         case Reduction():

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
-import jax.extend.core as jex
-
 from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of
 
-Rewrite = Callable[[Any, list[Any]], list[Any] | None]  # equation, operands → results, or None: bind it as it is
+Rewrite = Callable[[Eqn, list[Any]], list[Any] | None]  # equation, operands → results, or None: bind it as it is
 
 
-def read(env: dict[Any, Any], atom: Any) -> Any:
-    return atom.val if isinstance(atom, jex.Literal) else env[atom]
+def read(env: dict[Var, Any], atom: Atom) -> Any:
+    return atom.val if isinstance(atom, Literal) else env[atom]
 
 
-def variables(atoms: Iterable[Any]) -> list[Any]:
+def variables(atoms: Iterable[Atom]) -> list[Var]:
     """Those that are no literals."""
-    return [atom for atom in atoms if not isinstance(atom, jex.Literal)]
+    return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
-def run(eqns: Iterable[Any], env: dict[Any, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
+def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
     """Evaluate the equations in order, adding their results to `env`."""
     for eqn in eqns:
         values = [read(env, atom) for atom in eqn.invars]
@@ -30,7 +29,7 @@ def run(eqns: Iterable[Any], env: dict[Any, Any], rewrite: Rewrite = lambda eqn,
         env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
 
 
-def needed(eqns: Sequence[Any], targets: Iterable[Any], given: Iterable[Any]) -> list[Any]:
+def needed(eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var]) -> list[Eqn]:
     """The equations that the targets need when `given` is already there, in order."""
     there = set(given)
     wanted = set(variables(targets)) - there
@@ -43,8 +42,8 @@ def needed(eqns: Sequence[Any], targets: Iterable[Any], given: Iterable[Any]) ->
 
 
 def needed_in(
-    jaxpr: Any, targets: Iterable[Any], given: Container[Any], among: Container[int] | None = None
-) -> list[Any]:
+    jaxpr: Jaxpr, targets: Iterable[Atom], given: Container[Var], among: Container[int] | None = None
+) -> list[Eqn]:
     """`needed`, in the time that what it finds takes, however long the jaxpr is; only of positions in `among`."""
     makers = makers_of(jaxpr)
     stack = variables(targets)

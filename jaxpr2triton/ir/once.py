@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from jaxpr2triton.ir.jaxprs import Jaxpr, Var
 
 Found = TypeVar("Found")
 
 
-def once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
+def once(find: Callable[[Jaxpr], Found]) -> Callable[[Jaxpr], Found]:
     """The same function of a jaxpr, called once for each; what it found is forgotten with the jaxpr."""
-    known: weakref.WeakKeyDictionary[Any, Found] = weakref.WeakKeyDictionary()
+    known: weakref.WeakKeyDictionary[Jaxpr, Found] = weakref.WeakKeyDictionary()
 
     @functools.wraps(find)
-    def found(jaxpr: Any) -> Found:
+    def found(jaxpr: Jaxpr) -> Found:
         if jaxpr not in known:
             known[jaxpr] = find(jaxpr)
         return known[jaxpr]
@@ -24,26 +26,26 @@ def once(find: Callable[[Any], Found]) -> Callable[[Any], Found]:
 
 
 @once
-def makers_of(jaxpr: Any) -> Mapping[Any, int]:
+def makers_of(jaxpr: Jaxpr) -> Mapping[Var, int]:
     """The position of the equation that makes each variable."""
     return {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
 
 
-class Without(Mapping[Any, int]):
+class Without(Mapping[Var, int]):
     """A mapping that lacks some of its keys; nothing is copied."""
 
-    def __init__(self, whole: Mapping[Any, int], lacking: Iterable[Any]) -> None:
+    def __init__(self, whole: Mapping[Var, int], lacking: Iterable[Var]) -> None:
         self._whole, self._lacking = whole, frozenset(lacking)
 
     def __contains__(self, key: object) -> bool:
         return key in self._whole and key not in self._lacking
 
-    def __getitem__(self, key: Any) -> int:
+    def __getitem__(self, key: Var) -> int:
         if key in self._lacking:
             raise KeyError(key)
         return self._whole[key]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Var]:
         return (key for key in self._whole if key not in self._lacking)
 
     def __len__(self) -> int:

@@ -45,10 +45,10 @@ def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
     readers: dict[Any, set[int]] = {}
     makers = {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
     for number, eqn in enumerate(jaxpr.eqns):
-        for var in variables(eqn.invars):
-            readers.setdefault(var, set()).add(number)
-    for var in variables(jaxpr.outvars):
-        readers.setdefault(var, set()).add(-1)
+        for operand in variables(eqn.invars):
+            readers.setdefault(operand, set()).add(number)
+    for result in variables(jaxpr.outvars):
+        readers.setdefault(result, set()).add(-1)
     given = {var: number for var, number in makers.items() if transposed[number]}
     found: dict[Any, str] = {}
     runs = _runs(frames, transposed)

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any
 
 from jaxpr2triton.errors import CompilerBug, Mistake, Reason
+from jaxpr2triton.ir.jaxprs import Var
 
 Dims = tuple[int, ...]
 
@@ -58,10 +58,10 @@ class Decisions:
     with_roles: bool = True  # whether kernels have the roles that the user asked for
     refused: Mapping[int, Reason] = field(default_factory=dict)  # loops that stay with XLA, by their bodies, and why
     chooses: bool = True  # whether anything is to be kept by choice
-    declined: frozenset[Any] = frozenset()  # what is not
-    whole: frozenset[Any] = frozenset()  # what is not made piece by piece
-    kept: Mapping[Any, Kept] = field(default_factory=dict)
-    tiled: Mapping[Any, Dims] = field(default_factory=dict)  # what is made piece by piece, and along which dimensions
+    declined: frozenset[Var] = frozenset()  # what is not
+    whole: frozenset[Var] = frozenset()  # what is not made piece by piece
+    kept: Mapping[Var, Kept] = field(default_factory=dict)
+    tiled: Mapping[Var, Dims] = field(default_factory=dict)  # what is made piece by piece, and along which dimensions
     mistakes: tuple[Mistake, ...] = ()  # that led to any of this
 
     @property
@@ -77,13 +77,13 @@ class Decisions:
             len(self.tiled),
         )
 
-    def dims_of(self, var: Any) -> Dims | None:
+    def dims_of(self, var: Var) -> Dims | None:
         """Along which dimensions a variable is kept, if it is."""
         if var in self.kept:
             return self.kept[var].dims(len(getattr(var.aval, "shape", ())))
         return self.tiled.get(var)
 
-    def not_tried(self, dims: Mapping[Any, Dims]) -> dict[Any, Dims]:
+    def not_tried(self, dims: Mapping[Var, Dims]) -> dict[Var, Dims]:
         """Those of which it is not known what becomes of them if they are made piece by piece."""
         known = {*self.tiled, *self.whole, *self.kept}
         return {var: along for var, along in dims.items() if var not in known}
@@ -113,7 +113,7 @@ class Refuse:
 class KeepMore:
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
-    wanted: tuple[tuple[Any, Dims], ...]  # each with the dimensions along which it is, where those are known
+    wanted: tuple[tuple[Var, Dims], ...]  # each with the dimensions along which it is, where those are known
     otherwise: Refuse | None  # None: kernels can end there instead
 
 
@@ -121,14 +121,14 @@ class KeepMore:
 class Tile:
     """These variables of loops' bodies are better made piece by piece, along these dimensions, in memory."""
 
-    dims: Mapping[Any, Dims]
+    dims: Mapping[Var, Dims]
 
 
 @dataclass(frozen=True)
 class KeepLess:
     """These results of loops had better come into memory at the end of a kernel: keeping them takes programs away."""
 
-    variables: tuple[Any, ...]
+    variables: tuple[Var, ...]
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
     return replace(decisions, refused={**decisions.refused, **wish.loops})
 
 
-def _whole(decisions: Decisions, *variables: Any) -> Decisions:
+def _whole(decisions: Decisions, *variables: Var) -> Decisions:
     """Make these at once, not piece by piece."""
     tiled = {var: dims for var, dims in decisions.tiled.items() if var not in variables}
     return replace(decisions, tiled=tiled, whole=decisions.whole.union(variables))

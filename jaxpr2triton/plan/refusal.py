@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.mistakes import mistake_of
 from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
@@ -12,18 +13,18 @@ from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
 Made = TypeVar("Made")
 
 
-def body_of(eqn: Any) -> int:
+def body_of(eqn: Eqn) -> int:
     """What a loop's equation is known by: its body stays the same object when the program around is traced again."""
     return id(eqn.params["jaxpr"])
 
 
-def is_refused(eqn: Any, decisions: Decisions) -> bool:
+def is_refused(eqn: Eqn, decisions: Decisions) -> bool:
     return decisions.reach is not Reach.ALL or body_of(eqn) in decisions.refused
 
 
 def or_refuse(
     make: Callable[[], Made],
-    eqns: Sequence[Any] | Callable[[], Sequence[Any]],
+    eqns: Sequence[Eqn] | Callable[[], Sequence[Eqn]],
     passing: tuple[type[Exception], ...] = (),
 ) -> Made | Refuse:
     """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why.

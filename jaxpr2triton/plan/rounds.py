@@ -7,11 +7,10 @@ KeepMore(((states, (0,)),), None)   →   a loop reads what another one makes in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
+from jaxpr2triton.ir.dtypes import short_name
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions, DropRoles, KeepLess, KeepMore, Reach, Refuse, RunOnce, Tile
 from jaxpr2triton.plan.refusal import body_of
@@ -20,7 +19,7 @@ from jaxpr2triton.plan.search import Round
 NAMED_AT_MOST = 3
 
 
-def said(rounds: Iterable[Round], program: Any) -> tuple[str, ...]:
+def said(rounds: Iterable[Round], program: Closed) -> tuple[str, ...]:
     """A sentence for each round; `program` is what was to be cut."""
     eqns = list(_all(program.jaxpr))
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
@@ -28,10 +27,10 @@ def said(rounds: Iterable[Round], program: Any) -> tuple[str, ...]:
     return tuple(f"{_obstacle(each)}: {_outcome(each.before, each.after, makers, loops)}" for each in rounds)
 
 
-def _all(jaxpr: Any) -> Iterator[Any]:
+def _all(jaxpr: Jaxpr) -> Iterator[Eqn]:
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in jex.jaxprs_in_params(eqn.params):
+        for inner in jaxprs_in(eqn):
             yield from _all(inner)
 
 
@@ -51,7 +50,7 @@ def _obstacle(found: Round) -> str:
             return str(mistake)
 
 
-def _outcome(before: Decisions, after: Decisions, makers: Mapping[Any, Any], loops: Mapping[int, Any]) -> str:
+def _outcome(before: Decisions, after: Decisions, makers: Mapping[Var, Eqn], loops: Mapping[int, Eqn]) -> str:
     """What was decided then."""
     if after.reach is not before.reach:
         return "all loops stay with XLA" if after.reach is Reach.NO_LOOPS else "XLA runs the whole program"
@@ -70,20 +69,21 @@ def _outcome(before: Decisions, after: Decisions, makers: Mapping[Any, Any], loo
     return "the roles that were asked for are dropped"
 
 
-def _named(variables: Iterable[Any], makers: Mapping[Any, Any], kept: Decisions | None = None) -> str:
+def _named(variables: Iterable[Var], makers: Mapping[Var, Eqn], kept: Decisions | None = None) -> str:
     """`f32[7,300] of model.py:12 (rollout) along dimension 0`, and how many more there are."""
     return _names([_name(var, makers, kept) for var in variables])
 
 
-def _name(var: Any, makers: Mapping[Any, Any], kept: Decisions | None) -> str:
-    name = _place(makers.get(var), var.aval.str_short(short_dtypes=True))
+def _name(var: Var, makers: Mapping[Var, Eqn], kept: Decisions | None) -> str:
+    shape = ','.join(map(str, var.aval.shape))
+    name = _place(makers.get(var), f"{short_name(var.aval.dtype)}[{shape}]")
     dims = (kept.dims_of(var) if kept else None) or ()
     if not dims:
         return name
     return f"{name} along {'dimension' if len(dims) == 1 else 'dimensions'} {', '.join(map(str, dims))}"
 
 
-def _place(eqn: Any, what: str) -> str:
+def _place(eqn: Eqn | None, what: str) -> str:
     frame = user_frame(eqn) if eqn is not None else None
     return f"{what} of {frame}" if frame else what
 

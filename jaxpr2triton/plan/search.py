@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from jaxpr2triton.errors import CompilerBug, Mistake
+from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.mistakes import mistake_of
 from jaxpr2triton.plan.decisions import Decisions, Reach, Wish, granted, retreated
 
@@ -29,7 +29,7 @@ class Round:
 
 
 def search(
-    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Any]
+    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn]
 ) -> tuple[Decisions, tuple[Round, ...]]:
     """The decisions with which an attempt came to its end; if there are none such, nothing is compiled."""
     decisions = Decisions()

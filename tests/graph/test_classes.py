@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 def letters(fn: Callable[..., Any], *shapes: Shape) -> str:
     """The classes of inputs and outputs as letters: `ab -> a` for a row sum."""
     jaxpr = jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes)).jaxpr
-    classes = Classes(jaxpr)
+    classes = Classes(jaxpr.eqns)
     names: dict[Any, str] = {}
 
     def spelled(variables: Any) -> str:

@@ -21,7 +21,7 @@ from jaxpr2triton.normalize.passes import normalize
 def order(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Order:
     avals = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     jaxpr = normalize(jax.make_jaxpr(fn)(*avals)).jaxpr
-    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr.eqns), union=True)
     assert space is not None
     return Order(space.graph, space.steps)
 

@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 def space(fn: Callable[..., Any], *shapes: Shape) -> Space | None:
     avals = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     jaxpr = normalize(jax.make_jaxpr(fn)(*avals)).jaxpr
-    return space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    return space_of(jaxpr, jaxpr.outvars, Classes(jaxpr.eqns))
 
 
 def described(found: Space | None) -> str:
@@ -105,7 +105,7 @@ def test_the_lead_has_the_most_dimensions(shapes: list[Shape], lead: int) -> Non
 )
 def test_dimensions_match_by_class(fn: Callable[..., Any], matched: dict[int, int]) -> None:
     jaxpr = jax.make_jaxpr(fn)(jax.ShapeDtypeStruct((4, 4), np.float32)).jaxpr
-    lead, other = (layout_of(atom, Classes(jaxpr)) for atom in jaxpr.outvars)
+    lead, other = (layout_of(atom, Classes(jaxpr.eqns)) for atom in jaxpr.outvars)
     assert match_dims(lead, other) == matched
 
 

@@ -26,7 +26,7 @@ V = jax.ShapeDtypeStruct((40,), np.float32)
 
 def graph_of(fn: Callable[..., Any], *avals: Any) -> Graph:
     jaxpr = normalize(jax.make_jaxpr(fn)(*avals)).jaxpr
-    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr.eqns))
     assert space is not None
     return space.graph
 

@@ -111,7 +111,7 @@ def _where(going: Value, new: Value, old: Value) -> Value:
 
 def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:
     """All branches without loops, and a choice of their results; then a branch with loops, if it is the one."""
-    if why_not_chosen(node):
+    if why_not_chosen(node.params["branches"]):
         return None
     branches = [normalize(branch) for branch in node.params["branches"]]
     if any(primitive_names(branch) & {"while", "cond"} for branch in branches):
@@ -147,7 +147,7 @@ def _runs_apart(branch: Any) -> bool:
     loops = [eqn for eqn in branch.jaxpr.eqns if eqn.primitive.name in LOOPS]
     if _may_not_end(branch.jaxpr):
         return True
-    classes = Classes(branch.jaxpr)
+    classes = Classes(branch.jaxpr.eqns)
     times = {classes.find(dim) for eqn in loops for dim in time_dims(scan_of(eqn))}
     results = (var for var in branch.jaxpr.outvars if not isinstance(var, jex.Literal))
     return bool(loops) and not any(kind in times for var in results for kind in classes.of(var))

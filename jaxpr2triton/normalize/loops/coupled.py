@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import jax.extend.core as jex
@@ -23,7 +22,7 @@ class Coupling:
     """
 
     def __init__(self, eqns: Sequence[Any], tied: Iterable[tuple[Dim, Dim]]) -> None:
-        self._classes = Classes(SimpleNamespace(eqns=eqns), tied)
+        self._classes = Classes(eqns, tied)
         self._mixed = {self._classes.find(dim) for eqn in eqns for dim in coupled_dims(eqn)}
         for var in (var for eqn in eqns for var in eqn.outvars):
             kinds = [self._classes.find((var, d)) for d, size in enumerate(_shape(var)) if size != 1]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 from jaxpr2triton.graph.loops import live_carries
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.partition.cuts import Cuts
 
@@ -14,21 +14,21 @@ WORTH_LOOKING = 8  # roots; fewer are looked at one by one
 NEARBY = 32  # equations between a loop and what is made of its results
 
 
-def alike(cuts: Cuts) -> dict[Any, list[Any]]:
+def alike(cuts: Cuts) -> dict[Var, list[Var]]:
     """The roots that need the same carried values of the same loops, and little else, by each of them."""
     if not scans_in(cuts.jaxpr):
         return {}
-    found: dict[Any, list[Any]] = {}
+    found: dict[Hashable, list[Var]] = {}
     for root in cuts.roots:
         if (needs := _needs(cuts, root)) is not None:
             found.setdefault((needs, root.aval.shape), []).append(root)
     return {root: batch for batch in found.values() if len(batch) >= WORTH_LOOKING for root in batch}
 
 
-def _needs(cuts: Cuts, root: Any) -> tuple[Any, ...] | None:
+def _needs(cuts: Cuts, root: Var) -> tuple[Hashable, ...] | None:
     """Which loops a root reads, and which of their carried values; None if they are far away."""
-    results: dict[int, list[Any]] = {}
-    seen: set[Any] = set()
+    results: dict[int, list[Var]] = {}
+    seen: set[Var] = set()
     stack = [root]
     while stack:
         var = stack.pop()
@@ -47,5 +47,5 @@ def _needs(cuts: Cuts, root: Any) -> tuple[Any, ...] | None:
     return tuple((number, _live(cuts, number, wanted)) for number, wanted in sorted(results.items()))
 
 
-def _live(cuts: Cuts, number: int, wanted: Sequence[Any]) -> tuple[int, ...]:
+def _live(cuts: Cuts, number: int, wanted: Sequence[Var]) -> tuple[int, ...]:
     return tuple(live_carries(scan_of(cuts.jaxpr.eqns[number]), wanted))

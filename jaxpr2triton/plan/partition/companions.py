@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.plan.partition.cut import Cuts, elements, loads_of
 from jaxpr2triton.plan.partition.split import Chunked, Split, are_apart, runs, size_along, with_each
@@ -24,12 +24,12 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 
-def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
+def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     """What is to be seen in chunks; adjusts `splits` to fit."""
     outputs = _outputs(cuts)
     loads = {root: frozenset(loads_of(cuts, cuts.spaces[root])) for root in cuts.roots}
     owners = {node.eqn: root for root in cuts.roots[::-1] for node in cuts.spaces[root].graph.of_kind(Reduce)}
-    found: dict[Any, Chunked] = {}
+    found: dict[Var, Chunked] = {}
     for eqn, split in list(splits.items()):
         beside = [
             root
@@ -55,7 +55,7 @@ def companions(cuts: Cuts, splits: dict[Any, Split]) -> dict[Any, Chunked]:
     return found
 
 
-def _outputs(cuts: Cuts) -> set[Any]:
+def _outputs(cuts: Cuts) -> set[Var]:
     """What is written for nobody but the caller, as it is or reshaped, and could be written in another order."""
     outputs = set(variables(cuts.jaxpr.outvars))
     for eqn in reversed(cuts.views):
@@ -64,40 +64,41 @@ def _outputs(cuts: Cuts) -> set[Any]:
     return outputs - in_chunks - {atom for eqn in cuts.outside for atom in variables(eqn.invars)}
 
 
-def _saves_much(cuts: Cuts, shared: frozenset[Any], split: Split) -> bool:
+def _saves_much(cuts: Cuts, shared: frozenset[Var], split: Split) -> bool:
     """Whether reading these once saves much, or a launch of the two that there would be anyway."""
     much = cuts.policy.splits.worth_sharing
     return bool(shared) and (split.chunks > 1 or any(elements(operand) >= much for operand in shared))
 
 
-def _ready(cuts: Cuts, eqn: Any, dims: tuple[int, ...], roots: Iterable[Any]) -> list[Any]:
+def _ready(cuts: Cuts, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Var]) -> list[Var]:
     """The outputs that can be written while these rows are summed: they wait for no sum of rows, nor for parts of one,
     that the operand does not wait for.
     """
-    kinds = {cuts.classes.of(eqn.invars[0])[d] for d in dims}
-    waits: dict[Any, frozenset[Any]] = {}
+    (summed,) = variables(eqn.invars)
+    kinds = {cuts.classes.of(summed)[d] for d in dims}
+    waits: dict[Var, frozenset[Eqn]] = {}
     for other in cuts.jaxpr.eqns if roots else ():
         before = frozenset().union(*(waits.get(atom, frozenset()) for atom in variables(other.invars)))
-        reduced = {cuts.classes.find((other.invars[0], d)) for d in _reduced_dims(other)}
+        reduced = {cuts.classes.of(operand)[d] for operand in variables(other.invars) for d in _reduced_dims(other)}
         sums = other.primitive is boundary_p or not kinds.isdisjoint(reduced)
         waits |= dict.fromkeys(other.outvars, before | {other} if sums else before)
-    return [root for root in roots if waits.get(root, frozenset()) <= waits.get(eqn.invars[0], frozenset())]
+    return [root for root in roots if waits.get(root, frozenset()) <= waits.get(summed, frozenset())]
 
 
-def _reduced_dims(eqn: Any) -> tuple[int, ...]:
+def _reduced_dims(eqn: Eqn) -> tuple[int, ...]:
     return eqn.params["axes"] if isinstance(TABLE.get(eqn.primitive.name), Reduction) else ()
 
 
-def _has_all(cuts: Cuts, root: Any, eqn: Any) -> bool:
+def _has_all(cuts: Cuts, root: Var, eqn: Eqn) -> bool:
     """Whether an output has all dimensions along which there are sums, so that these fit its kernel."""
     sums = eqn.outvars[0]
     kinds = {kind for kind, size in zip(cuts.classes.of(sums), sums.aval.shape) if size != 1}
     return kinds <= set(cuts.classes.of(root))
 
 
-def _seen_along(cuts: Cuts, root: Any, eqn: Any, dims: tuple[int, ...]) -> tuple[int, ...] | None:
+def _seen_along(cuts: Cuts, root: Var, eqn: Eqn, dims: tuple[int, ...]) -> tuple[int, ...] | None:
     """The dimensions of an output along which it has the rows that are summed, if it has and may be cut there."""
-    operand = eqn.invars[0]
+    (operand,) = variables(eqn.invars)
     kinds = [cuts.classes.of(operand)[d] for d in dims]
     sizes = [operand.aval.shape[d] for d in dims]
     space = cuts.spaces[root]
@@ -110,7 +111,7 @@ def _seen_along(cuts: Cuts, root: Any, eqn: Any, dims: tuple[int, ...]) -> tuple
 
 
 def _rows_to_share(
-    cuts: Cuts, eqn: Any, split: Split, dims: tuple[int, ...], seen: Mapping[Any, tuple[int, ...]]
+    cuts: Cuts, eqn: Eqn, split: Split, dims: tuple[int, ...], seen: Mapping[Var, tuple[int, ...]]
 ) -> int:
     """The rows of a chunk; all of them where that would leave too few programs."""
     policy, shape = cuts.policy.splits, eqn.invars[0].aval.shape
@@ -123,7 +124,7 @@ def _rows_to_share(
     return length if programs < policy.few_chunks and math.prod(shape) > programs * policy.chunk_of_little else size
 
 
-def _programs_beside(root: Any, space: Space, dims: tuple[int, ...]) -> int:
+def _programs_beside(root: Var, space: Space, dims: tuple[int, ...]) -> int:
     """How many programs there would be without chunks; the last dimension is walked by each, or shared out by few."""
     last = len(root.aval.shape) - 1
     return math.prod(

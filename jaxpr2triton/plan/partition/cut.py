@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
-
-import jax.extend.core as jex
+from collections.abc import Iterable, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -16,6 +13,7 @@ from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parall
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
@@ -28,7 +26,7 @@ from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 from jaxpr2triton.policy import DEFAULT_POLICY, Cutting, Policy
 
 
-def find_cuts(jaxpr: Any, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
+def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
     A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
@@ -37,9 +35,9 @@ def find_cuts(jaxpr: Any, decisions: Decisions = FIRM, policy: Policy = DEFAULT_
     return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
-def _first_cuts(jaxpr: Any, decisions: Decisions, policy: Policy) -> Cuts:
-    inside: list[Any] = []
-    outside: list[Any] = []
+def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
+    inside: list[Eqn] = []
+    outside: list[Eqn] = []
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
     kept = {body_of(eqn) for eqn in loops if not is_refused(eqn, decisions) and why_not(eqn) is None}
     for eqn in jaxpr.eqns:
@@ -53,48 +51,47 @@ def _first_cuts(jaxpr: Any, decisions: Decisions, policy: Policy) -> Cuts:
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
     in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
     loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
-    views = _views(inside, loaded, wanted, aliases)
+    views = _views(inside, loaded, wanted, set(aliases.values()))
     renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
-    wanted = list(dict.fromkeys(v for v in [*wanted, *renamed.values()] if not isinstance(v, jex.Literal)))
-    roots = [v for v in wanted if v in computed and v not in renamed]
-    return Cuts(jaxpr, Classes(jaxpr), inside, outside, loaded, views, roots, decisions, policy)
+    wanted_once = dict.fromkeys(variables([*wanted, *renamed.values()]))
+    roots = [v for v in wanted_once if v in computed and v not in renamed]
+    return Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
 
 
-def _views(inside: list[Any], loaded: dict[Any, int], wanted: list[Any], aliases: dict[Any, Any]) -> list[Any]:
+def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], chunked: Set[Atom]) -> list[Eqn]:
     """The reshapes whose results are wanted in memory: writing the operand is enough.
 
     What is written in chunks on purpose keeps its shape.
     """
-    chunked = set(aliases.values())
-    targets = {v for v in wanted if not isinstance(v, jex.Literal) and v not in chunked}
+    targets = {v for v in variables(wanted) if v not in chunked}
     views = []
     for eqn in reversed(inside):
-        plain = eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
-        if plain and eqn.outvars[0] in targets and not isinstance(eqn.invars[0], jex.Literal):
+        operand, plain = eqn.invars[0], eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
+        if plain and eqn.outvars[0] in targets and isinstance(operand, Var):
             views.append(eqn)
-            if eqn.invars[0] not in loaded:
-                targets.add(eqn.invars[0])
+            if operand not in loaded:
+                targets.add(operand)
     return views[::-1]
 
 
 class Pending:
     """The roots that have to be looked at, the last one first; each once, however often it was asked for."""
 
-    def __init__(self, roots: Iterable[Any]) -> None:
+    def __init__(self, roots: Iterable[Var]) -> None:
         self._roots = dict.fromkeys(roots)
 
     def __bool__(self) -> bool:
         return bool(self._roots)
 
-    def pop(self) -> Any:
+    def pop(self) -> Var:
         return self._roots.popitem()[0]
 
-    def extend(self, roots: Iterable[Any]) -> None:
+    def extend(self, roots: Iterable[Var]) -> None:
         for root in roots:
             self._roots.pop(root, None)
             self._roots[root] = None
 
-    def drop(self, roots: Iterable[Any]) -> None:
+    def drop(self, roots: Iterable[Var]) -> None:
         for root in roots:
             self._roots.pop(root, None)
 
@@ -124,7 +121,7 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
     return None
 
 
-def _crowding(cuts: Cuts, root: Any) -> list[Any] | Wish:
+def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
     """Cut what the kernel of a root wants at too many places, or when it is too early; note what is left.
 
     Gives back the roots that have to be looked at again.
@@ -150,14 +147,14 @@ def _crowding(cuts: Cuts, root: Any) -> list[Any] | Wish:
     return readers if isinstance(readers, WISHES) else [root, *readers]
 
 
-def _space_alone(cuts: Cuts, roots: list[Any]) -> Space | TooManyPlaces | Refuse | None:
+def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse | None:
     try:
         return or_refuse(lambda: cuts.space_of(roots), lambda: cuts.below(roots), passing=(TooManyPlaces,))
     except TooManyPlaces as crowded:
         return crowded
 
 
-def _too_much(cuts: Cuts, root: Any) -> list[Any] | Wish:
+def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     """Cut what makes the kernel of a root hold too much, run in too few programs, or become too long.
 
     Gives back the roots that have to be looked at again.
@@ -180,7 +177,7 @@ def _too_much(cuts: Cuts, root: Any) -> list[Any] | Wish:
     return []
 
 
-def _noted_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
+def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
     """The one space of all these roots, if nothing has to be cut for any of them; else each is to be seen alone."""
     space = _space_alone(cuts, batch)
     if not isinstance(space, Space) or not space.steps:
@@ -192,7 +189,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Any]) -> Space | None:
     return space if sum(1 for _ in space.graph.of_kind(Compute)) <= cuts.policy.cuts.steps_of_loops else None
 
 
-def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> KeepMore:
+def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: Iterable[Eqn]) -> KeepMore:
     """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
     if crowded.dims is None:
         refusal = _refused(loops, "a result of a loop in its body is read at several places")
@@ -201,18 +198,18 @@ def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: list[Any]) -> KeepM
     return KeepMore(((crowded.variable, crowded.dims),), refusal)
 
 
-def _refused(eqns: Iterable[Any], why: str) -> Refuse:
+def _refused(eqns: Iterable[Eqn], why: str) -> Refuse:
     return Refuse({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
 
 
-def _read_by(cuts: Cuts, space: Space) -> list[Any]:
+def _read_by(cuts: Cuts, space: Space) -> list[Eqn]:
     return [eqn for eqn in cuts.inside if reads(space, eqn)]
 
 
-def _over_already(cuts: Cuts, space: Space) -> list[Any] | Wish:
+def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:
     """Results of a loop that have to be in memory, because they are read where its steps are over."""
     for _, recurrence in Order(space.graph, space.steps).conflicts() if space.steps else ():
-        results: list[Any] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
+        results: list[Var] = next((eqn.outvars for eqn in cuts.inside if eqn is recurrence.eqn), [])
         unwritten = [var for var in results if var not in cuts.loaded]
         if not unwritten:
             why = "a loop in its body reads what another one there has made, step by step"
@@ -224,7 +221,7 @@ def _over_already(cuts: Cuts, space: Space) -> list[Any] | Wish:
     return []
 
 
-def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
+def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
     """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
     loops = {id(scan.eqn) for scan in scans_in(cuts.jaxpr)}
     recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
@@ -248,16 +245,16 @@ def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Any]:
     return []
 
 
-def _read_of(cuts: Cuts, loop: Any, reader: Any) -> list[Any]:
+def _read_of(cuts: Cuts, loop: Eqn, reader: Eqn) -> list[Var]:
     """The results of the loop that an equation reads, directly or not, and that are not in memory yet."""
-    wanted = {atom for atom in reader.invars if not isinstance(atom, jex.Literal)}
+    wanted = set(variables(reader.invars))
     for eqn in reversed(cuts.jaxpr.eqns):
         if eqn is not loop and any(var in wanted for var in eqn.outvars):
-            wanted |= {atom for atom in eqn.invars if not isinstance(atom, jex.Literal) and atom not in cuts.loaded}
+            wanted.update(atom for atom in variables(eqn.invars) if atom not in cuts.loaded)
     return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
 
 
-def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
+def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
     """What is kept although programs could share out more of the work without that."""
     kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
     if not cuts.decisions.chooses or not kept:
@@ -266,11 +263,13 @@ def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Any]:
     loops = list(space.graph.of_kind(Recurrence))
     apart = [loop.axes - loop.held - space.steps for loop in loops]
     if any(_size(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
-        return [node.eqn.invars[0] for node in kept]
+        return [var for node in kept for var in variables(node.eqn.invars)]
     if _size(lanes) <= cuts.policy.cuts.small_loop:
         return []
-    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in [*space.graph.of_kind(Reduce), *loops]))
-    return [node.eqn.invars[0] for node in kept if lanes - node.axes - walked_anyway]
+    holding = space.graph.of_kind((Reduce, Recurrence))
+    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in holding))
+    dear = [node for node in kept if lanes - node.axes - walked_anyway]
+    return [var for node in dear for var in variables(node.eqn.invars)]
 
 
 def _fits(cuts: Cuts, space: Space) -> bool:
@@ -307,7 +306,7 @@ def _held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
     return carried, read
 
 
-def _culprits(cuts: Cuts, space: Space, root: Any) -> list[Reduce]:
+def _culprits(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
     policy = cuts.policy.cuts
@@ -316,7 +315,7 @@ def _culprits(cuts: Cuts, space: Space, root: Any) -> list[Reduce]:
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
-def _together(cuts: Cuts, value: Any) -> list[Any]:
+def _together(cuts: Cuts, value: Var) -> list[Var]:
     """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
     eqn = cuts.maker(value)
     if eqn.primitive.name not in LOOPS:
@@ -326,12 +325,12 @@ def _together(cuts: Cuts, value: Any) -> list[Any]:
 
 
 @once
-def _read_in(jaxpr: Any) -> frozenset[Any]:
+def _read_in(jaxpr: Jaxpr) -> frozenset[Var]:
     """All that some equation reads."""
     return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
 
 
-def _into_memory(cuts: Cuts, values: list[Any]) -> list[Any] | Wish:
+def _into_memory(cuts: Cuts, values: list[Var]) -> list[Var] | Wish:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
     return _kept_by_choice(cuts, values) or _cut(cuts, *values)
 
@@ -345,7 +344,7 @@ def _kept_from_the_start(cuts: Cuts) -> Wish | None:
     loops = [scan_of(eqn) for eqn in cuts.inside if eqn.primitive.name in LOOPS]
     if not cuts.decisions.chooses or len(loops) < 2:
         return None
-    orders: dict[Any, set[tuple[bool, bool, int]]] = {}  # in which a value is read by loops
+    orders: dict[Var, set[tuple[bool, bool, int]]] = {}  # in which a value is read by loops
     by_reader = {id(loop.eqn): (loop.conditional, loop.reverse, loop.length) for loop in loops}
     for eqn in reversed(cuts.inside):
         read = {by_reader[id(eqn)]} if id(eqn) in by_reader else set().union(*(orders.get(v, ()) for v in eqn.outvars))
@@ -360,7 +359,7 @@ def _kept_from_the_start(cuts: Cuts) -> Wish | None:
     return _kept_by_choice(cuts, values)
 
 
-def _kept_by_choice(cuts: Cuts, values: list[Any]) -> Wish | None:
+def _kept_by_choice(cuts: Cuts, values: list[Var]) -> Wish | None:
     """The wish to keep these values, and what is made with them, where loops alone read them."""
     if not cuts.decisions.chooses:
         return None
@@ -375,7 +374,7 @@ def _kept_by_choice(cuts: Cuts, values: list[Any]) -> Wish | None:
     return KeepMore(tuple((var, along.get(var, ())) for var in wanted), None)
 
 
-def _dims_of_results(cuts: Cuts) -> dict[Any, Dims] | Wish:
+def _dims_of_results(cuts: Cuts) -> dict[Var, Dims] | Wish:
     """The dimensions along which what the loops put out is kept."""
     loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
     try:
@@ -384,9 +383,9 @@ def _dims_of_results(cuts: Cuts) -> dict[Any, Dims] | Wish:
         return _kept_instead(cuts, crowded, loops)
 
 
-def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
+def _made_step_by_step(cuts: Cuts, values: list[Var]) -> list[Var]:
     """Whatever the loops that make these values put out step by step, and what is kept of that."""
-    found: list[Any] = []
+    found: list[Var] = []
     for eqn in cuts.jaxpr.eqns:
         if any(value in eqn.outvars for value in values):
             if eqn.primitive.name in LOOPS:
@@ -396,25 +395,25 @@ def _made_step_by_step(cuts: Cuts, values: list[Any]) -> list[Any]:
     return found
 
 
-def _not_for_loops(cuts: Cuts) -> set[Any]:
+def _not_for_loops(cuts: Cuts) -> set[Var]:
     """What is wanted in memory, by XLA or by the user, is made of these outside of loops."""
     found = set(cuts.roots)
     inside = set(cuts.inside)
     for eqn in reversed(cuts.jaxpr.eqns):
         through = eqn.primitive.name not in LOOPS and not found.isdisjoint(eqn.outvars)
         if eqn not in inside or through:
-            found.update(atom for atom in eqn.invars if not isinstance(atom, jex.Literal))
+            found.update(variables(eqn.invars))
     return found - set(cuts.roots)
 
 
-def _cut(cuts: Cuts, *values: Any) -> list[Any]:
+def _cut(cuts: Cuts, *values: Var) -> list[Var]:
     """Put values of one equation into memory; returns the roots that have to be looked at again."""
     for value in values:
         cuts.add_root(value)
     return [*values, *cuts.readers_of(cuts.maker(values[0]))]
 
 
-def reads(space: Space, eqn: Any) -> bool:
+def reads(space: Space, eqn: Eqn) -> bool:
     return id(eqn) in space.computes
 
 
@@ -467,7 +466,7 @@ def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
     return sorted(found, key=lambda node: node.number)
 
 
-def loads_of(cuts: Cuts, space: Space) -> list[Any]:
+def loads_of(cuts: Cuts, space: Space) -> list[Var]:
     """The variables in memory that a space reads, each once."""
     return [cuts.in_memory[number] for number in space.buffers]
 
@@ -476,5 +475,5 @@ def _size(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
-def elements(variable: Any) -> int:
+def elements(variable: Var) -> int:
     return math.prod(variable.aval.shape)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.space import Space, space_of
 from jaxpr2triton.ir.evaluate import needed_in
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import Without, makers_of
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.scans import LOOPS
@@ -23,23 +23,23 @@ from jaxpr2triton.policy import Policy
 class Cuts:
     """What is known about a jaxpr while it is being cut."""
 
-    jaxpr: Any
+    jaxpr: Jaxpr
     classes: Classes
-    inside: list[Any]  # equations that kernels compute
-    outside: list[Any]  # equations that stay with XLA
-    loaded: dict[Any, int]  # variables that are in memory
-    views: list[Any]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
-    roots: list[Any]  # variables that some kernel has to write
+    inside: list[Eqn]  # equations that kernels compute
+    outside: list[Eqn]  # equations that stay with XLA
+    loaded: dict[Var, int]  # variables that are in memory
+    views: list[Eqn]  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
+    roots: list[Var]  # variables that some kernel has to write
     decisions: Decisions
     policy: Policy
-    shared: set[Any] = field(default_factory=set)  # those in memory that kernels of their own level compute
-    spaces: dict[Any, Space] = field(default_factory=dict)
-    readers: dict[int, dict[Any, None]] = field(default_factory=dict)  # equation, by id → who computes it
-    in_memory: list[Any] = field(init=False)  # the variables in `loaded`, by their numbers
-    _noted: dict[Any, int] = field(default_factory=dict)
-    _rooted: set[Any] = field(init=False)
-    makers: Mapping[Any, int] = field(init=False)  # the position of the equation of each value
-    levels: Mapping[Any, int] = field(init=False)  # how many equations of XLA's come before each value
+    shared: set[Var] = field(default_factory=set)  # those in memory that kernels of their own level compute
+    spaces: dict[Var, Space] = field(default_factory=dict)
+    readers: dict[int, dict[Var, None]] = field(default_factory=dict)  # equation, by id → who computes it
+    in_memory: list[Var] = field(init=False)  # the variables in `loaded`, by their numbers
+    _noted: dict[Var, int] = field(default_factory=dict)
+    _rooted: set[Var] = field(init=False)
+    makers: Mapping[Var, int] = field(init=False)  # the position of the equation of each value
+    levels: Mapping[Var, int] = field(init=False)  # how many equations of XLA's come before each value
     _within: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class Cuts:
                 self.shared.add(value)
 
     @cached_property
-    def in_chunks(self) -> dict[Any, tuple[int, int]]:
+    def in_chunks(self) -> dict[Var, tuple[int, int]]:
         """What is written in chunks on purpose: along which dimension, and how far apart chunks begin."""
         found = {eqn.invars[0]: (eqn.params["dim"], 1) for eqn in self.jaxpr.eqns if eqn.primitive is boundary_p}
         sizes = [eqn for eqn in self.jaxpr.eqns if eqn.primitive is chunked_p]
@@ -71,28 +71,28 @@ class Cuts:
                 chunks |= {axis for axis in place[dim].axes if place[dim].coefficient(axis) == size}
         return bool(chunks) and chunks.isdisjoint(space.inner)
 
-    def maker(self, value: Any) -> Any:
+    def maker(self, value: Var) -> Eqn:
         """The equation that makes a value."""
         return self.jaxpr.eqns[self.makers[value]]
 
-    def is_inside(self, value: Any) -> bool:
+    def is_inside(self, value: Var) -> bool:
         """Whether an equation that kernels compute makes a value."""
         return self.makers.get(value) in self._within
 
-    def below(self, roots: Iterable[Any]) -> list[Any]:
+    def below(self, roots: Iterable[Var]) -> list[Eqn]:
         """The equations that a kernel of these roots computes."""
         roots = list(roots)
         return needed_in(self.jaxpr, roots, self.memory(roots), self._within)
 
-    def memory(self, roots: Sequence[Any]) -> Mapping[Any, int]:
+    def memory(self, roots: Sequence[Var]) -> Mapping[Var, int]:
         """What a kernel of these roots finds in memory, by number: it computes what it writes."""
         first = min(self.levels[root] for root in roots)
         return Without(self.loaded, [*roots, *(value for value in self.shared if self.levels[value] >= first)])
 
-    def space_of(self, roots: Sequence[Any], may_repeat: bool = False, union: bool = False) -> Space | None:
+    def space_of(self, roots: Sequence[Var], may_repeat: bool = False, union: bool = False) -> Space | None:
         return space_of(self.jaxpr, roots, self.classes, self.memory(roots), may_repeat, union)
 
-    def note(self, root: Any, space: Space) -> None:
+    def note(self, root: Var, space: Space) -> None:
         """Note what a kernel of this root would be."""
         for eqn in self.spaces[root].computes if root in self.spaces else ():
             del self.readers[eqn][root]
@@ -101,11 +101,11 @@ class Cuts:
         for eqn in space.computes:
             self.readers.setdefault(eqn, {})[root] = None
 
-    def readers_of(self, eqn: Any) -> list[Any]:
+    def readers_of(self, eqn: Eqn) -> list[Var]:
         """The roots whose kernels compute an equation, in the order in which they were first noted."""
         return sorted(self.readers.get(id(eqn), ()), key=self._noted.__getitem__)
 
-    def add_root(self, value: Any) -> None:
+    def add_root(self, value: Var) -> None:
         self.shared.discard(value)
         if value not in self.loaded:
             self.loaded[value] = len(self.in_memory)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.plan.partition.cut import acceptable, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -23,18 +23,18 @@ WORTH_TRYING = 6  # roots without a loop that are tried together before they are
 @dataclass
 class Group:
     level: int
-    roots: list[Any]
+    roots: list[Var]
     space: Space
 
 
-def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
+def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
 
     A root counts for those that read it from memory; a kernel that computes it again does not wait for it.
     """
-    written: dict[Any, int] = {}  # what comes before a value is in memory, if anything does
-    root_level: dict[Any, int] = {}
-    outside_level: dict[Any, int] = {}
+    written: dict[Var, int] = {}  # what comes before a value is in memory, if anything does
+    root_level: dict[Var, int] = {}
+    outside_level: dict[Eqn, int] = {}
     outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
     for eqn in cuts.jaxpr.eqns:
         before = max((written.get(atom, 0) for atom in variables(eqn.invars)), default=0)
@@ -52,7 +52,7 @@ def levels_of(cuts: Cuts) -> tuple[dict[Any, int], dict[Any, int]]:
     return root_level, outside_level
 
 
-def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
+def group_roots(cuts: Cuts, levels: dict[Var, int]) -> list[Group]:
     """Roots of one level with one iteration space and a common operand share a kernel."""
     groups: list[Group] = []
     by_level: dict[int, list[Group]] = {}
@@ -79,7 +79,7 @@ def group_roots(cuts: Cuts, levels: dict[Any, int]) -> list[Group]:
     return groups
 
 
-def _all_at_once(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> Group | None:
+def _all_at_once(cuts: Cuts, pending: deque[Var], levels: Mapping[Var, int]) -> Group | None:
     """The next roots in one kernel, found by one walk; None where they have to be tried one by one."""
     candidates = _alike(cuts, pending, levels)
     while len(candidates) >= (2 if cuts.spaces[pending[0]].loops else WORTH_TRYING):
@@ -92,12 +92,12 @@ def _all_at_once(cuts: Cuts, pending: deque[Any], levels: Mapping[Any, int]) -> 
     return None
 
 
-def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> list[Any]:
+def _alike(cuts: Cuts, pending: Iterable[Var], levels: Mapping[Var, int]) -> list[Var]:
     """The first of these roots that have a loop in common, or a shape, as many as can share a kernel."""
     policy = cuts.policy.groups
-    found: list[Any] = []
+    found: list[Var] = []
     loops: frozenset[int] = frozenset()
-    loads: set[Any] = set()
+    loads: set[Var] = set()
     for root in pending:
         space = cuts.spaces[root]
         mine = set(loads_of(cuts, space))
@@ -112,7 +112,7 @@ def _alike(cuts: Cuts, pending: Iterable[Any], levels: Mapping[Any, int]) -> lis
     return found
 
 
-def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
+def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
     """The space of a kernel of these roots; None if there had better be no such kernel, or it is not sure."""
     spaces = [cuts.spaces[root] for root in roots]
     common_loop = bool(spaces[0].loops)
@@ -126,14 +126,14 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Any]) -> Space | None:
     return joined if good else None
 
 
-def _reads_alike(mine: Set[Any], theirs: Set[Any], policy: Grouping) -> bool:
+def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Grouping) -> bool:
     """Whether two kernels read enough in common, or little, and not too much together."""
     if len(mine | theirs) > max(policy.buffers, len(mine), len(theirs)):
         return False
     return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= policy.cheap
 
 
-def _joined(cuts: Cuts, group: Group, root: Any) -> Space | None:
+def _joined(cuts: Cuts, group: Group, root: Var) -> Space | None:
     """What the kernel would be if this root came to the group; None if it had better not."""
     policy, enough_programs = cuts.policy.groups, cuts.policy.cuts.enough
     common_loop = bool(group.space.loops & cuts.spaces[root].loops)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import jax.extend.core as jex
 
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.walk import facts_of
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of
 from jaxpr2triton.plan.decisions import Decisions, Extent, KeepMore, Wish
@@ -28,10 +26,11 @@ class Copies:
     A body for which nothing is decided otherwise stays the same object each time, for loops are known by their bodies.
     """
 
-    sources: dict[Any, Any] = field(default_factory=dict)  # what was kept → of what it is a copy
-    made: dict[Any, Any] = field(default_factory=dict)  # programs, by what they are made from
+    sources: dict[Var, Var] = field(default_factory=dict)  # what was kept → of what it is a copy
+    # Programs before and after, by what is kept of them.
+    made: dict[tuple[object, ...], tuple[Closed, Closed]] = field(default_factory=dict)
 
-    def source(self, var: Any) -> Any:
+    def source(self, var: Var) -> Var:
         return self.sources.get(var, var)
 
     def of_sources(self, wish: Wish) -> Wish:
@@ -40,7 +39,7 @@ class Copies:
             return wish
         return replace(wish, wanted=tuple((self.source(var), dims) for var, dims in wish.wanted))
 
-    def written_out(self, closed: Any, decisions: Decisions, outermost: bool = True) -> Any:
+    def written_out(self, closed: Closed, decisions: Decisions, outermost: bool = True) -> Closed:
         """The program with its `keep` equations."""
         kept = [var for var in _defined_in(closed.jaxpr) if decisions.dims_of(var) is not None]
         if not kept:
@@ -50,9 +49,9 @@ class Copies:
             self.made[key] = closed, closed.replace(jaxpr=self._rewritten(closed.jaxpr, decisions, outermost))
         return self.made[key][1]
 
-    def _rewritten(self, jaxpr: Any, decisions: Decisions, outermost: bool) -> Any:
-        standing: dict[Any, Any] = {}
-        for_all: dict[Any, Any] = {}
+    def _rewritten(self, jaxpr: Jaxpr, decisions: Decisions, outermost: bool) -> Jaxpr:
+        standing: dict[Var, Var] = {}
+        for_all: dict[Var, Var] = {}
         eqns = []
         for eqn in jaxpr.eqns:
             if not outermost or why_not(eqn) is None or is_short_contraction(eqn):  # XLA finds it in memory anyway
@@ -72,12 +71,12 @@ class Copies:
         return build.with_equations(jaxpr, eqns, [build.now(atom, for_all) for atom in jaxpr.outvars])
 
 
-def _for_all(var: Any, decisions: Decisions) -> bool:
+def _for_all(var: Var, decisions: Decisions) -> bool:
     """Whether what the body gives out is read from memory as well."""
     return var not in decisions.kept or decisions.kept[var].extent is not Extent.STEPS
 
 
-def held_along(eqn: Any) -> dict[Any, tuple[int, ...]]:
+def held_along(eqn: Eqn) -> dict[Var, tuple[int, ...]]:
     """For all that a loop puts out: its steps, and the dimensions of which a program has all anyway.
 
     Wherever along those a value is wanted, it is written once.
@@ -87,11 +86,11 @@ def held_along(eqn: Any) -> dict[Any, tuple[int, ...]]:
     return {
         result: (0, *(d for d, kind in enumerate(facts.of(atom), 1) if kind in facts.held))
         for atom, result in scan.ys
-        if not isinstance(atom, jex.Literal)
+        if not isinstance(atom, Literal)
     }
 
 
-def _defined_in(jaxpr: Any) -> Iterator[Any]:
+def _defined_in(jaxpr: Jaxpr) -> Iterator[Var]:
     for eqn in jaxpr.eqns:
         yield from eqn.outvars
         if eqn.primitive.name in LOOPS:

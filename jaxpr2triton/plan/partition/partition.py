@@ -13,11 +13,11 @@ import keyword
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
@@ -33,12 +33,12 @@ ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so t
 
 
 def partition(
-    jaxpr: Any,
+    jaxpr: Closed,
     name: str,
     decisions: Decisions = FIRM,
     copies: Copies | None = None,
     policy: Policy = DEFAULT_POLICY,
-) -> Any | Wish:
+) -> Closed | Wish:
     """The program in regions; `name` becomes part of the kernels' names. A wish, where it has to be decided otherwise
     what is kept of loops, or which of them stay with XLA.
     """
@@ -52,15 +52,15 @@ def partition(
     times = Counter(loop for group in groups for loop in group.space.loops)
     if any(kept.by_choice for kept in decisions.kept.values()) and max(times.values(), default=1) > 1:
         return RunOnce()
-    steps: list[tuple[int, int, Any]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
+    steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])
     return _assemble(jaxpr, cuts, [step for _, _, step in steps], name)
 
 
 def _cut_and_split(
-    jaxpr: Any, decisions: Decisions, policy: Policy, rounds: int = ROUNDS_AT_MOST
-) -> tuple[Any, Cuts] | Wish:
+    jaxpr: Closed, decisions: Decisions, policy: Policy, rounds: int = ROUNDS_AT_MOST
+) -> tuple[Closed, Cuts] | Wish:
     """The program with long reductions in two, and where its kernels end."""
     cuts = find_cuts(jaxpr.jaxpr, decisions, policy)
     if not isinstance(cuts, Cuts):
@@ -73,7 +73,7 @@ def _cut_and_split(
     return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
 
 
-def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
+def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str) -> Closed:
     inner = jaxpr.jaxpr
     labels = dict(zip(inner.invars, argument_names(jaxpr)))
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
@@ -81,12 +81,13 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     groups = [step for step in steps if isinstance(step, Group)]
     regions = [_region(jaxpr, cuts, group, labels) for group in groups]
     names = _names([region for region, _ in regions], name)
-    views: dict[Any, list[Any]] = {}
+    views: dict[Var, list[Eqn]] = {}
     for eqn in cuts.views:
-        views.setdefault(eqn.invars[0], []).append(eqn)
+        (operand,) = variables(eqn.invars)
+        views.setdefault(operand, []).append(eqn)
     by_group = {id(group): (*region, label) for group, region, label in zip(groups, regions, names, strict=True)}
 
-    def program(*args: Any) -> list[Any]:
+    def program(*args: object) -> list[object]:
         env = dict(zip(inner.invars, args))
         _rename(views, env, inner.invars)
         for step in steps:
@@ -106,15 +107,15 @@ def _assemble(jaxpr: Any, cuts: Cuts, steps: list[Any], name: str) -> Any:
     return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
 
 
-def _names(regions: Sequence[Any], name: str) -> list[str]:
+def _names(regions: Sequence[Closed], name: str) -> list[str]:
     """What the kernels are called: f; or f_0, f_1, …. Regions of one form are one kernel, as layers of networks are."""
-    numbers: dict[Any, int] = {}
+    numbers: dict[object, int] = {}
     found = [numbers.setdefault(form_of(region) if len(regions) > 1 else None, len(numbers)) for region in regions]
     is_name = len(numbers) == 1 and not keyword.iskeyword(name)  # the kernels of a lambda all have numbers
     return [identifiers([name if is_name else f"{name}_{number}"])[0] for number in found]
 
 
-def _rename(views: Mapping[Any, Sequence[Any]], env: dict[Any, Any], fresh: Iterable[Any]) -> None:
+def _rename(views: Mapping[Var, Sequence[Eqn]], env: dict[Var, object], fresh: Iterable[Var]) -> None:
     """Add the views of what has come into memory, and the views of those."""
     stack = list(fresh)
     while stack:
@@ -123,7 +124,7 @@ def _rename(views: Mapping[Any, Sequence[Any]], env: dict[Any, Any], fresh: Iter
         stack += [eqn.outvars[0] for eqn in found]
 
 
-def _region(jaxpr: Any, cuts: Cuts, group: Group, labels: dict[Any, str]) -> tuple[Any, list[Any]]:
+def _region(jaxpr: Closed, cuts: Cuts, group: Group, labels: dict[Var, str]) -> tuple[Closed, list[Var]]:
     """The jaxpr of one kernel, and the variables that are its operands."""
     loaded = cuts.memory(group.roots)
     eqns = cuts.below(group.roots)

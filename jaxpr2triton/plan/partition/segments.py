@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, operands_of
+from jaxpr2triton.ir.jaxprs import Var
 
 
-def pieces(graph: Graph, steps: Sequence[Compute], most: int, values: int) -> list[Any]:
+def pieces(graph: Graph, steps: Sequence[Compute], most: int, values: int) -> list[Var]:
     """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more.
 
     Where no single value will do there are no more than `values`.
     """
     size = len(steps) // (2 * (len(steps) // most))
-    found: list[Any] = []
+    found: list[Var] = []
     left, counted = len(steps), frozenset(steps)
     above = dominators(graph)
     share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
@@ -59,7 +59,7 @@ def dominators(graph: Graph) -> Mapping[Node, Node | None]:
     return above
 
 
-def _narrowest(graph: Graph, steps: Sequence[Compute], most: int) -> list[Any]:
+def _narrowest(graph: Graph, steps: Sequence[Compute], most: int) -> list[Var]:
     """The values that go on from the first part of the steps to the second, where they are fewest; about the middle."""
     place: dict[Node, int] = {node: number for number, node in enumerate(steps)}
     last = dict.fromkeys(steps, 0)  # until which step a value is read

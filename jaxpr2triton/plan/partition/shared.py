@@ -12,16 +12,16 @@ It leaves alone what is wanted at one level only, where kernels have it in commo
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
-from typing import Any
 
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Jaxpr, Var
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
 NOTED_AT_MOST = 16  # arrays that are remembered of what a value is computed from
 
 
-def levels_in(jaxpr: Any, inside: Container[int]) -> Mapping[Any, int]:
+def levels_in(jaxpr: Jaxpr, inside: Container[int]) -> Mapping[Var, int]:
     """How many equations that stay with XLA come before each value, one after the other."""
     levels = dict.fromkeys((*jaxpr.constvars, *jaxpr.invars), 0)
     for number, eqn in enumerate(jaxpr.eqns):
@@ -31,17 +31,17 @@ def levels_in(jaxpr: Any, inside: Container[int]) -> Mapping[Any, int]:
 
 
 def shared_values(
-    jaxpr: Any,
+    jaxpr: Jaxpr,
     inside: Container[int],
-    levels: Mapping[Any, int],
-    loaded: Container[Any],
-    roots: Collection[Any],
+    levels: Mapping[Var, int],
+    loaded: Container[Var],
+    roots: Collection[Var],
     reads: int,
-) -> list[Any]:
+) -> list[Var]:
     """The values to be in memory, in order; what is computed from so many arrays or fewer is computed again."""
     wanted = _wanted_at(jaxpr, inside, levels, loaded, frozenset(roots))
-    found: list[Any] = []
-    sources: dict[Any, frozenset[Any]] = {}
+    found: list[Var] = []
+    sources: dict[Var, frozenset[Var]] = {}
     for number, eqn in enumerate(jaxpr.eqns):
         if number not in inside:
             continue
@@ -61,10 +61,10 @@ def shared_values(
 
 
 def _wanted_at(
-    jaxpr: Any, inside: Container[int], levels: Mapping[Any, int], loaded: Container[Any], roots: Container[Any]
-) -> Mapping[Any, int]:
+    jaxpr: Jaxpr, inside: Container[int], levels: Mapping[Var, int], loaded: Container[Var], roots: Container[Var]
+) -> Mapping[Var, int]:
     """The levels of the roots that are computed from each value, as bits."""
-    wanted: dict[Any, int] = {}
+    wanted: dict[Var, int] = {}
     for number, eqn in reversed(list(enumerate(jaxpr.eqns))):
         if number not in inside:
             continue

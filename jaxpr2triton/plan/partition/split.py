@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -25,6 +25,7 @@ from jaxpr2triton.graph.nodes import Load, Reduce
 from jaxpr2triton.graph.space import feeds_a_reduction
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.plan.partition.cut import Cuts
@@ -47,13 +48,13 @@ class Split:
         return -(-self.length // self.size)
 
 
-def to_split(cuts: Cuts) -> dict[Any, Split]:
+def to_split(cuts: Cuts) -> dict[Eqn, Split]:
     """The reductions that can be done in two steps."""
     boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
     halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
     walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
     numbers = {id(eqn): (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
-    found: dict[Any, Split] = {}
+    found: dict[Eqn, Split] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
         if space.inner or space.steps:
@@ -94,7 +95,7 @@ def size_along(shape: Sequence[int], dims: Sequence[int]) -> int:
     return math.prod(shape[d] for d in dims)
 
 
-def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int, policy: Splitting) -> Split:
+def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Splitting) -> Split:
     """`rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
     outer, *others = runs(free)
@@ -107,17 +108,17 @@ def _split(eqn: Any, free: tuple[int, ...], rows: bool, work: int, policy: Split
     return Split(dims, length, size if chunks > 1 else length, free)
 
 
-def are_apart(eqn: Any, dims: tuple[int, ...], policy: Splitting) -> bool:
+def are_apart(eqn: Eqn, dims: tuple[int, ...], policy: Splitting) -> bool:
     """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
     shape = eqn.invars[0].aval.shape
     return size_along(shape, dims) <= policy.apart and with_each(eqn, dims) >= policy.rows
 
 
-def with_each(eqn: Any, dims: tuple[int, ...]) -> int:
+def with_each(eqn: Eqn, dims: tuple[int, ...]) -> int:
     return size_along(eqn.invars[0].aval.shape, [d for d in eqn.params["axes"] if d not in dims])
 
 
-def _chunks(eqn: Any, length: int, rows: bool, work: int, policy: Splitting) -> int:
+def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Splitting) -> int:
     """How many there are to be."""
     results = math.prod(eqn.outvars[0].aval.shape)
     if length * results * work <= policy.little_work:
@@ -138,11 +139,11 @@ class Chunked:
     size: int
 
 
-def split_reductions(cuts: Cuts, jaxpr: Any, splits: dict[Any, Split], chunked: dict[Any, Chunked]) -> Any:
+def split_reductions(cuts: Cuts, jaxpr: Closed, splits: dict[Eqn, Split], chunked: dict[Var, Chunked]) -> Closed:
     """The same program with those reductions in two steps, and those outputs seen in chunks."""
     inner = jaxpr.jaxpr
 
-    def rewritten(*args: Any) -> list[Any]:
+    def rewritten(*args: jax.Array) -> list[jax.Array]:
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
@@ -154,7 +155,7 @@ def split_reductions(cuts: Cuts, jaxpr: Any, splits: dict[Any, Split], chunked: 
     return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
 
 
-def _flattened(value: Any, dims: tuple[int, ...]) -> Any:
+def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
     """With one dimension in the place of several."""
     if len(dims) == 1:
         return value
@@ -162,12 +163,12 @@ def _flattened(value: Any, dims: tuple[int, ...]) -> Any:
     return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
 
 
-def _seen_in_chunks(value: Any, how: Chunked) -> Any:
+def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
     seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 
 
-def _in_two(eqn: Any, operand: Any, split: Split) -> Any:
+def _in_two(eqn: Eqn, operand: jax.Array, split: Split) -> jax.Array:
     first, chunks, size = split.dims[0], split.chunks, split.size
     dtype = eqn.outvars[0].aval.dtype
     wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
@@ -186,5 +187,5 @@ def _in_two(eqn: Any, operand: Any, split: Split) -> Any:
     return lax.convert_element_type(result, dtype) if wide != dtype else result
 
 
-def _reduce(eqn: Any, operand: Any, *axes: int) -> Any:
+def _reduce(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
     return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})

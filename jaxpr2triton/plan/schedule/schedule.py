@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Keep, Recurrence
 from jaxpr2triton.graph.space import Space, crossings, space_of
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
@@ -49,7 +50,7 @@ class Candidate:
 
 
 def schedule(
-    region: Any,
+    region: Closed,
     name: str,
     shrink: int = 0,
     roles: Mapping[str, Role] | None = None,
@@ -57,7 +58,7 @@ def schedule(
 ) -> Plan:
     """The plan of one region; `roles` are those asked for, by the names of axes in the plan without them."""
     jaxpr = region.jaxpr
-    space = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr), union=True)
+    space = space_of(jaxpr, variables(jaxpr.outvars), Classes(jaxpr.eqns), union=True)
     assert space is not None  # partition groups only outputs that fit
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in jaxpr.outvars))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)

@@ -13,22 +13,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
+from jaxpr2triton.graph.facts import kinds_of
 from jaxpr2triton.graph.joint_sums import SUMS, only_summed
-from jaxpr2triton.graph.loops import kinds_of
 from jaxpr2triton.graph.walk import facts_of
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 
 
-def large_products(jaxpr: Any, least: int) -> dict[Any, tuple[int, ...]]:
+def large_products(jaxpr: Jaxpr, least: int) -> dict[Var, tuple[int, ...]]:
     """Variables of loops' bodies → the dimensions along which they are better made piece by piece.
 
     Only those are that come from matrices of `least` elements or more.
     """
-    found: dict[Any, tuple[int, ...]] = {}
+    found: dict[Var, tuple[int, ...]] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in LOOPS:
             scan = scan_of(eqn)
@@ -37,7 +37,7 @@ def large_products(jaxpr: Any, least: int) -> dict[Any, tuple[int, ...]]:
     return found
 
 
-def _in_body(scan: Scan, least: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
+def _in_body(scan: Scan, least: int) -> Iterator[tuple[Var, tuple[int, ...]]]:
     products = [eqn for eqn in scan.body.eqns if eqn.primitive.name == "dot_general"]
     if not products:
         return
@@ -59,6 +59,6 @@ def _in_body(scan: Scan, least: int) -> Iterator[tuple[Any, tuple[int, ...]]]:
             yield result, dims
 
 
-def _terms(product: Any) -> int:
+def _terms(product: Eqn) -> int:
     (left, _), _ = product.params["dimension_numbers"]
     return math.prod(product.invars[0].aval.shape[d] for d in left)

@@ -57,7 +57,7 @@ def test_one_axis_for_several(sizes: list[int]) -> None:
 
 def space(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Space:
     jaxpr = normalize(jax.make_jaxpr(fn)(*(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes))).jaxpr
-    found = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr))
+    found = space_of(jaxpr, jaxpr.outvars, Classes(jaxpr.eqns))
     assert found is not None
     return found
 

@@ -1,0 +1,86 @@
+"""What an element of an equation's result reads of the operands, once the equation has been asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.nodes import Demand, Place
+from jaxpr2triton.ir.index import Axis, Guard, Index
+from jaxpr2triton.ir.jaxprs import Atom, Eqn
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What a gather gives where its index lies outside."""
+
+    eqn: Eqn
+
+
+Read = tuple[Atom | Filling, Demand]
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Of a pointwise equation: an element of each operand."""
+
+    operands: Sequence[Read]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Of an equation that only moves elements: the first piece whose conditions hold."""
+
+    pieces: Sequence[tuple[Guard, Read]]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of an `iota`: nothing, its element is an index."""
+
+    index: Index
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Of a reduction: the elements (several where an axis is unrolled) that are combined along the axes `over`."""
+
+    operands: Sequence[Read]
+    over: tuple[Axis, ...]
+    positions: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of a contraction: the two factors of each term (several where an axis is unrolled), summed along `over`."""
+
+    factors: Sequence[tuple[Read, Read]]
+    over: tuple[Axis, ...]
+    positions: tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Of a buffer: what is written, and where, all along the axes `over`."""
+
+    number: Number
+    places: tuple[Place, ...]
+    operands: Sequence[Read]
+    over: tuple[Axis, ...]
+
+
+Asked = Elements | Pieces | Counted | Combined | Terms | Written
+
+
+def reads_of(asked: Asked) -> list[Read]:
+    """Everything that is read, in the order in which it is made."""
+    match asked:
+        case Pieces():
+            return [read for _, read in reversed(asked.pieces)]
+        case Counted():
+            return []
+        case Terms():
+            return [read for pair in asked.factors for read in pair]
+        case _:
+            return list(asked.operands)

@@ -1,0 +1,83 @@
+"""JAX's programs, for annotations: what an `Eqn`, an `Atom` or a `Jaxpr` has.
+
+They are JAX's own classes, as a type checker should see them. JAX's annotations say of `aval` that it is an
+`AbstractValue`, which has neither shape nor dtype, and leave much of a jaxpr untyped; versions differ besides.
+
+    atom: Atom
+    if not isinstance(atom, Literal):
+        atom            # a Var from here on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import jax.extend.core as jex
+import numpy as np
+
+
+class Aval(Protocol):
+    """The type of an array; programs may hold values of others, which no kernel has."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def weak_type(self) -> bool: ...
+
+
+if TYPE_CHECKING:
+
+    class Var(Hashable):
+        aval: Aval
+
+    class Literal:
+        aval: Aval
+        val: Any  # a number of Python's, or an array
+        __hash__: None  # type: ignore[assignment]
+
+    class Primitive(Hashable):
+        name: str
+        multiple_results: bool
+
+        def bind(self, *operands: Any, **params: Any) -> Any: ...
+
+    class Eqn(Hashable):
+        primitive: Primitive
+        invars: list[Var | Literal]
+        outvars: list[Var]
+        params: dict[str, Any]  # what is in it, only the rules of the primitive know
+        effects: frozenset[object]
+
+        def replace(self, **changes: object) -> Eqn: ...
+
+    class Jaxpr(Hashable):
+        constvars: list[Var]
+        invars: list[Var]
+        outvars: list[Var | Literal]
+        eqns: list[Eqn]
+        effects: frozenset[object]
+
+    class Closed(Hashable):
+        jaxpr: Jaxpr
+        consts: Sequence[Any]
+        in_avals: Sequence[Aval]
+        out_avals: Sequence[Aval]
+
+        def replace(self, **changes: object) -> Closed: ...
+
+else:
+    Var, Literal, Primitive, Eqn, Jaxpr = jex.Var, jex.Literal, jex.Primitive, jex.JaxprEqn, jex.Jaxpr
+    Closed = jex.ClosedJaxpr
+
+Atom = Var | Literal
+Params = Mapping[str, Any]  # of an equation
+
+
+def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:
+    """What an equation runs: the bodies of loops, branches, what is called."""
+    return cast(Iterable[Jaxpr], jex.jaxprs_in_params(eqn.params))
