@@ -66,8 +66,9 @@ def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], ch
     targets = {v for v in variables(wanted) if v not in chunked}
     views = []
     for eqn in reversed(inside):
-        operand, plain = eqn.invars[0], eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
-        if plain and eqn.outvars[0] in targets and isinstance(operand, Var):
+        if eqn.primitive.name != "reshape" or eqn.params["dimensions"] is not None or eqn.outvars[0] not in targets:
+            continue
+        for operand in variables(eqn.invars):
             views.append(eqn)
             if operand not in loaded:
                 targets.add(operand)
