@@ -21,6 +21,8 @@ from typing import Any
 import jax.extend.core as jex
 import networkx
 
+from jaxpr2triton import policy
+
 _START, _END = "inputs", "asked for"
 
 
@@ -63,4 +65,4 @@ def choose(
 def _cost(aval: Any, there_anyway: bool) -> int:
     """Bytes moved, with a little on top for memory taken for it alone; and of two equal costs the fewer arrays."""
     nbytes = math.prod(aval.shape) * aval.dtype.itemsize
-    return 256 * nbytes * (4 if there_anyway else 9) + 1
+    return 256 * nbytes * (policy.COMMON.byte_read if there_anyway else policy.COMMON.byte_stored) + 1

@@ -11,9 +11,9 @@ from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.arrays.scatters import WRITES
 from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
 from jaxpr2triton.normalize.random.unkey import RANDOM
+from jaxpr2triton.policy import COMMON
 from jaxpr2triton.rules import indexing, reductions
 from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
-from jaxpr2triton.rules.writes import APPLIED_AT_MOST
 from jaxpr2triton.rules.written import linalg, ranks
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
@@ -90,14 +90,14 @@ def page() -> str:
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, for places that are known or few | {_names(SUMS)} |",
-                f"| rewritten, for real matrices of up to {linalg.LARGEST}x{linalg.LARGEST} | {_names(linalg.TABLE)} |",
+                f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(linalg.TABLE)} |",
                 f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),
         _filled(
             "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
-            f"or few, and `x.at[i].apply(f)` where no more than {APPLIED_AT_MOST} of them may be alike. Random bits "
+            f"or few, and `x.at[i].apply(f)` where no more than {COMMON.alike} of them may be alike. Random bits "
             "are covered for keys of JAX's default kind. A loop stays with XLA when one program cannot hold what it "
             "keeps from step to step."
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
@@ -17,8 +18,6 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written import linalg
-
-SHORT = 8  # terms
 
 
 def call_of(eqn: Eqn) -> Call:
@@ -64,7 +63,7 @@ def is_short_contraction(eqn: Eqn) -> bool:
     if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
         return False
     (dims, _), _ = eqn.params["dimension_numbers"]
-    return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= SHORT)
+    return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= policy.COMMON.short_contraction)
 
 
 def _why_not_loop(eqn: Eqn) -> WhyNot | None:

@@ -12,12 +12,13 @@ import jax
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.walking import Numbering
 from jaxpr2triton.ir.index import ZERO, Condition, Guard, Index, add, constant, scale
 from jaxpr2triton.ir.jaxprs import Atom, Eqn
 from jaxpr2triton.rules.indexing import Piece
-from jaxpr2triton.rules.writes import APPLIED_AT_MOST, is_usual
+from jaxpr2triton.rules.writes import is_usual
 
 Place = tuple[Index, ...]
 FAR = 1 << 30  # beyond any array
@@ -107,7 +108,7 @@ def _why_not_scatter(eqn: Eqn) -> WhyNot | None:
     numbers = eqn.params["dimension_numbers"]
     indices = eqn.invars[1].aval.shape
     if not is_usual("scatter", eqn.params):
-        return WhyNot(f"it applies a function at more than {APPLIED_AT_MOST} indices that may be alike")
+        return WhyNot(f"it applies a function at more than {policy.COMMON.alike} indices that may be alike")
     if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
         return WhyNot("it writes at several indices at once")
     return _why_not_mode(eqn)

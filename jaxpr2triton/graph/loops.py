@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
@@ -45,8 +46,6 @@ from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import Scan, outer_dims, scan_of, time_dims
 
-HELD_ANYWAY = 64  # elements
-SMALL_STATE = 16  # coordinates
 STEP = ("step", 0)  # where a hint says which axis should count the steps
 
 
@@ -93,9 +92,10 @@ def _beside(sizes: Mapping[Kind, int], held: set[Kind], together: Sequence[tuple
     Programs that shared them out would each have the whole state all the same, and every step would be done again.
     """
     found = set()
+    most = policy.COMMON.small_state
     for kind, size in sizes.items():
         apart = not any(kind in kinds and held & set(kinds) for kinds in together)
-        if kind not in held and size <= SMALL_STATE and apart and size in {sizes[other] for other in held}:
+        if kind not in held and size <= most and apart and size in {sizes[other] for other in held}:
             found.add(kind)
     return found & set(itertools.chain(*together))
 
@@ -210,7 +210,7 @@ def bind_classes(walk: Looping, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind
                 elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
                     raise walk.crowded(result)  # else it would run once for each step of another loop
                 elif binding.setdefault(kind, index) != index or any(True for _ in computed_in(index)):
-                    if facts.sizes[kind] > HELD_ANYWAY and kind in facts.carried:
+                    if facts.sizes[kind] > policy.COMMON.held_anyway and kind in facts.carried:
                         raise walk.crowded(result)
                     conflicting.add(kind)
     return {kind: index for kind, index in binding.items() if kind not in conflicting}, hints

@@ -15,6 +15,7 @@ from typing import cast
 
 import numpy as np
 
+from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops
 from jaxpr2triton.graph.chooser import Chooser, Number
@@ -447,11 +448,11 @@ def _places_at_most(row: object) -> int:
     """At how many places a value is computed again rather than stored."""
     match row:
         case Reduction():
-            return 2
+            return policy.COMMON.places_of_a_sum
         case Pointwise():
-            return 16
+            return policy.COMMON.places_computed
         case _:
-            return 256  # finding an element elsewhere costs nothing
+            return policy.COMMON.places_moved
 
 
 def _inside(place: Place, shape: Sequence[int]) -> bool:

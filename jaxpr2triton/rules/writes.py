@@ -13,7 +13,6 @@ OPERATIONS: Mapping[str, tuple[str, ...]] = {  # the one equation that the funct
     "scatter-min": ("min",),
     "scatter-max": ("max",),
 }
-APPLIED_AT_MOST = 8  # indices that may be alike
 
 
 def is_usual(name: str, params: Mapping[str, Any]) -> bool:

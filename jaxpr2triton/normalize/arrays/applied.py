@@ -12,13 +12,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
+from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.arrays.affine_windows import evenly, scattered
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
-from jaxpr2triton.rules.writes import APPLIED_AT_MOST, OPERATIONS, is_usual
-
-DISTINCT_AT_MOST = 1 << 16  # of places and updates
+from jaxpr2triton.rules.writes import OPERATIONS, is_usual
 
 
 def apply_functions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -29,7 +28,7 @@ def apply_functions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 
     An index that may be there twice is applied twice: several indices are written out one after the other, in the order
     in which they stand. A function of nothing but the update is a plain `scatter` of its results. Left alone: functions
-    with effects, and more indices than APPLIED_AT_MOST that may be alike.
+    with effects, and more indices than `alike` that may be alike.
     """
     if all(eqn.primitive.name not in OPERATIONS or _is_usual(eqn) for eqn in closed.jaxpr.eqns):
         return closed
@@ -76,10 +75,10 @@ def _applied(node: Node, rewriter: Rewriter) -> Value | None:
     if not reads_old:
         return plain(operand, indices, written(updates, updates))
     places = scattered(node.params, *map(jnp.shape, node.args))
-    few = places.count * operand.size <= DISTINCT_AT_MOST
+    few = places.count * operand.size <= policy.COMMON.scattered_once
     if (node.params["unique_indices"] and few) or evenly(places, indices, rewriter) is not None:
         return once(operand, indices, updates)
-    if places.count > APPLIED_AT_MOST:
+    if places.count > policy.COMMON.alike:
         return None
     windows = set(map(int, node.params["dimension_numbers"].update_window_dims))
     slots = [d for d in range(updates.ndim) if d not in windows]

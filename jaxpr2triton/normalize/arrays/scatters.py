@@ -15,15 +15,13 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
+from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from jaxpr2triton.rules.writes import is_usual
 from jaxpr2triton.rules.written.ranks import selected
-
-PRODUCTS = 1 << 16  # of places and updates in one batch
-WORK = 1 << 24  # of places and updates altogether
 
 
 def lower_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -151,7 +149,7 @@ def _write_several(
     opened = [d for d in places.indexed if places.window[d] > 1]
     candidates = places.count * math.prod(places.shape[d] * places.window[d] for d in places.indexed)
     whole = places.count * math.prod(places.shape) * math.prod(places.window[d] for d in opened)
-    if candidates > PRODUCTS or whole > WORK:
+    if candidates > policy.COMMON.pairs_scattered or whole > policy.COMMON.scattered:
         return None
     lead = [places.lead[d] for d in places.free]
     axes = tuple(range(len(lead) + len(opened)))

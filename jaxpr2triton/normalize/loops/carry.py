@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import working_dtype
@@ -23,7 +24,6 @@ from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 
-STEPS_ADDED_AT_MOST = 4096  # one after the other; of more, the sum of all would lose too many digits
 COMBINED: dict[str, Callable[[Value, Value], Value]] = {
     "reduce_sum": lax.add,
     "reduce_prod": lax.mul,
@@ -45,7 +45,7 @@ def carry_reductions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     What was summed need not be written then, if nobody else reads it, or not be read again. Maxima, products and so on
     are carried alike. What leads from the outputs of a step to what is summed is elementwise, moves other dimensions
     or reduces them, and does not wait for the loop's end. Left alone: what is larger in a step than all that the loop
-    reads, writes and carries in it anyway; sums of more than STEPS_ADDED_AT_MOST floats; what would keep programs from
+    reads, writes and carries in it anyway; sums of more floats than `steps_added`; what would keep programs from
     sharing out the loop's work; programs with effects.
     """
     if "scan" not in primitive_names(closed) or closed.effects or any(map(_is_special, closed.in_avals)):
@@ -138,7 +138,7 @@ def _reduces_steps(eqn: Any, steps: Mapping[Any, int]) -> bool:
         return False
     aval = eqn.invars[0].aval
     rounds = eqn.primitive.name in ROUNDED and not jnp.issubdtype(aval.dtype, np.integer)
-    return not rounds or aval.shape[place] <= STEPS_ADDED_AT_MOST
+    return not rounds or aval.shape[place] <= policy.COMMON.steps_added
 
 
 def _dimension(eqn: Any, steps: Mapping[Any, int], after: frozenset[Any]) -> int | None:

@@ -30,10 +30,10 @@ def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Both leave a loop whose steps do not mix the batch, so that programs can share it out. Which one is chosen:
 
     - A sum over dimensions that nothing else in the body mixes is carried lane by lane, and so is a contraction over
-      them whose result has at most OF_A_LANE elements.
-    - Every other contraction over such dimensions, and one whose result is larger than KEPT_AT_MOST, gets its factors
-      stacked, unless they are more than TIMES_STORED what a step reads, writes and carries anyway. Factors that are in
-      memory anyway, as the scan's own xs and ys, cost nothing; plain sums of those are taken after the loop too.
+      them whose result has at most `of_a_lane` elements.
+    - Every other contraction over such dimensions, and one whose result is larger than `kept`, gets its factors
+      stacked, unless they are `times_stored` times what a step reads, writes and carries anyway, or more. Factors that
+      are in memory anyway, as the scan's own xs and ys, cost nothing; plain sums of those are taken after the loop too.
     - Sums over mixed dimensions stay, unless what is summed is no larger than what the loop carries anyway.
     - Elementwise addends, and carries that anything else reads, stay.
 

@@ -10,15 +10,12 @@ from typing import Any
 
 import jax.extend.core as jex
 
+from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.loops.accumulators import Body, Link, Term, Terms, accumulated, count, nbytes
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import frozen
 
-KEPT_AT_MOST = 256  # elements of a contraction that a program carries along without noticing
-OF_A_LANE = 32  # elements of a sum that one lane of a batch may have for its own
-TIMES_CARRIED = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
-TIMES_STORED = 4  # and stacked factors so many times more bytes than that
 LAYOUT = ("transpose", "reshape", "squeeze")
 
 
@@ -119,7 +116,7 @@ class _Chooser:
             new = [root for root in dict.fromkeys(f.root for f in factors) if root not in self._free]
             if self._by_lanes(term, bool(new)):
                 lanes.setdefault((position, *self._form(term)), []).append(term)
-            elif factors and sum(map(nbytes, new)) <= TIMES_STORED * self._stored:
+            elif factors and sum(map(nbytes, new)) <= policy.COMMON.times_stored * self._stored:
                 stacked.append(Stacked(position, term, factors))
                 self._free.update(new)
                 stacks.extend(new)
@@ -143,22 +140,22 @@ class _Chooser:
 
     def _is_worth_it(self, eqn: Any) -> bool:
         if self._is_product(eqn):
-            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(KEPT_AT_MOST, self._held)
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(policy.COMMON.kept, self._held)
         operand = self._summand(eqn)
         if operand is None or self._shared(eqn):
             return operand is not None
         if eqn.primitive.name == "reduce_sum":
             return count(operand) <= self._usual
-        return max(KEPT_AT_MOST, count(operand)) < count(eqn.outvars[0])
+        return max(policy.COMMON.kept, count(operand)) < count(eqn.outvars[0])
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):
-            return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= OF_A_LANE
+            return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= policy.COMMON.of_a_lane
         operand = self._summand(term.maker)
         if term.maker.primitive.name == "reduce_sum" and not costs_bytes and count(operand) > self._carried:
             return False
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
-        return count(operand) <= max(TIMES_CARRIED * self._usual, OF_A_LANE * lanes)
+        return count(operand) <= max(policy.COMMON.times_carried * self._usual, policy.COMMON.of_a_lane * lanes)
 
     def _of_an_index(self, var: Any) -> int:
         """The elements of an array for one index of the dimensions that programs can share out."""

@@ -12,6 +12,7 @@ import jax.extend.core as jex
 import networkx
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.normalize.loops.accumulators import Body
@@ -19,7 +20,6 @@ from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primiti
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
-READ, WRITTEN_AND_READ = 4, 9  # what a byte costs that is in memory anyway, and one that is stored for this alone
 AGAIN = MOVES | POINTWISE.keys()
 _START, _END = "inputs", "asked for"
 
@@ -108,7 +108,8 @@ def _minimum_cut(body: Body, asked: Iterable[Any], there: set[Any], again: Calla
         if var in seen:
             continue
         seen[var] = None
-        price = 0 if var in invariant else 256 * _nbytes(var) * (READ if var in there else WRITTEN_AND_READ)
+        of_a_byte = policy.COMMON.byte_read if var in there else policy.COMMON.byte_stored
+        price = 0 if var in invariant else 256 * _nbytes(var) * of_a_byte
         graph.add_edge((var, "in"), (var, "out"), capacity=price + 1)
         eqn = producer.get(var)
         if eqn is None or var in invariant or not again(eqn):

@@ -9,13 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
-
-LARGEST = 1 << 14  # elements of an array that is computed here
-TOGETHER = 64  # equations
 
 
 def static_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
@@ -32,7 +30,7 @@ def static_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
 
 def _computed(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     maker = rewriter.maker(value)
-    if maker is None or not _is_simple(maker) or not _is_whole(value) or jnp.size(value) > LARGEST:
+    if maker is None or not _is_simple(maker) or not _is_whole(value) or jnp.size(value) > policy.COMMON.known:
         return None
     args = [static_array(arg, rewriter) for arg in maker.args]
     known = [arg for arg in args if arg is not None]
@@ -59,7 +57,7 @@ def equations_of(value: Value, rewriter: Rewriter) -> list[tuple[Node, Value]] |
         if constant(value) is not None or id(value) in found:
             return True
         maker = rewriter.maker(value)
-        if maker is None or not _is_simple(maker) or len(found) > TOGETHER:
+        if maker is None or not _is_simple(maker) or len(found) > policy.COMMON.known_equations:
             return False
         cheap = maker.name in MOVES or maker.name in ("convert_element_type", "select_n") or _is_whole(value)
         if not cheap or not all(visit(arg) for arg in maker.args):

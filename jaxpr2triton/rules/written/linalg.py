@@ -17,16 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import is_float
 
 Array = jax.Array
-LARGEST = 16
-IN_NUMBERS = 4  # the largest matrix that is taken apart
 
 
 def _is_small(*arrays: Any) -> bool:
-    return max(max(array.shape[-2:]) for array in arrays) <= IN_NUMBERS
+    return max(max(array.shape[-2:]) for array in arrays) <= policy.COMMON.matrix_in_numbers
 
 
 def _numbers(matrix: Array) -> list[list[Array]]:
@@ -181,7 +180,7 @@ def _exchanged(order: Array, one: int, other: Array) -> Array:
 
 def lu_pivots_to_permutation(pivots: Array, *, permutation_size: int) -> Array:
     """The identity, with the exchanges made one after the other."""
-    if permutation_size > IN_NUMBERS:
+    if permutation_size > policy.COMMON.matrix_in_numbers:
         order = _place((*pivots.shape[:-1], permutation_size), -1)
         for k in range(pivots.shape[-1]):
             order = _exchanged(order, k, _pick(pivots, -1, k))
@@ -247,8 +246,8 @@ TABLE: Mapping[str, Callable[..., Any]] = {
 def why_not(name: str, shapes: Sequence[tuple[int, ...]], dtype: Any, params: Mapping[str, Any]) -> WhyNot | None:
     """Why a call of one of these stays as it is."""
     sizes = shapes[0][-2:] if name != "lu_pivots_to_permutation" else (params["permutation_size"], *shapes[0][-1:])
-    if max(sizes) > LARGEST:
-        return WhyNot(f"the matrix is larger than {LARGEST}x{LARGEST}")
+    if max(sizes) > (most := policy.COMMON.matrix):
+        return WhyNot(f"the matrix is larger than {most}x{most}")
     if 0 in (size for shape in shapes for size in shape):
         return WhyNot("the matrix has no elements")
     if not is_float(dtype) and name != "lu_pivots_to_permutation":

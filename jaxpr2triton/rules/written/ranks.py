@@ -15,14 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 from jaxpr2triton.rules.reductions import identity_of
 
 Array = jax.Array
-LONGEST_SUM = 64
-LONGEST_SORT = 32
-MOST_PAIRS = 1 << 26
 
 
 def _pairs(x: Array, axis: int) -> tuple[Array, Array, Array, Array]:
@@ -103,4 +101,5 @@ TABLE: Mapping[str, Callable[..., Any]] = {**_TABLE, "cumlogsumexp": cumlogsumex
 def is_short(name: str, shape: tuple[int, ...], params: Mapping[str, Any]) -> bool:
     """True if the axis is so short that looking at all pairs is no matter."""
     size = shape[params["dimension" if name == "sort" else "axis"]]
-    return size <= (LONGEST_SORT if name == "sort" else LONGEST_SUM) and size * math.prod(shape) <= MOST_PAIRS
+    longest = policy.COMMON.longest_sort if name == "sort" else policy.COMMON.longest_sum
+    return size <= longest and size * math.prod(shape) <= policy.COMMON.pairs

@@ -15,8 +15,9 @@ import jaxpr2triton as j2t
 from jaxpr2triton._compat import scan_counts_of, user_frame
 from jaxpr2triton.normalize import passes
 from jaxpr2triton.normalize.calls.inline import inline_calls
-from jaxpr2triton.normalize.loops.carry import STEPS_ADDED_AT_MOST, carry_reductions
+from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.prune import prune_scans
+from jaxpr2triton.policy import COMMON
 from tests.normalize.passing import outputs, traced
 
 RNG = np.random.default_rng(8)
@@ -197,7 +198,7 @@ def test_long_sums_of_floats_are_left() -> None:
         ys = lax.scan(lambda x, _: (4 * x * (1 - x),) * 2, x, None, length=length)[1]
         return jnp.sum(ys), jnp.sum(ys > 0.5)
 
-    for length, most in ((STEPS_ADDED_AT_MOST, (3, 0)), (STEPS_ADDED_AT_MOST + 1, (2, 1))):
+    for length, most in ((COMMON.steps_added, (3, 0)), (COMMON.steps_added + 1, (2, 1))):
         after = prune_scans(carry_reductions(inline_calls(traced(lambda x, n=length: function(x, n), 0.3))))
         assert scans(after) == [most]
 

@@ -1,16 +1,17 @@
-"""Every number that decides something about kernels or about what is said of them, by target.
+"""The numbers that plans, kernels and reports are made by, for each machine.
 
 A number stands here as it is for an H100 (sm_90), with its unit; `policy_of` makes of it what it is for others:
 
     _programs(64)    counts programs                             more where there are more processors
     _values(34_400)  counts 4-byte numbers of a program          more where a processor has more registers
     _tile(16_384)    the same, of a tile that lanes exchange     no more than fit into shared memory either
+    _thread(160)     counts numbers that one thread keeps        more where a thread may have more registers
     _lanes(128)      counts lanes                                as many warps of 64 as of 32
     _warps(16)       counts warps                                as many lanes, in fewer warps
-    anything else   is the same on all machines
+    anything else    is the same on all machines
 
-Times are cycles. Where a comment names nothing that a number comes from, it is where the programs of `bench/bytes` and
-`bench/loops` came out best; `tests/test_policy.py` has a program for each that notices when it moves.
+Times are cycles. Where a comment does not say what a number comes from, it was chosen, by the programs of `bench/bytes`
+and `bench/loops`, and not measured one by one; `tests/policy/` has a program for each that notices when it moves.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+"""The numbers that are the same for all machines; `COMMON` has them.
+
+Read it through the package, `policy.COMMON.kept`, so that a test can put others in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Common:
+    """For what is decided before the machine is known, when programs are rewritten and differentiated, and by walks
+    through a region, which all have to find the same.
+    """
+
+    # normalize/loops/, autodiff/residuals.py
+    byte_read: int = 4  # price of a byte that is in memory anyway, and is read once more
+    byte_stored: int = 9  # … of one that is stored for this alone: written, read, and memory taken
+    kept: int = 256  # elements of a contraction that a program carries along without noticing
+    of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own
+    times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
+    times_stored: int = 4  # … and stacked factors so many times more bytes than that
+    steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
+    # normalize/arrays/, normalize/numbers/
+    pairs_scattered: int = 1 << 16  # places times updates in one batch: each place looks through all of these
+    scattered: int = 1 << 24  # … in all batches
+    scattered_once: int = 1 << 16  # the same, where no two are alike
+    alike: int = 8  # indices of `x.at[i].apply(f)` that may be alike: it is done once for each
+    known: int = 1 << 14  # elements of an array that is computed while compiling
+    known_equations: int = 64  # equations, without operands, that are moved into a loop
+    # rules/written/
+    longest_sum: int = 64  # elements of an axis of a running sum, in which each looks at all others
+    longest_sort: int = 32  # … of a sort
+    pairs: int = 1 << 26  # … of all axes: what looks at what
+    matrix: int = 16  # rows of a matrix that is decomposed in a kernel
+    matrix_in_numbers: int = 4  # … one number at a time
+    # graph/
+    short_contraction: int = 8  # terms: a contraction of so few is elementwise work
+    held_anyway: int = 64  # elements of a carried dimension that one program has whole, if that saves a buffer
+    small_state: int = 16  # coordinates of a state: what is made of each stays beside it
+    places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
+    places_computed: int = 16  # … anything that is computed
+    places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning
+
+
+COMMON = Common()

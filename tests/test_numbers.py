@@ -1,0 +1,127 @@
+"""No threshold stands outside of the policy: numbers that have names, and numbers that something is compared with."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "jaxpr2triton"
+FILES = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "policy" not in path.parents]
+LARGE = 8  # below it a number counts dimensions, bytes of an element, operands, …
+
+TEXT = "of text: how a kernel or a report is laid out"
+WORK = "bounds the work of planning, whose result is the same"
+LIMIT = "a limit of Triton, of a device or of a format, not ours"
+EXACT = "what a number, or a word, can hold"
+
+NAMED = {
+    "emit/layout.py": {"WIDTH": TEXT},
+    "emit/statements.py": {"INLINE_AT_MOST": TEXT, "LAST_PLACE": EXACT},
+    "front/modules.py": {"LINE": TEXT},
+    "graph/dynamic.py": {"FAR": "beyond any array"},
+    "graph/simplify.py": {"ROUNDS": WORK},
+    "hardware.py": {"MOST_PROGRAMS": LIMIT},
+    "ir/hashing.py": {"ROTATIONS": "part of a definition"},
+    "ir/scans.py": {"UNKNOWN": "stands for a length that is not known"},
+    "launch/call/proto.py": {"_ALIGNMENT": LIMIT},
+    "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
+    "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
+    "launch/source.py": {"_KEPT": "entries of a cache"},
+    "normalize/random/threefry.py": {"MOST": EXACT},
+    "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
+    "emit/branches.py": {"SIDES": "places of operands"},
+    "pipeline.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
+    "plan/partition/alike.py": {"WORTH_LOOKING": WORK, "NEARBY": WORK},
+    "plan/partition/group.py": {"WORTH_TRYING": WORK},
+    "plan/partition/partition.py": {"ROUNDS_AT_MOST": WORK},
+    "plan/partition/shared.py": {"NOTED_AT_MOST": WORK},
+    "plan/schedule/wishes.py": {"LANES_AT_MOST": LIMIT},
+    "report/explain.py": {"RUNS_SHOWN": TEXT, "PLACES_SHOWN": TEXT},
+    "report/table.py": {"WIDTH": TEXT, "NARROWEST": TEXT, "SHORTEST_CELL": TEXT},
+    "rules/written/decompose.py": {"_STEPS": "of a series", "_BERNOULLI": "of a series"},
+}
+COMPARED = {
+    "cli/options.py": {18: TEXT},
+    "cli/terminal.py": {40: TEXT},
+    "emit/names.py": {108: TEXT},
+    "emit/statements.py": {2**31: EXACT},
+    "graph/simplify.py": {2**24: EXACT},
+    "ir/dtypes.py": {32: "bits"},
+    "launch/call/proto.py": {127: LIMIT},
+    "launch/compile/compile.py": {100: "an architecture"},
+    "launch/compile/nvidia_tools.py": {100: "an architecture"},
+    "launch/interpret/arithmetic.py": {64: "bits"},
+    "normalize/random/threefry.py": {8: "bytes"},
+    "rules/literals.py": {2.0**128: EXACT},
+    "rules/pointwise/arithmetic.py": {32: "bits"},
+}
+
+
+def value_of(node: ast.expr) -> float | tuple[float, ...] | None:
+    """The number, or the numbers, that an expression of numbers is."""
+    kinds = (ast.Constant, ast.UnaryOp, ast.BinOp, ast.Tuple, ast.operator, ast.unaryop, ast.Load)
+    if not all(isinstance(each, kinds) for each in ast.walk(node)):
+        return None
+    numbers = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+    if not numbers or not all(isinstance(number, int | float) and number is not True for number in numbers):
+        return None
+    found: float | tuple[float, ...] = eval(compile(ast.Expression(node), "", "eval"))
+    return found
+
+
+def named(tree: ast.Module) -> Iterator[str]:
+    """Constants of a module that are numbers, or tuples of them."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=targets, value=value) if value_of(value) is not None:
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if value_of(value) is not None:
+                targets = [target]
+            case _:
+                continue
+        yield from (each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def compared(tree: ast.Module) -> Iterator[float]:
+    """Numbers that something is held against: by a comparison of size, or as the least or the most of several."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=ops, comparators=right):
+                sizes = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in ops)
+                sides = [left, *right] if sizes else []
+            case ast.Call(func=ast.Name(id="min" | "max"), args=sides):
+                pass
+            case _:
+                continue
+        for side in sides:
+            value = value_of(side)
+            if isinstance(value, int | float) and value >= LARGE:
+                yield value
+
+
+def show(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_numbers_with_names(path: Path) -> None:
+    found = set(named(ast.parse(path.read_text())))
+    assert found == set(NAMED.get(show(path), {})), "thresholds are fields of the policy"
+
+
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_numbers_without_names(path: Path) -> None:
+    found = set(compared(ast.parse(path.read_text())))
+    assert found == set(COMPARED.get(show(path), {})), "thresholds are fields of the policy"
+
+
+def test_what_is_looked_for_is_found() -> None:
+    assert list(named(ast.parse("MOST, LEAST = 64, -1\nOTHER: int = 1 << 14\nNAMES = ('a', 1)"))) == [
+        "MOST",
+        "LEAST",
+        "OTHER",
+    ]
+    assert list(compared(ast.parse("x > 2 * 8 or 7 < y or z == 99 or min(n, 64)"))) == [16, 64]
