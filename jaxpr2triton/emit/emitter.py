@@ -226,55 +226,80 @@ class Emitter(Statements):
     # -- loops ------------------------------------------------------------------------------------------------
 
     def _loop(self, key: LoopKey, scope: Scope) -> None:
-        """One loop for all carried values, reductions and stores that are ready in the same pass over the same axes."""
+        """One loop for all carried values, reductions and stores that are ready in the same pass over the same axes.
+
+        state = h0                                  _start
+        total_acc = tl.full((), 0.0, tl.float32)    _begin
+        for t in range(100):                        _open
+            total_acc = total_acc + state           _do
+            state = state * a                       _step
+        total = total_acc                           _end
+        """
         if key in scope.done:
             return
         scope.done.add(key)
-        if not scope.open_loops.isdisjoint(key.opened):
-            raise CompilerBug(f"kernel {self.plan.name} runs along an axis within a loop along it")
-        path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
         recurrences = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
+        path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
         clients = [client for client, keys in self.keys.items() if self._passes_through(keys, path, scope)]
         begun = [n for n in clients if isinstance(n, Collected) and self.keys[n][0] == key]
-        bodies = []
+
+        body = self._open(key, scope)
+        for loop in recurrences:
+            self._start(loop, scope, body)
+        for node in begun:
+            self._begin(node, scope)
+
+        for client in clients:
+            self._do(client, key, body)
+        self._step(recurrences, body)
+        self._close(key, body, recurrences)
+
+        for loop in recurrences:
+            self._finish(loop, scope, body)
+        for node in begun:
+            self._end(node, scope)
+
+    def _open(self, key: LoopKey, scope: Scope) -> Scope:
+        """The inside of a loop, or of several within each other, with the places along their axes."""
+        if not scope.open_loops.isdisjoint(key.opened):
+            raise CompilerBug(f"kernel {self.plan.name} runs along an axis within a loop along it")
         body = scope
         for axis in key.opened:
             body = Scope(body, axis)
             self.names.enter()
             self._define_loop_axis(axis, body, key.backwards)
-            bodies.append(body)
         body.key = key
-        for loop in recurrences:
-            self._start(loop, scope, body)
-        for node in begun:
-            self._begin(node, scope)
-        for client in clients:
-            deeper = self.keys[client][self.keys[client].index(key) + 1 :]
-            if deeper:
-                self._loop(deeper[0], body)
-            elif isinstance(client, Reduce):
+        return body
+
+    def _do(self, client: Collected | Store, key: LoopKey, body: Scope) -> None:
+        """What a step of this loop does for a reduction or a store; in a loop within, if that has more of them."""
+        deeper = self.keys[client][self.keys[client].index(key) + 1 :]
+        if deeper:
+            self._loop(deeper[0], body)
+            return
+        match client:
+            case Reduce():
                 self._accumulate(client, body)
-            elif isinstance(client, Keep):
+            case Keep():
                 for operand in client.operands:
                     self._require(operand, body)
                 self._keep(client, body)
-            elif isinstance(client, Store):
+            case Store():
                 self._require(client.value, body)
                 self._store(client, body)
-        self._step(recurrences, body)
-        for axis, inner in reversed(list(zip(key.opened, bodies))):
-            outer = inner.parent
+
+    def _close(self, key: LoopKey, body: Scope, recurrences: Sequence[Recurrence]) -> None:
+        """Put what is inside of a loop below its header; one in which nothing is done is left out."""
+        conditional = next((loop for loop in recurrences[:1] if loop.conditional), None)
+        for axis in reversed(key.opened):
+            outer = body.parent
             assert outer is not None  # every loop lies in the kernel's own scope
-            conditional = recurrences[0] if recurrences and recurrences[0].conditional else None
-            header = self._header_of(conditional, inner) if conditional else self._loop_header(axis, key.backwards)
-            if inner.lines:
-                outer.lines.append((header, inner.lines))
+            header = self._header_of(conditional, body) if conditional else self._loop_header(axis, key.backwards)
+            if body.lines:
+                outer.lines.append((header, body.lines))
             self.names.leave()
             outer.said = None
-        for loop in recurrences:
-            self._finish(loop, scope, body)
-        for node in begun:
-            self._end(node, scope)
+            body = outer
 
     def _passes_through(self, keys: Sequence[LoopKey], path: Sequence[LoopKey], scope: Scope) -> bool:
         """Whether the loops of some reduction or store are the last ones of this path, so far."""

@@ -25,31 +25,46 @@ from jaxpr2triton.graph.nodes import Demand, Keep, Kept, axes_in, axes_of
 from jaxpr2triton.graph.reads import Written
 from jaxpr2triton.graph.walking import Keeping
 from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
-from jaxpr2triton.ir.jaxprs import Atom, Eqn
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.ir.scans import scans_in
 
 
 def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
     """Choose along what is written, and ask for it all."""
     (operand,), (out,), dims = eqn.invars, eqn.outvars, eqn.params["dims"]
+    _check_beside(walk, out, dims, demands)
+    written = _chosen(walk, number, operand, dims, demands)
+    walk.reduced_axes.update(axes_in(written, ()))
+    over = tuple(dict.fromkeys(axis for axis in axes_in(written, ()) if axis not in walk.unrolled))
+    for place, guard in demands:
+        usual = tuple(written[dims.index(d)] if d in dims else index for d, index in enumerate(place))
+        places = tuple(every_place(usual, walk.unrolled))
+        reads = [walk.want(operand, each, ()) for each in places]
+        walk.reads[out, (place, guard)] = Written(number, places, reads, over)
+
+
+def _check_beside(walk: Keeping, out: Var, dims: tuple[int, ...], demands: Sequence[Demand]) -> None:
+    """Where a dimension is not one of `dims`, what is written is what is read: no computed place, no step of a reader.
+
+    Otherwise the value is to be kept along that dimension too.
+    """
     reading = walk.choose.steps - walk.steps
     for place, _ in demands:
-        beside = [(d, *pair) for d, pair in enumerate(zip(place, out.aval.shape)) if d not in dims]
+        beside = [(d, index, size) for d, (index, size) in enumerate(zip(place, out.aval.shape)) if d not in dims]
         conflicting = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
         if conflicting:
             raise walk.crowded(out, tuple(sorted((*dims, *conflicting))))
-    in_use = walk.choose.steps | {a for place, guard in demands for a in axes_in(place, guard)}
+
+
+def _chosen(
+    walk: Keeping, number: Number, operand: Atom, dims: tuple[int, ...], demands: Sequence[Demand]
+) -> tuple[Index, ...]:
+    """What is written runs along none of the axes at which it is read; along its loop's steps, if along any."""
+    in_use = walk.choose.steps.union(*(axes_in(place, guard) for place, guard in demands))
     hints = walk.hints(operand, dims)
     if 0 in dims and (steps := _steps_of(walk, operand)) is not None:
         hints[dims.index(0)] = steps  # a loop runs once for all that it puts out
-    written = walk.choose.reduction(number, operand, dims, in_use, hints)
-    walk.reduced_axes |= {axis for index in written for axis in index.axes}
-    for place, guard in demands:
-        usual = tuple(written[dims.index(d)] if d in dims else index for d, index in enumerate(place))
-        places = list(every_place(usual, walk.unrolled))
-        reads = [walk.want(operand, each, ()) for each in places]
-        over = {axis: None for index in written for axis in index.axes if axis not in walk.unrolled}
-        walk.reads[out, (place, guard)] = Written(number, tuple(places), reads, tuple(over))
+    return walk.choose.reduction(number, operand, dims, in_use, hints)
 
 
 def _steps_of(walk: Keeping, var: Atom) -> Axis | None:

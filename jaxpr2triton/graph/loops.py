@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
 from jaxpr2triton.graph.facts import Kind, LoopFacts, kinds_of
-from jaxpr2triton.graph.nodes import Carried, Demand, Final, Node, Place, Recurrence
+from jaxpr2triton.graph.nodes import Carried, Demand, Final, Node, Place, Recurrence, axes_in
 from jaxpr2triton.graph.walking import Looping, LoopWalk
 from jaxpr2triton.ir.evaluate import needed_in, variables
 from jaxpr2triton.ir.index import (
@@ -58,32 +58,53 @@ def carried_sizes(scan: Scan, classes: Classes) -> dict[Kind, int]:
     return sizes
 
 
+@dataclass(frozen=True)
+class _OneEach:
+    """An axis of its own for each kind of what a loop carries or puts out."""
+
+    classes: Classes
+    axes: Mapping[Kind, Axis]
+
+    def place(self, var: Var) -> Place:
+        return tuple(of_axis(self.axes[k]) if k in self.axes else ZERO for k in kinds_of(self.classes, var))
+
+    def chooser(self, carried: Sequence[Var]) -> ByClass:
+        """Gives reductions in the body the axes of their classes, and finds no other loop's steps."""
+        by_class: dict[Hashable, Axis] = {kind: axis for (kind, copy), axis in self.axes.items() if not copy}
+        state = {axis for var in carried for axis in axes_in(self.place(var), ())}
+        return ByClass(self.classes, by_class, [], {}, state=state)
+
+
 def loop_facts(scan: Scan, trial: Callable[[Chooser], Looping]) -> LoopFacts:
-    """Which classes are held, by a trial walk in which each class has one axis of its own."""
+    """Which classes are held, by a trial walk in which each class has one axis of its own.
+
+    h'[k] = tanh(sum(u[k, j] * h[j])) + x[k]      j and k are of h's class, along which a sum runs: it is held
+    c'[k] = c[k] + x[k]                           is read where it is written: the class of c is parallel
+    """
     classes = body_classes(scan)
     sizes = carried_sizes(scan, classes)
-    axes = {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())}
-    held = {kind for kind in axes if (kind[0], 1) in axes}
+    one_each = _OneEach(classes, {kind: Axis(f"c{n}", size) for n, (kind, size) in enumerate(sizes.items())})
+    carried = [before for _, before, _, _ in scan.carries]
+    given = variables([after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys])
+    inner = trial(one_each.chooser(carried))
+    inner.backwards([(var, one_each.place(var)) for var in given])
 
-    def place_of(var: Var) -> Place:
-        return tuple(of_axis(axes[k]) if k in axes else ZERO for k in kinds_of(classes, var))
-
-    by_class = {kind: axis for (kind, copy), axis in axes.items() if not copy}
-    state = {axis for _, before, _, _ in scan.carries for index in place_of(before) for axis in index.axes}
-    inner = trial(ByClass(classes, by_class, [], {}, state=state))
-    atoms = [after for _, _, after, _ in scan.carries] + [atom for atom, _ in scan.ys]
-    roots = [(atom, place_of(atom)) for atom in atoms if not isinstance(atom, Literal)]
-    inner.backwards(roots)
-    for _, before, _, _ in scan.carries:
-        usual = place_of(before)
-        for place, _ in inner.wanted.get(before, ()):
-            pairs = zip(kinds_of(classes, before), usual, place)
-            held.update(kind for kind, expected, found in pairs if expected != found and kind in axes)
-    by_axis = {axis: kind for kind, axis in axes.items()}
+    by_axis = {axis: kind for kind, axis in one_each.axes.items()}
+    held = {kind for kind in sizes if (kind[0], 1) in sizes}  # a value has two dimensions of this class
+    held.update(kind for var in carried for kind in _read_elsewhere(inner, one_each, var))
     held.update(by_axis[axis] for axis in _whole_inside(inner) if axis in by_axis)
-    together = [kinds_of(classes, before) for _, before, _, _ in scan.carries]
+
+    together = [kinds_of(classes, before) for before in carried]
     held |= _beside(sizes, held, together)
     return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)))
+
+
+def _read_elsewhere(inner: Looping, one_each: _OneEach, carried: Var) -> Iterator[Kind]:
+    """The kinds along which a step reads a carried value at another index than the one that it writes."""
+    usual = one_each.place(carried)
+    for place, _ in inner.wanted.get(carried, ()):
+        triples = zip(kinds_of(one_each.classes, carried), usual, place)
+        yield from (kind for kind, expected, found in triples if expected != found and kind in one_each.axes)
 
 
 def _beside(sizes: Mapping[Kind, int], held: set[Kind], together: Sequence[tuple[Kind, ...]]) -> set[Kind]:
@@ -223,42 +244,65 @@ def results_of(scan: Scan) -> Iterable[tuple[Atom, Var, int]]:
 
 
 def enter(walk: Looping, number: Number, eqn: Eqn) -> LoopWalk:
-    """Walk backwards through a loop whose results are wanted."""
-    scan = scan_of(eqn)
-    facts = walk.facts(scan)
-    binding, hints = bind_classes(walk, scan, facts)
-    in_use = frozenset(axis for index in binding.values() for axis in index.axes)
-    open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
-    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, in_use)
-    binding.update(zip(open_kinds, rest))
-    walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
-    wanted = [result for _, result, _ in results_of(scan) if walk.demands_on(result)]
-    held = frozenset(axis for kind in open_kinds for axis in binding[kind].axes)
-    loop = LoopWalk(
-        scan, step, held, in_use, live_carries(scan, wanted), walk.inside(scan.body, number, step, facts, binding)
-    )
-    roots = []
-    for position in loop.live:
-        start, before, after, _ = scan.carries[position]
-        usual = tuple(binding.get(kind, ZERO) for kind in facts.of(before))
-        loop.places[position] = list(every_place(usual, walk.unrolled))
-        for place in loop.places[position]:
-            roots.append((after, place))
-            loop.starts.append(walk.want(start, place, ()))
-    for atom, result in scan.ys:
-        for place, _ in walk.demands_on(result):
-            if place[0] != step or _waits_for(walk, scan, place):
-                raise walk.crowded(result)
-            roots.append((atom, place[1:]))
+    """Walk backwards through a loop whose results are wanted.
+
+    c, ys = scan[jaxpr=f] c0 xs, and c[j] and ys[t, j] are wanted
+        →   of what f gives back, c'[j] and y[j] are; then of what f reads, say c[j] and x[j]
+        →   c0[j] and xs[t, j]
+    """
+    loop = _opened(walk, number, scan_of(eqn))
+    roots = [*_handed_on(walk, loop), *_put_out_at(walk, loop)]
     _connect(walk, loop)
     loop.inner.backwards(roots)
-    for outside, inside in scan.consts:
-        for place, guard in loop.inner.wanted.get(inside, ()):
-            walk.want(outside, place, guard)
-    for outside, inside in scan.xs:
-        for place, guard in loop.inner.wanted.get(inside, ()):
-            walk.want(outside, (step, *place), guard)
+    _want_operands(walk, loop)
     return loop
+
+
+def _opened(walk: Looping, number: Number, scan: Scan) -> LoopWalk:
+    """A loop whose axes are chosen: those at which its results are wanted, and new ones for what it holds."""
+    facts = walk.facts(scan)
+    binding, hints = bind_classes(walk, scan, facts)
+    bound = frozenset(axis for index in binding.values() for axis in index.axes)
+    open_kinds = [kind for kind in facts.sizes if kind not in binding and kind in facts.carried]
+    step, *rest = walk.choose.loop(number, scan, facts, open_kinds, hints, bound)
+    held = frozenset(axis for index in rest for axis in index.axes)
+    binding.update(zip(open_kinds, rest))
+    walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
+
+    live = live_carries(scan, [result for _, result, _ in results_of(scan) if walk.demands_on(result)])
+    loop = LoopWalk(scan, step, held, bound, live, walk.inside(scan.body, number, step, facts, binding))
+    for position in live:
+        usual = tuple(binding.get(kind, ZERO) for kind in facts.of(scan.carries[position][1]))
+        loop.places[position] = list(every_place(usual, walk.unrolled))
+    return loop
+
+
+def _handed_on(walk: Looping, loop: LoopWalk) -> list[tuple[Atom, Place]]:
+    """What a step hands on to the next one, where it is carried; what the first one finds is asked for at once."""
+    roots = []
+    for position, places in loop.places.items():
+        start, _, after, _ = loop.scan.carries[position]
+        roots += [(after, place) for place in places]
+        loop.starts += [walk.want(start, place, ()) for place in places]
+    return roots
+
+
+def _put_out_at(walk: Looping, loop: LoopWalk) -> Iterator[tuple[Atom, Place]]:
+    """What a step puts out, where that is wanted: in this very step, and not where the loop itself says at its end."""
+    for atom, result in loop.scan.ys:
+        for place, _ in walk.demands_on(result):
+            if place[0] != loop.step or _waits_for(walk, loop.scan, place):
+                raise walk.crowded(result)
+            yield atom, place[1:]
+
+
+def _want_operands(walk: Looping, loop: LoopWalk) -> None:
+    """Ask for what the body reads of the outside."""
+    operands: list[tuple[Atom, Var, Place]] = [(outside, inside, ()) for outside, inside in loop.scan.consts]
+    operands += [(outside, inside, (loop.step,)) for outside, inside in loop.scan.xs]
+    for outside, inside, step in operands:
+        for place, guard in loop.inner.wanted.get(inside, ()):
+            walk.want(outside, (*step, *place), guard)
 
 
 def _waits_for(walk: Looping, scan: Scan, place: Place) -> bool:
@@ -278,7 +322,7 @@ def _connect(walk: Looping, loop: LoopWalk) -> None:
         before = scan.carries[position][1]
         tiles = {}
         for place in loop.places[position]:
-            axes = frozenset(a for i in place for a in i.axes) | loop.step.axes | walk.steps
+            axes = frozenset(axes_in(place, ())) | loop.step.axes | walk.steps
             leaf = walk.make(("carried", inner.path, position, place), _leaf(axes, before, loop.step))
             tiles[place] = loop.leaves[position, place] = leaf
         inner.outside[before] = functools.partial(_tile, inner, tiles)

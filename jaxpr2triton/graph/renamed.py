@@ -22,6 +22,7 @@ from jaxpr2triton.graph.nodes import (
     Reduce,
     Store,
     Take,
+    axes_in,
     operands_of,
     with_operands,
 )
@@ -55,19 +56,30 @@ def keep_lanes(graph: Graph, streamed: frozenset[Axis]) -> Graph:
 
 def _along_its_lanes(keep: Keep, streamed: frozenset[Axis]) -> Keep:
     for axis in streamed.intersection(keep.over):
-        operands = [each for each in keep.operands if isinstance(each, Take) and each.index == of_axis(axis)]
-        lanes = {each.axis for each in operands if each.axis in each.source.axes}
-        if len(operands) < len(keep.operands) or len(lanes) != 1 or lanes & streamed:
-            continue
-        (lane,) = lanes
-        used = frozenset().union(*(index.axes for place in keep.places for index in place))
-        if lane in used or lane.size != axis.size or any(axis in each.source.axes for each in operands):
-            continue
-        moved = {axis: of_axis(lane)}
-        places = tuple(tuple(substitute(index, moved) for index in place) for place in keep.places)
-        over = tuple(lane if each == axis else each for each in keep.over)
-        keep = replace(keep, operands=tuple(each.source for each in operands), places=places, over=over)
+        if (lane := _lane_of_all(keep, axis, streamed)) is not None:
+            keep = _written_along(keep, axis, lane)
     return keep
+
+
+def _lane_of_all(keep: Keep, axis: Axis, streamed: frozenset[Axis]) -> Axis | None:
+    """The lanes of which all that is written along an axis takes the elements one by one; None if it is not so."""
+    operands = [each for each in keep.operands if isinstance(each, Take) and each.index == of_axis(axis)]
+    lanes = {each.axis for each in operands if each.axis in each.source.axes}
+    if len(operands) < len(keep.operands) or len(lanes) != 1:
+        return None
+    (lane,) = lanes
+    taken = {*streamed, *(used for place in keep.places for used in axes_in(place, ()))}
+    depend = any(axis in each.source.axes for each in operands)  # on more than which element is taken
+    return None if lane in taken or lane.size != axis.size or depend else lane
+
+
+def _written_along(keep: Keep, axis: Axis, lane: Axis) -> Keep:
+    """The tiles that elements were taken of, written at once."""
+    moved = {axis: of_axis(lane)}
+    places = tuple(tuple(substitute(index, moved) for index in place) for place in keep.places)
+    over = tuple(lane if each == axis else each for each in keep.over)
+    tiles = tuple(each.source for each in keep.operands if isinstance(each, Take))
+    return replace(keep, operands=tiles, places=places, over=over)
 
 
 class _Sharing:

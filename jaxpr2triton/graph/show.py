@@ -79,14 +79,17 @@ class _Shown:
             case Carried():
                 return f"carried along {node.step}"
             case Recurrence():
-                word = "while" if node.conditional else "backwards" if node.reverse else "upwards"
-                slots = zip(node.carried, node.starts, node.nexts)
-                carried = ", ".join(f"{self._of([c])} from {self._of([s])} to {self._of([n])}" for c, s, n in slots)
-                return f"loop {node.step} {word}: {carried}"
+                return self._loop(node)
             case Final():
                 return f"the end of {self._of([node.recurrence.carried[node.position]])}"
             case _:
                 return type(node).__name__
+
+    def _loop(self, loop: Recurrence) -> str:
+        word = "while" if loop.conditional else "backwards" if loop.reverse else "upwards"
+        slots = zip(loop.carried, loop.starts, loop.nexts)
+        carried = ", ".join(f"{self._of([c])} from {self._of([s])} to {self._of([n])}" for c, s, n in slots)
+        return f"loop {loop.step} {word}: {carried}"
 
     def _of(self, nodes: Iterable[Node]) -> str:
         return " ".join(str(self.numbers.get(node, "?")) for node in nodes)

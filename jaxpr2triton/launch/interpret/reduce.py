@@ -46,23 +46,34 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **mor
     if not inputs[0].type.is_block():
         return input
     types, rank = [tile.dtype for tile in inputs], len(inputs[0].shape)
-    if axis is None:
-        arrays = [tile.handle.data.reshape(-1) for tile in inputs]
-    else:
-        arrays = [np.moveaxis(tile.handle.data, axis, 0) for tile in inputs]
-    simple = len(inputs) == 1 and types[0].name not in NARROW and types[0] != tl.int1
-    ufunc = _NUMPY.get(getattr(combine_fn, "fn", None)) if simple else None
-    if ufunc is not None:
-        arrays = [np.asarray(ufunc.reduce(np.ascontiguousarray(np.moveaxis(arrays[0], 0, -1)), axis=-1))]
-        arrays = [array.astype(inputs[0].handle.data.dtype, copy=False) for array in arrays]
-    else:
-        while (half := arrays[0].shape[0] // 2) > 0:
-            arrays = _combine(combine_fn, [a[:half] for a in arrays], [a[half:] for a in arrays], types)
-        arrays = [array[0] for array in arrays]
+    tiles = [tile.handle.data for tile in inputs]
+    lanes = [tile.reshape(-1) if axis is None else np.moveaxis(tile, axis, 0) for tile in tiles]
+    ufunc = _known(combine_fn, types)
+    arrays = _halved(combine_fn, lanes, types) if ufunc is None else [_at_once(ufunc, lanes[0])]
     if keep_dims:
         arrays = [a.reshape((1,) * rank) if axis is None else np.expand_dims(a, axis) for a in arrays]
     results = tuple(tensor_of(np.asarray(array), dtype) for array, dtype in zip(arrays, types))
     return results[0] if isinstance(input, tl.tensor) else results
+
+
+def _known(combine_fn: Any, types: Sequence[tl.dtype]) -> np.ufunc | None:
+    """NumPy's own word for a combining function, where it computes what a tree of calls would."""
+    simple = len(types) == 1 and types[0].name not in NARROW and types[0] != tl.int1
+    return _NUMPY.get(getattr(combine_fn, "fn", None)) if simple else None
+
+
+def _at_once(ufunc: np.ufunc, lanes: Array) -> Array:
+    """Combined along the first dimension, which is the last one in memory: so NumPy adds in pairs."""
+    found = np.asarray(ufunc.reduce(np.ascontiguousarray(np.moveaxis(lanes, 0, -1)), axis=-1))
+    return found.astype(lanes.dtype, copy=False)
+
+
+def _halved(combine_fn: Any, lanes: Sequence[Array], types: Sequence[tl.dtype]) -> list[Array]:
+    """Combined along the first dimension: the first half with the second, until one is left."""
+    arrays = list(lanes)
+    while (half := arrays[0].shape[0] // 2) > 0:
+        arrays = _combine(combine_fn, [a[:half] for a in arrays], [a[half:] for a in arrays], types)
+    return [array[0] for array in arrays]
 
 
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, **more: Any) -> Any:
