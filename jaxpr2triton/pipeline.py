@@ -20,7 +20,7 @@ from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.show import show_graph
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
-from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
+from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p, repeat_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
@@ -40,7 +40,7 @@ from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
-from jaxpr2triton.report.launches import launches_of
+from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
 
 RAW_LOOPS = ("scan", "while", "cond")
@@ -257,6 +257,17 @@ class Compiled:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return self.stages["emit"].kernels
+
+    @property
+    def apart(self) -> tuple[Apart, ...]:
+        """Why each kernel is not one with those before it."""
+        regions = [eqn.params for eqn in self.program.jaxpr.eqns if eqn.primitive is region_p]
+        return tuple(each["apart"] for each in regions if "apart" in each and each["name"] not in self.lost)
+
+    @cached_property
+    def alone(self) -> Alone:
+        """What XLA would launch for the program without any kernel."""
+        return launches_alone(self.stages["trace"])
 
     @property
     def lost(self) -> Mapping[str, Mistake]:

@@ -189,7 +189,7 @@ def _show(request: Request, options: argparse.Namespace) -> tuple[int, str]:
 
 def _explain(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     program = _transpiled(request, options)
-    return 0, json.dumps(program.explain_json(), indent=2) if options.json else program.explain()
+    return 0, json.dumps(program.explain_json(), indent=2) if options.json else program.explain(why=options.why)
 
 
 def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:

@@ -33,6 +33,7 @@ _EXAMPLES = {
         "explain model.py:softmax 'f32[4096,1000]'",
         "explain model.py:loss --args model.py:example --grad --json",
         "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --role k=unroll",
+        "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --grad --why",
     ),
     "check": (
         "check model.py:softmax 'f32[64,1000]'",
@@ -127,6 +128,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             add("--stage", choices=STAGES, required=True, help="the stage to look at")
         case "explain":
             add("--json", action="store_true", help="the same facts for programs to read")
+            add("--why", action="store_true", help="add how the kernels were planned, step by step")
         case "check":
             add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
             add("--allow-none", action="store_true", help="exit with 0 even if there was nothing to check")

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.policy import Policy
 
@@ -21,6 +21,9 @@ class Exported:
     name: str
     kernels: tuple[Kernel, ...]
     leftovers: tuple[Leftover, ...]
+    apart: tuple[Apart, ...]
+    alone: Alone
+    steps: tuple[str, ...]
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     stages: Mapping[str, str]
@@ -32,7 +35,18 @@ def exported(compiled: Compiled | Exported) -> Exported:
         return compiled
     inputs, outputs = (tuple(map(_shaped, avals)) for avals in (compiled.in_avals, compiled.out_avals))
     stages = {name: str(stage) for name, stage in compiled.stages.items()}
-    return Exported(compiled.name, compiled.kernels, compiled.leftovers, inputs, outputs, stages, compiled.policy)
+    return Exported(
+        compiled.name,
+        compiled.kernels,
+        compiled.leftovers,
+        compiled.apart,
+        compiled.alone,
+        compiled.steps,
+        inputs,
+        outputs,
+        stages,
+        compiled.policy,
+    )
 
 
 def _shaped(aval: Any) -> jax.ShapeDtypeStruct:

@@ -72,9 +72,12 @@ class Program:
         """One importable Python module with every kernel."""
         return one_module(self.compiled)
 
-    def explain(self) -> str:
-        """What the kernels move and compute, and what is left to XLA, why; in lines of 100 columns, or of COLUMNS."""
-        return report.explain(self.compiled, self.name, self._title)
+    def explain(self, *, why: bool = False) -> str:
+        """What the kernels move and compute, why they are several, and what is left to XLA, why.
+
+        With `why` also how they were planned. Lines have 100 columns, or what COLUMNS says.
+        """
+        return report.explain(self.compiled, self.name, self._title, why)
 
     def explain_json(self) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
@@ -138,10 +141,10 @@ class GradProgram:
         """One importable Python module with the kernels of both programs."""
         return one_module(self.forward.compiled, self.backward.compiled)
 
-    def explain(self) -> str:
-        """Both programs, and what the first saves for the second."""
+    def explain(self, *, why: bool = False) -> str:
+        """Both programs, and what the first saves for the second; with `why` also how they were planned."""
         return report.explain_grad(
-            self.forward.compiled, self.backward.compiled, self.residuals, self.name, self._title
+            self.forward.compiled, self.backward.compiled, self.residuals, self.name, self._title, why
         )
 
     def explain_json(self) -> dict[str, Any]:

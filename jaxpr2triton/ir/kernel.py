@@ -109,6 +109,20 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Why a kernel and the ones before it are several."""
+
+    kernel: str
+    others: tuple[str, ...]  # the kernels that it waits for, or the one that it stands beside
+    waits: bool
+    why: str  # a sum over the whole array is needed first
+    where: str = ""  # the user's line that makes what is waited for
+
+    def __str__(self) -> str:
+        return self.why  # jaxprs print their parameters
+
+
+@dataclass(frozen=True)
 class Launches:
     """How often XLA launches something for a loop, at least."""
 
@@ -118,6 +132,21 @@ class Launches:
     @property
     def in_all(self) -> int | None:
         return None if self.steps is None else self.steps * self.a_step
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What XLA would launch for a whole program without any kernel of ours: an estimate, from its equations."""
+
+    beside_loops: int
+    loops: tuple[tuple[str, Launches], ...] = ()  # the primitive of each loop, and what it is launched for
+
+    @property
+    def in_all(self) -> int | None:
+        """None where the device finds out how long a loop is."""
+        counts = [launches.in_all for _, launches in self.loops]
+        known = [each for each in counts if each is not None]
+        return self.beside_loops + sum(known) if len(known) == len(counts) else None
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ region_p.multiple_results = True
 
 
 @region_p.def_impl
-def _region_impl(*args: Any, jaxpr: Any, name: str) -> list[Any]:
+def _region_impl(*args: Any, jaxpr: Any, name: str, apart: Any = None) -> list[Any]:
     return jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *args)
 
 
 @region_p.def_abstract_eval
-def _region_avals(*args: Any, jaxpr: Any, name: str) -> list[Any]:
+def _region_avals(*args: Any, jaxpr: Any, name: str, apart: Any = None) -> list[Any]:
     return list(jaxpr.out_avals)
 
 

@@ -14,13 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton.ir.dtypes import short_name
-from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover
+from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Kernel, Launches, Leftover
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.leftovers import left_to_xla
+from jaxpr2triton.report.residuals import shown_residuals
+from jaxpr2triton.report.several import how_planned, why_several
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 
 RUNS_SHOWN = 24  # of the types of inputs and outputs
+LOOPS_SHOWN = 3  # of a program, with what XLA would launch for them
 
 
 class Compiled(Protocol):
@@ -32,6 +35,12 @@ class Compiled(Protocol):
     def policy(self) -> Policy: ...
     @property
     def leftovers(self) -> tuple[Leftover, ...]: ...
+    @property
+    def apart(self) -> tuple[Apart, ...]: ...
+    @property
+    def alone(self) -> Alone: ...
+    @property
+    def steps(self) -> tuple[str, ...]: ...
     @property
     def in_avals(self) -> Sequence[Any]: ...
     @property
@@ -53,15 +62,17 @@ class Residual(Protocol):
     def where(self) -> str: ...
 
 
-def explain(compiled: Compiled, name: str = "program", title: str = "") -> str:
+def explain(compiled: Compiled, name: str = "program", title: str = "", why: bool = False) -> str:
     """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons.
 
-    No line is longer than 100 columns, or than COLUMNS. `title` stands for the name where the name says little.
+    No line is longer than 100 columns, or than COLUMNS. `title` stands for the name where the name says little;
+    `why` adds how it was planned.
     """
     facts, width = explain_json(compiled, name), report_width()
     lines = [
         paragraph(f"{title or name}: ({shown_types(facts['inputs'])}) → ({shown_types(facts['outputs'])})", width),
         paragraph(_launches(facts), width, indent="  "),
+        *([paragraph(_alone(facts["xla_alone"]), width, indent="  ")] if facts["kernels"] else []),
         paragraph(_traffic(facts), width, indent="  "),
     ]
     if facts["kernels"]:
@@ -82,7 +93,9 @@ def explain(compiled: Compiled, name: str = "program", title: str = "") -> str:
     lines += _estimates(facts["kernels"], width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
     lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
+    lines += why_several(compiled.apart, width)
     lines += left_to_xla(compiled.leftovers, width)
+    lines += how_planned(compiled.steps, width) if why else []
     return "\n".join(lines)
 
 
@@ -109,20 +122,18 @@ def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
 
 
 def explain_grad(
-    forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program", title: str = ""
+    forward: Compiled,
+    backward: Compiled,
+    residuals: Sequence[Residual],
+    name: str = "program",
+    title: str = "",
+    why: bool = False,
 ) -> str:
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
-    new = sum(fact["bytes"] for fact in facts if fact["source"] == "new")
-    old = sum(fact["bytes"] for fact in facts) - new
-    title, width = title or name, report_width()
-    kept = f"{title} keeps {count(len(facts), 'value')} for its gradient"
-    if facts:
-        rows = [[fact["name"], fact["source"], fact["type"], fact["bytes"], fact["where"]] for fact in facts]
-        kept = paragraph(f"{kept}: {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs", width)
-        kept += "\n" + table(["value", "is", "type", "bytes", "at"], rows, width=width)
-    halves = [explain(half, f"{title}, {way}") for half, way in ((forward, "forward"), (backward, "backward"))]
-    return "\n\n".join([halves[0], kept, halves[1]])
+    title, ways = title or name, ((forward, "forward"), (backward, "backward"))
+    halves = [explain(half, f"{title}, {way}", why=why) for half, way in ways]
+    return "\n\n".join([halves[0], shown_residuals(title, facts, report_width()), halves[1]])
 
 
 def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
@@ -137,7 +148,14 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
         "bytes_written": written,
         "bytes_least": least_bytes(compiled),
         "flops": sum(kernel.flops for kernel in compiled.kernels),
+        "xla_alone": {
+            "beside_loops": compiled.alone.beside_loops,
+            "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
+            "in_all": compiled.alone.in_all,
+        },
         "kernels": [_kernel_facts(kernel, n, compiled.policy) for kernel, n in Counter(compiled.kernels).items()],
+        "steps": list(compiled.steps),
+        "apart": [asdict(each) for each in compiled.apart],
         "leftovers": [
             {
                 "primitive": left.primitive,
@@ -210,8 +228,10 @@ def _choice_facts(choice: Choice | None) -> dict[str, Any] | None:
 
 
 def _launch_facts(launches: Launches | None) -> dict[str, Any] | None:
-    if launches is None:
-        return None
+    return None if launches is None else _facts_of(launches)
+
+
+def _facts_of(launches: Launches) -> dict[str, Any]:
     return {"a_step": launches.a_step, "steps": launches.steps, "in_all": launches.in_all}
 
 
@@ -235,10 +255,24 @@ def _launches(facts: dict[str, Any]) -> str:
     return text + (f", and XLA for {count(left, 'equation')}" if left else ", nothing left to XLA")
 
 
+def _alone(facts: dict[str, Any]) -> str:
+    """XLA alone about 305 launches: 100 x 3 in loops, 5 beside them."""
+    beside, known = facts["beside_loops"], [loop for loop in facts["loops"] if loop["in_all"] is not None]
+    endless = sum(loop["a_step"] for loop in facts["loops"] if loop["in_all"] is None)
+    sure = beside + sum(loop["in_all"] for loop in known)
+    text = f"about {count(sure, 'launch', 'launches')}" if sure or not endless else ""
+    if 0 < len(known) <= LOOPS_SHOWN:
+        text += ": " + " + ".join(f"{loop['steps']:,} x {loop['a_step']:,}" for loop in known) + " in loops"
+        text += f", {beside:,} beside them" if beside else ""
+    more = f"about {count(endless, 'launch', 'launches')} in each step of a `while`" if endless else ""
+    return "XLA alone " + ", and ".join(filter(None, (text, more)))
+
+
 def _traffic(facts: dict[str, Any]) -> str:
     moved, least = facts["bytes_read"] + facts["bytes_written"], facts["bytes_least"]
-    ratio = f", {moved / least:.2f} times that" if least and not facts["leftovers"] else ""
-    return f"bytes     {moved:,} moved by the kernels; inputs and outputs are {least:,}{ratio}"
+    ratio = f", {moved / least:.2f} times that" if least and facts["kernels"] and not facts["leftovers"] else ""
+    kernels = f"{moved:,} moved by the kernels; " if facts["kernels"] else ""
+    return f"bytes     {kernels}inputs and outputs are {least:,}{ratio}"
 
 
 def _nbytes(aval: Any) -> int:

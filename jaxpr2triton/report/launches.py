@@ -1,21 +1,30 @@
-"""What a loop that is left to XLA costs at least: how often each of its steps has something launched.
+"""What XLA launches: for a loop that is left to it, at least; for a whole program that it had to itself, about.
 
 XLA runs a loop from the host. It fuses elementwise work and moves, but a product, a sum or a sort is a launch of its
-own, and what is around them is at least one more.
+own, and what is around them is at least one more. Outside of loops what is around them is counted by what has to be
+in memory: results, and what a product or a sort reads; those of one shape that can be made at one time are one launch.
+
+    def f(x, w):                             reduce_max, reduce_sum and dot_general are launched, and before them and
+        return softmax(sin(x)) @ w    →      after them what dot_general reads is: about 4
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.ir.kernel import Launches
+from jaxpr2triton._compat import called_jaxpr, operands_of_call
+from jaxpr2triton.ir.kernel import Alone, Launches
 
 APART = (
     "arg", "cholesky", "conv_general_dilated", "cum", "custom_call", "dot_general", "eig", "fft", "householder_product",
     "lu", "qr", "reduce", "scatter", "sort", "svd", "top_k", "triangular_solve",
 )  # fmt: skip
+READS_FUSED = ("arg", "reduce")  # what they read is made in the same launch
+FREE = ("reshape", "squeeze", "expand_dims", "random_wrap", "random_unwrap", "stop_gradient", "copy_p")  # same memory
 
 
 def launches_of(eqn: Any) -> Launches | None:
@@ -29,6 +38,69 @@ def launches_of(eqn: Any) -> Launches | None:
             return Launches(_of_step(eqn.params["body_jaxpr"].jaxpr), None)
         case _:
             return None
+
+
+def launches_alone(closed: Any) -> Alone:
+    """Of a whole program, as it was traced."""
+    count = _Count()
+    results = count.through(closed.jaxpr, [_GIVEN] * len(closed.jaxpr.invars))
+    count.bring_into_memory(closed.jaxpr.outvars, results)
+    return Alone(count.apart + len(count.fused), tuple(count.loops))
+
+
+@dataclass(frozen=True)
+class _Value:
+    level: int  # launches before it, one after the other
+    fusible: bool  # into what reads it; else it is in memory
+
+
+_GIVEN = _Value(0, False)
+
+
+@dataclass
+class _Count:
+    """What has been found to be launched."""
+
+    apart: int = 0
+    loops: list[tuple[str, Launches]] = field(default_factory=list)
+    fused: set[tuple[int, tuple[int, ...]]] = field(default_factory=set)  # launches of what is fused: level and shape
+
+    def through(self, jaxpr: Any, args: Sequence[_Value]) -> list[_Value]:
+        """The values of the results."""
+        env = dict(zip(jaxpr.invars, args))
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outvars, self._results(eqn, _values(env, eqn.invars))))
+        return _values(env, jaxpr.outvars)
+
+    def _results(self, eqn: Any, values: Sequence[_Value]) -> Sequence[_Value]:
+        name, level = eqn.primitive.name, max((value.level for value in values), default=0)
+        if (call := called_jaxpr(name, eqn.params)) is not None:
+            inner, _ = call
+            return self.through(inner, operands_of_call(name, eqn.params, values))
+        loop = launches_of(eqn)
+        if loop is not None:
+            self.loops.append((name, loop))
+        elif name == "cond":
+            self.apart += 1 + min(_apart(branch.jaxpr) for branch in eqn.params["branches"])
+        elif name.startswith(APART) and name != "reduce_precision":
+            self.apart += 1
+        elif name in FREE:
+            return [_Value(level, any(value.fusible for value in values))] * len(eqn.outvars)
+        else:
+            return [_Value(level, True)] * len(eqn.outvars)
+        if not name.startswith(READS_FUSED):
+            self.bring_into_memory(eqn.invars, values)
+        return [_Value(level + 1, False)] * len(eqn.outvars)
+
+    def bring_into_memory(self, atoms: Sequence[Any], values: Sequence[_Value]) -> None:
+        for atom, value in zip(atoms, values):
+            if value.fusible:
+                self.fused.add((value.level, tuple(getattr(atom.aval, "shape", ()))))
+
+
+def _values(env: Mapping[Any, _Value], atoms: Sequence[Any]) -> list[_Value]:
+    """Those of constants, which are in memory, included."""
+    return [_GIVEN if isinstance(atom, jex.Literal) else env.get(atom, _GIVEN) for atom in atoms]
 
 
 def _of_step(body: Any) -> int:

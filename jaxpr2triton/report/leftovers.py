@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.ir.kernel import Launches, Leftover, Obstacle
-from jaxpr2triton.report.table import count, paragraph, shortened
+from jaxpr2triton.report.table import count, first_of, paragraph, shortened
 
 PLACES_SHOWN = 3  # of leftovers of one kind
 OBSTACLES_SHOWN = 12  # kinds of them, of one loop
@@ -62,9 +62,7 @@ def _obstacles(kinds: dict[str, list[Obstacle]], width: int) -> list[str]:
 
 def _places(wheres: Iterable[str]) -> str:
     """model.py:3 (f), model.py:5 (f), model.py:9 (g) and 4 more places."""
-    places = list(dict.fromkeys(where or "an unknown line" for where in wheres))
-    others = len(places) - PLACES_SHOWN
-    return ", ".join(places[:PLACES_SHOWN]) + (f" and {count(others, 'more place')}" if others > 0 else "")
+    return first_of((where or "an unknown line" for where in wheres), PLACES_SHOWN, "more place")
 
 
 def _launches_of_loop(launches: Launches | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 WIDTH = 100  # columns of a report
 NARROWEST = 40
@@ -92,6 +92,14 @@ def _text(cell: object) -> str:
 def count(number: int, word: str, many: str = "") -> str:
     """1 kernel, 2 kernels."""
     return f"{number:,} {word if number == 1 else many or f'{word}s'}"
+
+
+def first_of(words: Iterable[str], most: int, more: str = "") -> str:
+    """`a, b, c and 4 more`, each word once; or `and 4 more places`, if `more` is "more place"."""
+    every = list(dict.fromkeys(words))
+    others = len(every) - most
+    rest = f" and {count(others, more)}" if more else f" and {others:,} more"
+    return ", ".join(every[:most]) + (rest if others > 0 else "")
 
 
 def shortened(text: str, limit: int) -> str:

@@ -183,15 +183,20 @@ def test_show_prints_every_stage(model: Path, capsys: pytest.CaptureFixture[str]
 def test_explain_in_words_and_for_programs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = Run(capsys, "explain", "model.py:softmax", "f32[8,100]")
     assert (words.code, words.err) == (0, "")
-    assert words.out.splitlines()[:3] == [
+    assert words.out.splitlines()[:4] == [
         "softmax: (f32[8,100]) → (f32[8,100])",
         "  launches  1 kernel, nothing left to XLA",
+        "  XLA alone about 3 launches",
         "  bytes     6,400 moved by the kernels; inputs and outputs are 6,400, 1.00 times that",
     ]
     facts = json.loads(Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--json").out)
     assert (facts["name"], len(facts["kernels"]), facts["leftovers"]) == ("softmax", 1, [])
     grad = json.loads(Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--json", "--grad=0").out)
     assert list(grad) == ["forward", "backward", "residuals"]
+    assert "how it was planned" not in words.out
+    assert Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--why").out.startswith(
+        words.out + "\n  how it was planned\n"
+    )
 
 
 def test_roles(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

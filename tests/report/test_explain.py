@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpr2triton.ir.kernel import Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
+from jaxpr2triton.ir.kernel import Alone, Apart, Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
 
@@ -24,6 +24,9 @@ class Program:
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     policy: Policy = DEFAULT_POLICY
+    apart: tuple[Apart, ...] = ()
+    alone: Alone = Alone(3)
+    steps: tuple[str, ...] = ()
 
 
 def kernel(name: str, rows: int, columns: int) -> Kernel:
@@ -55,6 +58,7 @@ def test_one_kernel() -> None:
     assert explain(ALL_FUSED, "norms") == (
         "norms: (f32[4096,100]) → (f32[4096])\n"
         "  launches  1 kernel, nothing left to XLA\n"
+        "  XLA alone about 3 launches\n"
         "  bytes     1,654,784 moved by the kernels; inputs and outputs are 1,654,784, 1.00 times that\n"
         "\n"
         "  kernel  axes                                        grid  warps  bytes read  written    flops\n"
@@ -66,6 +70,7 @@ def test_kernels_and_leftovers() -> None:
     assert explain(WITH_SORT) == (
         "program: (f32[4096,100]) → (f32[4096], f32[4096])\n"
         "  launches  2 kernels, and XLA for 1 equation\n"
+        "  XLA alone about 3 launches\n"
         "  bytes     1,658,016 moved by the kernels; inputs and outputs are 1,671,168\n"
         "\n"
         "  kernel  axes                                        grid  warps  bytes read  written    flops\n"
@@ -87,7 +92,7 @@ def test_what_a_loop_costs() -> None:
     left = replace(SORT, primitive="scan", launches=Launches(3, 1000))
     endless = replace(SORT, primitive="while", launches=Launches(1, None))
     program = Program((norms, kernel("more", 8, 100), alone), (left, endless), (X,), (ROW,))
-    assert explain(program).splitlines()[8:] == [
+    assert explain(program).splitlines()[9:] == [
         "",
         "  a step, estimated  instructions  barriers  kept  programs  cycles  next best",
         "  norms                       174         0   148        64   1,520  1,756 with row: grid 4096 by 8,",
@@ -121,7 +126,7 @@ def test_an_empty_program() -> None:
     assert explain(Program((), (), (empty,), ())) == (
         "program: (f32[0,3]) → ()\n"
         "  launches  0 kernels, nothing left to XLA\n"
-        "  bytes     0 moved by the kernels; inputs and outputs are 0"
+        "  bytes     inputs and outputs are 0"
     )
 
 
@@ -181,7 +186,7 @@ def test_no_line_is_longer_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
         assert max(map(len, text.splitlines())) <= longest
     assert " | ".join(map(str, axes)) in text
     monkeypatch.setenv("COLUMNS", "100")
-    assert explain(Program((wide,), (), (X,), (ROW,))).splitlines()[4:8] == [
+    assert explain(Program((wide,), (), (X,), (ROW,))).splitlines()[5:9] == [
         "  kernel                             axes                  grid  warps  bytes read  written    flops",
         "  transformer_training_step_bwd_117  axis0: lane 1000 of   1024      4   1,638,400   16,384  409,600",
         "                                     1024 |",
@@ -256,7 +261,8 @@ def test_a_gradient_that_keeps_nothing() -> None:
 def test_the_same_facts_for_programs() -> None:
     facts = json.loads(json.dumps(explain_json(WITH_SORT)))
     assert list(facts) == [
-        "name", "inputs", "outputs", "bytes_read", "bytes_written", "bytes_least", "flops", "kernels", "leftovers",
+        "name", "inputs", "outputs", "bytes_read", "bytes_written", "bytes_least", "flops", "xla_alone", "kernels",
+        "steps", "apart", "leftovers",
     ]  # fmt: skip
     assert facts["bytes_read"] == 1_638_400 + 3_200
     assert facts["kernels"][1] == {

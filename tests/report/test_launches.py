@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton.ir.kernel import Launches
-from jaxpr2triton.report.launches import launches_of
+from jaxpr2triton.ir.kernel import Alone, Launches
+from jaxpr2triton.report.launches import launches_alone, launches_of
 
 X = np.ones((4, 4), np.float32)
 
@@ -42,3 +42,34 @@ def test_launches(fn: Callable[[Any], Any], expected: Launches | None) -> None:
 
 def test_in_all() -> None:
     assert (Launches(3, 100).in_all, Launches(3, None).in_all) == (300, None)
+
+
+def relu_of_product(x: Any) -> Any:
+    return jax.nn.relu(jnp.sin(x) @ x) * 2
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (lambda x: jnp.tanh(x) * 2, Alone(1)),
+        (lambda x: (jnp.tanh(x), x * 2), Alone(1)),  # of one shape and at one time
+        (lambda x: (jnp.tanh(x), x[0] * 2), Alone(2)),
+        (lambda x: jnp.sin(x).sum(), Alone(1)),  # a sum makes what it reads
+        (lambda x: x / x.sum(), Alone(2)),
+        (jax.nn.softmax, Alone(3)),
+        (relu_of_product, Alone(3)),  # what a product reads has to be in memory
+        (jax.jit(relu_of_product), Alone(3)),
+        (lambda x: x.reshape(16).reshape(2, 8), Alone(0)),
+        (lambda x: jnp.sort(x * 2) * 2, Alone(3)),
+        (lambda x: lax.cond(x[0, 0] > 0, lambda x: x @ x, jnp.sin, x), Alone(2)),  # one choice, and what it reads
+        (lambda x: steps(100, lambda c: c @ c)(x * 2) + 1, Alone(2, (("scan", Launches(2, 100)),))),
+        (lambda x: x, Alone(0)),
+    ],
+)
+def test_launches_of_a_whole_program(fn: Callable[[Any], Any], expected: Alone) -> None:
+    assert launches_alone(jax.make_jaxpr(fn)(X)) == expected
+
+
+def test_in_all_of_a_whole_program() -> None:
+    known, endless = ("scan", Launches(3, 100)), ("while", Launches(2, None))
+    assert (Alone(5).in_all, Alone(5, (known, known)).in_all, Alone(5, (known, endless)).in_all) == (5, 605, None)

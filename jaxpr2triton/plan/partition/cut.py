@@ -18,6 +18,7 @@ from jaxpr2triton.ir.once import makers_of, once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
+from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.keeping import held_along
@@ -164,16 +165,19 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if dear := _kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
     if space.steps and not _fits(cuts, space):
-        return _refused(_read_by(cuts, space), _why_not_held(cuts, space))
+        why = because.not_held(*_held_by_loops(cuts, space), most.carried, most.read_again)
+        return _refused(_read_by(cuts, space), why)
     culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else _culprits(cuts, space, root)
     if culprits:
-        return [root, *_cut(cuts, culprits[-1].eqn.outvars[0])]
+        eqn = culprits[-1].eqn
+        why = because.made_again(eqn) if _repeats(space, culprits[-1], most) else because.needed_first(eqn)
+        return [root, *_cut(cuts, eqn.outvars[0], why=why)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
     if space.steps and len(steps) > most.steps_of_loops:
         return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
-        values = pieces(space.graph, steps, most.steps, most.values)
-        readers = [reader for value in values for reader in _cut(cuts, value)]
+        values, why = pieces(space.graph, steps, most.steps, most.values), because.too_long(len(steps), most.steps)
+        readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
 
@@ -278,17 +282,6 @@ def _fits(cuts: Cuts, space: Space) -> bool:
     carried, read = _held_by_loops(cuts, space)
     most = cuts.policy.cuts
     return carried <= most.carried and carried + read <= most.read_again
-
-
-def _why_not_held(cuts: Cuts, space: Space) -> str:
-    carried, read = _held_by_loops(cuts, space)
-    most = cuts.policy.cuts
-    numbers = f"it carries {carried:,} numbers"
-    if carried > most.carried:
-        numbers += f", and {most.carried:,} fit"
-    else:
-        numbers += f" and reads {read:,} in each step, and {most.read_again:,} fit"
-    return f"one program cannot hold what the loop keeps from step to step: {numbers}; it would have to be split"
 
 
 def _held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
@@ -407,10 +400,10 @@ def _not_for_loops(cuts: Cuts) -> set[Var]:
     return found - set(cuts.roots)
 
 
-def _cut(cuts: Cuts, *values: Var) -> list[Var]:
+def _cut(cuts: Cuts, *values: Var, why: str = "") -> list[Var]:
     """Put values of one equation into memory; returns the roots that have to be looked at again."""
     for value in values:
-        cuts.add_root(value)
+        cuts.add_root(value, why or because.wanted_often(cuts.maker(value)))
     return [*values, *cuts.readers_of(cuts.maker(values[0]))]
 
 

@@ -15,6 +15,7 @@ from jaxpr2triton.ir.once import Without, makers_of
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
+from jaxpr2triton.plan.partition.because import SHARED
 from jaxpr2triton.plan.partition.shared import levels_in, shared_values
 from jaxpr2triton.policy import Policy
 
@@ -33,6 +34,7 @@ class Cuts:
     decisions: Decisions
     policy: Policy
     shared: set[Var] = field(default_factory=set)  # those in memory that kernels of their own level compute
+    because: dict[Var, str] = field(default_factory=dict)  # why a value is in memory although kernels make it
     spaces: dict[Var, Space] = field(default_factory=dict)
     readers: dict[int, dict[Var, None]] = field(default_factory=dict)  # equation, by id → who computes it
     in_memory: list[Var] = field(init=False)  # the variables in `loaded`, by their numbers
@@ -52,7 +54,7 @@ class Cuts:
             for value in shared_values(
                 self.jaxpr, self._within, self.levels, self.loaded, self.roots, self.policy.cuts.reads
             ):
-                self.add_root(value)
+                self.add_root(value, SHARED)
                 self.shared.add(value)
 
     @cached_property
@@ -105,7 +107,9 @@ class Cuts:
         """The roots whose kernels compute an equation, in the order in which they were first noted."""
         return sorted(self.readers.get(id(eqn), ()), key=self._noted.__getitem__)
 
-    def add_root(self, value: Var) -> None:
+    def add_root(self, value: Var, why: str) -> None:
+        """Let a value be in memory; `why` is one sentence about it, or about what reads it."""
+        self.because[value] = why
         self.shared.discard(value)
         if value not in self.loaded:
             self.loaded[value] = len(self.in_memory)

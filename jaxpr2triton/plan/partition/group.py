@@ -18,6 +18,7 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping
 
 WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
+FEW = "together there would be too few programs, or each would have to hold too much"
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Group:
     level: int
     roots: list[Var]
     space: Space
+    apart: str = ""  # why its first root did not come to the group before it on the same level
 
 
 def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
@@ -64,18 +66,22 @@ def group_roots(cuts: Cuts, levels: dict[Var, int]) -> list[Group]:
         full = all(len(group.roots) >= cuts.policy.groups.outputs for group in level)
         if full and (batch := _all_at_once(cuts, pending, levels)) is not None:
             batch.roots.sort(key=lambda v: order[v])
+            batch.apart = _full(cuts.policy.groups) if level else ""
             groups.append(batch)
             level.append(batch)
             continue
         root = pending.popleft()
         tried = ((group, _joined(cuts, group, root)) for group in level)
-        home, joined = next((pair for pair in tried if pair[1] is not None), (None, None))
-        if home is None or joined is None:
-            level.append(Group(levels[root], [root], cuts.spaces[root]))
+        apart = ""
+        for home, joined in tried:
+            if isinstance(joined, Space):
+                home.roots = sorted([*home.roots, root], key=lambda v: order[v])
+                home.space = joined
+                break
+            apart = joined
+        else:
+            level.append(Group(levels[root], [root], cuts.spaces[root], apart))
             groups.append(level[-1])
-            continue
-        home.roots = sorted([*home.roots, root], key=lambda v: order[v])
-        home.space = joined
     return groups
 
 
@@ -133,33 +139,40 @@ def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Grouping) -> bool:
     return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= policy.cheap
 
 
-def _joined(cuts: Cuts, group: Group, root: Var) -> Space | None:
-    """What the kernel would be if this root came to the group; None if it had better not."""
+def _full(policy: Grouping) -> str:
+    return f"a kernel writes {policy.outputs} arrays at most"
+
+
+def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
+    """What the kernel would be if this root came to the group; the reason if it had better not."""
     policy, enough_programs = cuts.policy.groups, cuts.policy.cuts.enough
     common_loop = bool(group.space.loops & cuts.spaces[root].loops)
     if len(group.roots) >= policy.outputs and not common_loop:
-        return None
+        return _full(policy)
     mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
     if not _reads_alike(mine, theirs, policy):
-        return None
+        return "they would read too many arrays" if mine & theirs else "they read nothing in common"
     roots = [*group.roots, root]
     if len(roots) + len(mine | theirs) > policy.pointers:
-        return None
+        return "they would take more arguments than a kernel may have"
     try:
         joined = cuts.space_of(roots, union=common_loop)
     except TooManyPlaces:
-        return None
-    if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
-        return None  # what one of them needs of a loop is over before what the other one needs has begun
+        return "what one of them makes is wanted at too many places in the other"
+    if joined is None:
+        loops = group.space.loops and cuts.spaces[root].loops
+        return "their loops have different steps or axes" if loops else "they have different axes"
+    if joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts()):
+        return "the loop of one is over before that of the other one begins"
     if common_loop:
         return joined  # no loop is run twice
     shared_out = cuts.is_shared_out(joined)
     if not acceptable(joined, cuts.policy.cuts, shared_out):
-        return None
+        return FEW
     if joined.held <= max(group.space.held, cuts.spaces[root].held):
         return joined
     if sum(map(elements, mine & theirs)) * policy.times < sum(map(elements, mine | theirs)):
-        return None  # little is shared for what it would cost
+        return "they read too little in common for what it would cost"
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
@@ -168,4 +181,4 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | None:
         enough = joined.parallel >= enough_programs or joined.held * joined.parallel <= cuts.policy.cuts.small
     else:
         enough = joined.parallel >= 2 * enough_programs and joined.held <= policy.walked
-    return joined if joined.inner <= reduced and enough else None
+    return joined if joined.inner <= reduced and enough else FEW

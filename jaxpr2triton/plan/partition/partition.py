@@ -21,6 +21,7 @@ from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
+from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -55,7 +56,7 @@ def partition(
     steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])
-    return _assemble(jaxpr, cuts, [step for _, _, step in steps], name)
+    return _assemble(jaxpr, cuts, [step for _, _, step in steps], name, outside_levels)
 
 
 def _cut_and_split(
@@ -73,7 +74,7 @@ def _cut_and_split(
     return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
 
 
-def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str) -> Closed:
+def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:
     inner = jaxpr.jaxpr
     labels = dict(zip(inner.invars, argument_names(jaxpr)))
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
@@ -86,6 +87,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str) ->
         (operand,) = variables(eqn.invars)
         views.setdefault(operand, []).append(eqn)
     by_group = {id(group): (*region, label) for group, region, label in zip(groups, regions, names, strict=True)}
+    apart = why_apart(cuts, steps, levels, {number: label for number, (_, _, label) in by_group.items()})
 
     def program(*args: object) -> list[object]:
         env = dict(zip(inner.invars, args))
@@ -96,7 +98,8 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str) ->
                 _rename(views, env, step.outvars)
                 continue
             region, operands, label = by_group[id(step)]
-            results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label)
+            why = {"apart": apart[id(step)]} if id(step) in apart else {}  # `show` prints what there is
+            results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label, **why)
             for root, value in zip(step.roots, results):
                 env[root] = value
                 if root in aliases:

@@ -1,0 +1,37 @@
+"""Why there are several kernels, and how they were planned, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxpr2triton.ir.kernel import Apart
+from jaxpr2triton.report.table import first_of, paragraph
+
+NAMES_SHOWN = 4  # of kernels that are apart for one reason
+PLACES_SHOWN = 3
+
+
+def why_several(apart: Sequence[Apart], width: int) -> list[str]:
+    """Why each kernel is not one with those before it, the kernels of one reason together.
+
+    softmax_2 after softmax_1: a sum over the whole array is needed first, at model.py:3 (softmax)
+    """
+    groups: dict[tuple[bool, str], list[Apart]] = {}
+    for each in apart:
+        groups.setdefault((each.waits, each.why), []).append(each)
+    lines = ["", "  why there are several kernels"] if groups else []
+    for (waits, why), group in groups.items():
+        text = first_of((each.kernel for each in group), NAMES_SHOWN)
+        if len(group) == 1 and group[0].others:
+            text += f" {'after' if waits else 'beside'} {first_of(group[0].others, NAMES_SHOWN)}"
+        places = first_of((each.where for each in group if each.where), PLACES_SHOWN, "more place")
+        lines.append(paragraph(f"{text}: {why}{f', at {places}' if places else ''}", width, indent="    "))
+    return lines
+
+
+def how_planned(steps: Sequence[str], width: int) -> list[str]:
+    """The steps of the search, numbered."""
+    digits = len(str(len(steps)))
+    numbered = [f"{number:>{digits}} {step}" for number, step in enumerate(steps, 1)]
+    lines = numbered or ["at the first attempt"]
+    return ["", "  how it was planned", *(paragraph(line, width, indent="    ") for line in lines)]

@@ -1,0 +1,132 @@
+"""Why there are several kernels: each reason by a program that has it, noted where the program is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.ir.kernel import Apart
+from jaxpr2triton.plan.partition.group import OUTPUTS_AT_MOST
+
+
+def floats(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def apart(fn: Callable[..., Any], *args: Any) -> tuple[Apart, ...]:
+    def f(*args: Any) -> Any:
+        return fn(*args)
+
+    program = j2t.transpile(f, *args)
+    found = program.compiled.apart
+    assert {each.kernel for each in found} == {kernel.name for kernel in program.kernels[1:]}
+    return found
+
+
+def sums(xs: Any, carry: Any) -> Any:
+    return lax.scan(lambda c, x: (c * 0.9 + x, c), carry, xs)
+
+
+def rolled(x: Any) -> Any:
+    for _ in range(8):
+        x = (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + x) * 0.3
+    return x
+
+
+def long(x: Any) -> Any:
+    for _ in range(900):
+        x = jnp.sin(x) * 1.001
+    return x
+
+
+ADDED_UP = "parts of a sum are made first, by many programs"
+WHOLE = "a sum over the whole array is needed first"
+TOO_LITTLE = "they read too little in common for what it would cost"
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "expected"),
+    [
+        (
+            lambda x: x / x.sum(),
+            [floats(4096, 1024)],
+            [("f_1", ("f_0",), True, ADDED_UP), ("f_2", ("f_1",), True, WHOLE)],
+        ),
+        (
+            lambda x: jax.nn.softmax(x, 0) / jax.nn.softmax(x, 0).sum(1, keepdims=True),
+            [floats(8192, 8192)],
+            [
+                ("f_1", ("f_0",), True, "8,192 maxima are needed first"),
+                ("f_2", ("f_1",), True, "8,192 sums are needed first"),
+            ],
+        ),
+        (
+            lambda x: jnp.tanh(jnp.sort(jnp.sin(x))),
+            [floats(5000)],
+            [("f_1", (), True, "`sort` stays with XLA and comes first")],
+        ),
+        (
+            lambda x, w: jnp.tanh(jnp.sin(x) @ w + jnp.sort(jnp.sin(x))),
+            [floats(50, 50), floats(50, 50)],
+            [("f_1", (), True, "`dot_general` and `sort` stay with XLA and come first")],
+        ),
+        (
+            lambda x, y: (jnp.sin(x), jnp.cos(y)),
+            [floats(1000, 1000), floats(3000, 7000)],
+            [("f_1", ("f_0",), False, "they read nothing in common")],
+        ),
+        (
+            lambda x, y: (jnp.sin(x), jnp.cos(y)),
+            [floats(8, 9), floats(7, 5)],
+            [("f_1", ("f_0",), False, "they have different axes")],
+        ),
+        (lambda x, y: (x - y, jnp.exp(y)), [floats(300, 500), floats(500)], [("f_1", ("f_0",), False, TOO_LITTLE)]),
+        (
+            lambda a, b: (sums(a, a[0]), sums(b, b[0])),
+            [floats(100, 16), floats(200, 16)],
+            [("f_1", ("f_0",), False, "their loops have different steps or axes")],
+        ),
+        (
+            lambda x: [x * k for k in range(2, OUTPUTS_AT_MOST + 4)],
+            [floats(64)],
+            [("f_1", ("f_0",), False, f"a kernel writes {OUTPUTS_AT_MOST} arrays at most")],
+        ),
+        (
+            lambda a: sums(a, a[0])[1].sum((0, 1)),
+            [floats(100, 4096)],
+            [("f_1", ("f_0",), True, "the loop has to be over first")],
+        ),
+    ],
+)  # fmt: skip
+def test_reasons(fn: Any, args: Any, expected: Any) -> None:
+    found = [(each.kernel, each.others, each.waits, each.why) for each in apart(fn, *args)]
+    assert found == expected
+
+
+def test_a_computation_that_is_too_long() -> None:
+    found = apart(long, floats(100))
+    assert [each.others for each in found] == [(f"f_{n}",) for n in range(len(found))]
+    assert {each.why for each in found} == {"one kernel would be 1,799 computations long, and 1,500 are the most"}
+
+
+def test_the_line_that_makes_what_is_waited_for_is_given() -> None:
+    found = apart(rolled, floats(1000, 100))
+    assert {each.where for each in found} == {f"test_apart.py:{rolled.__code__.co_firstlineno + 2} (rolled)"}
+    assert {each.why for each in found} == {"a value is wanted at too many places to be made for each"}
+
+
+def test_one_kernel_has_no_reasons() -> None:
+    program = j2t.transpile(jax.nn.softmax, floats(64, 100))
+    assert program.compiled.apart == () and "several" not in program.explain()
+
+
+def test_partition_shows_them() -> None:
+    stage = j2t.transpile(lambda x: x / x.sum(), floats(4096, 1024)).stages["partition"]
+    assert str(stage).count("apart=") == 2 and f"apart={WHOLE}" in str(stage)
