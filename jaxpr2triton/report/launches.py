@@ -2,7 +2,8 @@
 
 XLA runs a loop from the host. It fuses elementwise work and moves, but a product, a sum or a sort is a launch of its
 own, and what is around them is at least one more. Outside of loops what is around them is counted by what has to be
-in memory: results, and what a product or a sort reads; those of one shape that can be made at one time are one launch.
+in memory: results, and what a product or a sort reads. Those of one shape that can be made at one time are one launch,
+so are sums along the same dimensions, and what is made of nothing but the result of a sum is part of its launch.
 
     def f(x, w):                             reduce_max, reduce_sum and dot_general are launched, and before them and
         return softmax(sin(x)) @ w    →      after them what dot_general reads is: about 4
@@ -10,6 +11,7 @@ in memory: results, and what a product or a sort reads; those of one shape that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +25,7 @@ APART = (
     "arg", "cholesky", "conv_general_dilated", "cum", "custom_call", "dot_general", "eig", "fft", "householder_product",
     "lu", "qr", "reduce", "scatter", "sort", "svd", "top_k", "triangular_solve",
 )  # fmt: skip
-READS_FUSED = ("arg", "reduce")  # what they read is made in the same launch
+SUMS = ("argmax", "argmin", "reduce_")  # what they read is made in the same launch
 FREE = ("reshape", "squeeze", "expand_dims", "random_wrap", "random_unwrap", "stop_gradient", "copy_p")  # same memory
 
 
@@ -45,13 +47,14 @@ def launches_alone(closed: Any) -> Alone:
     count = _Count()
     results = count.through(closed.jaxpr, [_GIVEN] * len(closed.jaxpr.invars))
     count.bring_into_memory(closed.jaxpr.outvars, results)
-    return Alone(count.apart + len(count.fused), tuple(count.loops))
+    return Alone(count.apart + len(count.sums) + len(count.fused), tuple(count.loops))
 
 
 @dataclass(frozen=True)
 class _Value:
     level: int  # launches before it, one after the other
     fusible: bool  # into what reads it; else it is in memory
+    after: Any = None  # the launch of sums that it is a part of
 
 
 _GIVEN = _Value(0, False)
@@ -63,6 +66,7 @@ class _Count:
 
     apart: int = 0
     loops: list[tuple[str, Launches]] = field(default_factory=list)
+    sums: set[Any] = field(default_factory=set)  # launches of sums and the like: level, shape and dimensions
     fused: set[tuple[int, tuple[int, ...]]] = field(default_factory=set)  # launches of what is fused: level and shape
 
     def through(self, jaxpr: Any, args: Sequence[_Value]) -> list[_Value]:
@@ -82,20 +86,31 @@ class _Count:
             self.loops.append((name, loop))
         elif name == "cond":
             self.apart += 1 + min(_apart(branch.jaxpr) for branch in eqn.params["branches"])
+        elif name.startswith(SUMS) and "axes" in eqn.params:
+            after = (level, eqn.invars[0].aval.shape, eqn.params["axes"])
+            self.sums.add(after)
+            return [_Value(level + 1, False, after)] * len(eqn.outvars)
         elif name.startswith(APART) and name != "reduce_precision":
             self.apart += 1
-        elif name in FREE:
-            return [_Value(level, any(value.fusible for value in values))] * len(eqn.outvars)
         else:
-            return [_Value(level, True)] * len(eqn.outvars)
-        if not name.startswith(READS_FUSED):
-            self.bring_into_memory(eqn.invars, values)
+            fusible = name not in FREE or any(value.fusible for value in values)
+            return [_Value(level, fusible, _after(eqn, values))] * len(eqn.outvars)
+        self.bring_into_memory(eqn.invars, values)
         return [_Value(level + 1, False)] * len(eqn.outvars)
 
     def bring_into_memory(self, atoms: Sequence[Any], values: Sequence[_Value]) -> None:
         for atom, value in zip(atoms, values):
-            if value.fusible:
+            if value.fusible and value.after is None:
                 self.fused.add((value.level, tuple(getattr(atom.aval, "shape", ()))))
+
+
+def _after(eqn: Any, values: Sequence[_Value]) -> Any:
+    """The launch of sums whose results alone are read here, one for each element."""
+    made = eqn.outvars[0].aval
+    sizes = [math.prod(getattr(atom.aval, "shape", ())) for atom in eqn.invars]
+    launches = {value.after for value, size in zip(values, sizes) if size > 1 or value.after is not None}
+    one = len(launches) == 1 and max(sizes) == math.prod(getattr(made, "shape", ()))
+    return launches.pop() if one else None
 
 
 def _values(env: Mapping[Any, _Value], atoms: Sequence[Any]) -> list[_Value]:

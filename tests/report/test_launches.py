@@ -56,6 +56,9 @@ def relu_of_product(x: Any) -> Any:
         (lambda x: (jnp.tanh(x), x[0] * 2), Alone(2)),
         (lambda x: jnp.sin(x).sum(), Alone(1)),  # a sum makes what it reads
         (lambda x: x / x.sum(), Alone(2)),
+        (lambda x: (x.sum(0), x.max(0), x.sum(1)), Alone(2)),  # what is walked the same way is walked once
+        (lambda x: jnp.sqrt(x.sum(0) / 4).reshape(4, 1) * 2, Alone(1)),  # and its results are seen to at once
+        (lambda x: jnp.sqrt(x.sum(0)) + x[0], Alone(2)),
         (jax.nn.softmax, Alone(3)),
         (relu_of_product, Alone(3)),  # what a product reads has to be in memory
         (jax.jit(relu_of_product), Alone(3)),
@@ -63,6 +66,7 @@ def relu_of_product(x: Any) -> Any:
         (lambda x: jnp.sort(x * 2) * 2, Alone(3)),
         (lambda x: lax.cond(x[0, 0] > 0, lambda x: x @ x, jnp.sin, x), Alone(2)),  # one choice, and what it reads
         (lambda x: steps(100, lambda c: c @ c)(x * 2) + 1, Alone(2, (("scan", Launches(2, 100)),))),
+        (lambda x: lax.reduce_window(x * 2, 0.0, lax.add, (2, 2), (1, 1), "SAME"), Alone(2)),
         (lambda x: x, Alone(0)),
     ],
 )
