@@ -33,22 +33,32 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return _why_not_loop(eqn)
     if name == "cond" and (refusal := why_not_chosen(eqn.params["branches"])):
         return refusal
-    for atom in [*eqn.invars, *eqn.outvars]:
-        if not hasattr(atom.aval, "shape"):
-            return WhyNot(f"`{name}` works on {atom.aval}, which is not an array")
-        if refusal := unsupported(atom.aval.dtype):
-            return refusal
-    if any(0 in var.aval.shape for var in eqn.outvars):
-        return WhyNot("its result has no elements")
+    if refusal := _why_not_of_types(eqn):
+        return refusal
     if name in ("iota", "keep") or (name == "dot_general" and in_loop):
         return None
     if name in dynamic.TABLE:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
-    row = TABLE.get(name)
     if name in linalg.TABLE:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    return _why_no_row(eqn)
+
+
+def _why_not_of_types(eqn: Eqn) -> WhyNot | None:
+    """What is wrong with its operands or results."""
+    for atom in [*eqn.invars, *eqn.outvars]:
+        if not hasattr(atom.aval, "shape"):
+            return WhyNot(f"`{eqn.primitive.name}` works on {atom.aval}, which is not an array")
+        if refusal := unsupported(atom.aval.dtype):
+            return refusal
+    return WhyNot("its result has no elements") if any(0 in var.aval.shape for var in eqn.outvars) else None
+
+
+def _why_no_row(eqn: Eqn) -> WhyNot | None:
+    """What the row of a primitive refuses, or why there is none."""
+    name, row = eqn.primitive.name, TABLE.get(eqn.primitive.name)
     if row is None and calls_python(eqn):
         return WhyNot(f"`{name}` calls Python", BY_NATURE)
     if eqn.effects:
@@ -94,5 +104,5 @@ def all_in_the_way(eqn: Eqn) -> Iterator[tuple[Eqn, WhyNot]]:
         if inner.primitive.name in LOOPS:
             within = list(all_in_the_way(inner))
         elif inner.primitive.name == "cond":
-            within = list(all_why_not_chosen(inner))
+            within = [(each or inner, why) for each, why in all_why_not_chosen(inner.params["branches"])]
         yield from within or [(inner, refusal)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax.extend.core as jex
 from jax.extend.core import primitives
@@ -12,7 +12,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import threefry_p
 from jaxpr2triton.ir.hoisting import is_scalar
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, jaxprs_in
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.rows import TABLE
@@ -53,15 +53,14 @@ def calls_python(eqn: Eqn) -> bool:
     return "callback" in eqn.primitive.name
 
 
-def why_not_chosen(eqn: Eqn) -> WhyNot | None:
-    """Why a `cond` or `switch` is more than a choice."""
-    return next((reason for _, reason in all_why_not_chosen(eqn)), None)
+def why_not_chosen(branches: Sequence[Closed]) -> WhyNot | None:
+    """Why a `cond` or `switch` of these branches is more than a choice."""
+    return next((reason for _, reason in all_why_not_chosen(branches)), None)
 
 
-def all_why_not_chosen(eqn: Eqn) -> Iterator[tuple[Eqn, WhyNot]]:
-    """All that makes a `cond` or `switch` more than a choice, each with the equation that does."""
-    branches = eqn.params["branches"]
+def all_why_not_chosen(branches: Sequence[Closed]) -> Iterator[tuple[Eqn | None, WhyNot]]:
+    """All that makes it more than a choice, each with the equation in a branch that does, if it is one."""
     if not all(is_scalar(const) for branch in branches for const in branch.consts):
-        yield eqn, WhyNot("a branch of the `cond` holds an array, which is not among its operands")
+        yield None, WhyNot("a branch of the `cond` holds an array, which is not among its operands")
     for branch in branches:
         yield from only_if_taken(branch.jaxpr)

@@ -23,10 +23,10 @@ class Program:
     leftovers: tuple[Leftover, ...]
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
-    policy: Policy = DEFAULT_POLICY
     apart: tuple[Apart, ...] = ()
     alone: Alone = Alone(3)
     steps: tuple[str, ...] = ()
+    policy: Policy = DEFAULT_POLICY
 
 
 def kernel(name: str, rows: int, columns: int) -> Kernel:
