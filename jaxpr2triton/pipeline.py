@@ -441,8 +441,9 @@ def _printed(eqn: Any) -> str:
         if not isinstance(atom, jex.Literal):
             names.setdefault(atom, "abcdefghijklmnopqrstuvwxyz"[len(names) % 26])
     outputs = " ".join(f"{names[v]}:{v.aval.str_short(short_dtypes=True)}" for v in eqn.outvars)
-    params = " ".join(
-        f"{key}={value}" for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)
-    )
+    shown = {key: value for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)}
+    if eqn.primitive.name in (*LOOPS, "while"):  # all but these say how JAX keeps a loop
+        shown = {key: value for key, value in shown.items() if key == "length" or (key == "reverse" and value)}
+    params = " ".join(f"{key}={value}" for key, value in shown.items())
     operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
     return f"{outputs} = {_name(eqn)}{f'[{params}]' if params else ''} {operands}"

@@ -56,6 +56,7 @@ def test_what_is_shown_as_printed_is_printed(
     page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(CHECKOUT)
+    monkeypatch.setenv("COLUMNS", "100")
     for block in PRINTED.finditer(page.read_text()):
         assert main.main(shlex.split(block["command"])) == 0
         # JAX prints this parameter with more primitives in some versions than in others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
@@ -169,4 +169,4 @@ class Leftover:
     why: str  # there is no rule for the primitive `sort`
     takes: str = ""  # what it would take to have it in a kernel, where that is not plain from the reason
     launches: Launches | None = None  # of a loop
-    obstacles: tuple[Obstacle, ...] = ()  # in the body of a loop, all there are
+    obstacles: tuple[Obstacle, ...] = field(default=(), repr=False)  # in the body of a loop, all there are

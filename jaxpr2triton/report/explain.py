@@ -155,7 +155,7 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
         },
         "kernels": [_kernel_facts(kernel, n, compiled.policy) for kernel, n in Counter(compiled.kernels).items()],
         "steps": list(compiled.steps),
-        "apart": [asdict(each) for each in compiled.apart],
+        "apart": [{**asdict(each), "others": list(each.others)} for each in compiled.apart],
         "leftovers": [
             {
                 "primitive": left.primitive,
@@ -256,14 +256,15 @@ def _launches(facts: dict[str, Any]) -> str:
 
 
 def _alone(facts: dict[str, Any]) -> str:
-    """XLA alone about 305 launches: 100 x 3 in loops, 5 beside them."""
+    """XLA alone about 305 launches: 100 x 3 in a loop, 5 beside it."""
     beside, known = facts["beside_loops"], [loop for loop in facts["loops"] if loop["in_all"] is not None]
     endless = sum(loop["a_step"] for loop in facts["loops"] if loop["in_all"] is None)
     sure = beside + sum(loop["in_all"] for loop in known)
     text = f"about {count(sure, 'launch', 'launches')}" if sure or not endless else ""
     if 0 < len(known) <= LOOPS_SHOWN:
-        text += ": " + " + ".join(f"{loop['steps']:,} x {loop['a_step']:,}" for loop in known) + " in loops"
-        text += f", {beside:,} beside them" if beside else ""
+        text += ": " + " + ".join(f"{loop['steps']:,} x {loop['a_step']:,}" for loop in known)
+        text += " in a loop" if len(known) == 1 else " in loops"
+        text += f", {beside:,} beside {'it' if len(known) == 1 else 'them'}" if beside else ""
     more = f"about {count(endless, 'launch', 'launches')} in each step of a `while`" if endless else ""
     return "XLA alone " + ", and ".join(filter(None, (text, more)))
 

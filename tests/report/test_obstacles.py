@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.errors import NotFusible
 from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.report.obstacles import obstacles_of
 
 X = np.ones((100, 9), np.float32)
 
@@ -99,3 +101,18 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
         "one program cannot hold what the loop keeps from step to step: it carries 500 numbers and reads 250,500 in "
         "each step, and 150,000 fit; it would have to be split"
     )
+
+
+def test_the_equation_of_a_loop_is_as_the_user_knows_it() -> None:
+    assert left_of(with_three_reasons, X[0], X).equation == "c:f32[9] d:f32[100,9] = scan[length=100] a b"
+    left = left_of(lambda x: lax.while_loop(lambda c: c[0] < 9, called, x), X[0])
+    assert (left.primitive, left.equation) == ("while", "c:bool[] d:f32[9] = while a b")
+
+
+def test_a_loop_that_is_left_as_it_was_written_has_no_obstacles() -> None:
+    """Its body was not rewritten, so much of it has no rule as it stands."""
+    program = j2t.transpile(lambda x: lax.scan(lambda c, y: (jnp.sort(c + y), c), x[0], x), X)
+    (scan,) = [eqn for eqn in program.stages["trace"].jaxpr.eqns if eqn.primitive.name == "scan"]
+    assert len(program.kernels) == 1 and len(obstacles_of(scan)) == 1
+    compiled = replace(program.compiled, why_no_loops="it is not to be")
+    assert compiled._leftover(scan, "").obstacles == ()

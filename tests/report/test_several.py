@@ -45,7 +45,7 @@ def test_it_is_part_of_the_report() -> None:
     lines = explain(program).splitlines()
     assert lines[-6:-3] == ["  why there are several kernels", "    more after norms: a sum is needed first", ""]
     assert explain_json(program)["apart"] == [
-        {"kernel": "more", "others": ("norms",), "waits": True, "why": "a sum is needed first", "where": ""}
+        {"kernel": "more", "others": ["norms"], "waits": True, "why": "a sum is needed first", "where": ""}
     ]
 
 
@@ -75,12 +75,12 @@ LOOPS = (("scan", Launches(3, 100)), ("while", Launches(2, None)))
     [
         (Alone(1), "  XLA alone about 1 launch"),
         (Alone(5, (LOOPS[0],) * 2), "  XLA alone about 605 launches: 100 x 3 + 100 x 3 in loops, 5 beside them"),
-        (Alone(0, (LOOPS[0],)), "  XLA alone about 300 launches: 100 x 3 in loops"),
+        (Alone(0, (LOOPS[0],)), "  XLA alone about 300 launches: 100 x 3 in a loop"),
         (Alone(0, (LOOPS[0],) * 9), "  XLA alone about 2,700 launches"),
         (Alone(0, (LOOPS[1],)), "  XLA alone about 2 launches in each step of a `while`"),
         (
             Alone(2, LOOPS),
-            "  XLA alone about 302 launches: 100 x 3 in loops, 2 beside them, and about 2 launches in each step",
+            "  XLA alone about 302 launches: 100 x 3 in a loop, 2 beside it, and about 2 launches in each step of",
         ),
     ],
     ids=str,
@@ -99,4 +99,4 @@ def test_it_is_counted_from_the_program_as_it_was_traced() -> None:
 
     program = j2t.transpile(chains, jax.ShapeDtypeStruct((8, 8), jnp.float32))
     assert len(program.kernels) == 1
-    assert "\n  XLA alone about 151 launches: 50 x 3 in loops, 1 beside them\n" in program.explain()
+    assert "\n  XLA alone about 151 launches: 50 x 3 in a loop, 1 beside it\n" in program.explain()
