@@ -58,19 +58,19 @@ LONG_YET = {  # to be mended
 }
 
 
+BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+
+
 def decisions_in(function: ast.AST) -> int:
     """The ways through a function: one, and one more for each branch, loop, `and`, `or` and filter."""
     found = 1
     for node in ast.walk(function):
-        match node:
-            case ast.If() | ast.IfExp() | ast.For() | ast.While():
-                found += 1
-            case ast.ExceptHandler() | ast.Assert() | ast.match_case():
-                found += 1
-            case ast.BoolOp():
-                found += len(node.values) - 1
-            case ast.comprehension():
-                found += 1 + len(node.ifs)
+        if isinstance(node, BRANCHES):
+            found += 1
+        elif isinstance(node, ast.BoolOp):
+            found += len(node.values) - 1
+        elif isinstance(node, ast.comprehension):
+            found += 1 + len(node.ifs)
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
+from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.statements import Buffers
@@ -48,7 +49,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
         outputs=outputs,
         kept=tuple(buffers.kept.values()),
         axes=plan.kernel_axes(),
-        grid=emitter.grid(),
+        grid=grid_of(plan.axes),
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,
         bytes_read=emitter.bytes_read,

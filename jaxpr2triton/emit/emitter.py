@@ -13,10 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements, weight_of, work_of
+from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements
 from jaxpr2triton.emit.text import Tile, Written
+from jaxpr2triton.emit.work import weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import (
@@ -41,10 +43,9 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.order import LoopKey
-from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
-from jaxpr2triton.ir.index import Axis, flatten, within
-from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.index import flatten, within
+from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
@@ -58,12 +59,13 @@ class Emitter(Statements):
         axes = [planned.axis for planned in plan.axes]
         clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
+        self.cast = ".to(tl.int64)" if self.wide else ""
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
         self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
     def run(self) -> list[Line]:
         root = Scope(None, None)
-        self._define_axes(root)
+        root.lines += places_of_program(self.plan.axes, self.cast)
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)
@@ -267,7 +269,7 @@ class Emitter(Statements):
         for axis in key.opened:
             body = Scope(body, axis)
             self.names.enter()
-            self._define_loop_axis(axis, body, key.backwards)
+            body.lines += places_in_loop(self.spell.planned[axis], key.backwards, self.cast)
         body.key = key
         return body
 
@@ -294,7 +296,8 @@ class Emitter(Statements):
         for axis in reversed(key.opened):
             outer = body.parent
             assert outer is not None  # every loop lies in the kernel's own scope
-            header = self._header_of(conditional, body) if conditional else self._loop_header(axis, key.backwards)
+            usual = loop_over(self.spell.planned[axis], key.backwards)
+            header = self._header_of(conditional, body) if conditional else usual
             if body.lines:
                 outer.lines.append((header, body.lines))
             self.names.leave()
@@ -315,7 +318,7 @@ class Emitter(Statements):
             self._require(start, scope)
             written = self._get(start, scope)
             tile = self.spell.tile(leaf.axes)
-            if loop.conditional and leaf is loop.carried[0] and (mask := self._mask(leaf.axes, (), tile, scope)):
+            if loop.conditional and leaf is loop.carried[0] and (mask := self.masks.of(leaf.axes, (), tile, scope)):
                 # lanes outside of the array have nothing to do
                 name = self.names.new("going", scope.depth)
                 self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
@@ -430,53 +433,6 @@ class Emitter(Statements):
         else:
             self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
 
-    def _loop_header(self, axis: Axis, backwards: bool) -> str:
-        block = self.spell.planned[axis].block
-        if backwards:
-            return f"for {axis.name}_start in range({axis.size}):"
-        if block == 1:
-            return f"for {axis.name} in range({axis.size}):"
-        return f"for {axis.name}_start in range(0, {axis.size}, {block}):"
-
-    def _define_loop_axis(self, axis: Axis, body: Scope, backwards: bool) -> None:
-        block = self.spell.planned[axis].block
-        if backwards:
-            body.lines.append(f"{axis.name} = {axis.size - 1} - {axis.name}_start")
-        if block > 1:
-            cast = ".to(tl.int64)" if self.wide else ""
-            body.lines.append(f"{axis.name} = {axis.name}_start + tl.arange(0, {block}){cast}")
-
-    def _define_axes(self, root: Scope) -> None:
-        grid = [p for p in self.plan.axes if p.role is Role.GRID]
-        cast = ".to(tl.int64)" if self.wide else ""
-        shared = len(grid) > 3 or any(p.steps > MOST_PROGRAMS[1] for p in grid[:-1])
-        if shared:
-            root.lines.append(f"program = tl.program_id(0){cast}")
-        stride = 1
-        for number, planned in enumerate(reversed(grid)):
-            program = f"tl.program_id({number}){cast}"
-            if shared:
-                program = "program" if stride == 1 else f"(program // {stride})"
-                program = f"{program} % {planned.steps}" if number < len(grid) - 1 else program
-                stride *= planned.steps
-            name, block = planned.axis.name, planned.block
-            if block == 1:
-                root.lines.append(f"{name} = {program}")
-            elif planned.steps == 1:
-                root.lines.append(f"{name} = tl.arange(0, {block}){cast}")
-            else:
-                root.lines.append(f"{name} = {in_parentheses(program)} * {block} + tl.arange(0, {block})")
-        for planned in self.plan.axes:
-            if planned.role is Role.LANE and planned.block > 1:
-                root.lines.append(f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}")
-
-    def grid(self) -> tuple[int, int, int]:
-        grid = [p.steps for p in self.plan.axes if p.role is Role.GRID]
-        if len(grid) > 3 or any(steps > MOST_PROGRAMS[1] for steps in grid[:-1]):
-            return math.prod(grid), 1, 1
-        padded = [*reversed(grid), 1, 1, 1]
-        return padded[0], padded[1], padded[2]
-
     def _begin_keeping(self, scope: Scope) -> None:
         """What the last step of a loop around has kept may still be read."""
         if scope.depth:
@@ -505,7 +461,7 @@ class Emitter(Statements):
         address = f"{buffer.name}_ptr"
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
-        mask = self._mask(axes, within(place, buffer.shape), tile, scope)
+        mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
         value = self._operand(node, scope, tile)
         end = "" if mask is None else f", mask={mask}"
         scope.lines.append(f"tl.store({address}, {value}{end})")

@@ -13,10 +13,12 @@ import numpy as np
 
 from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
+from jaxpr2triton.emit.masks import Masks
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
+from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
@@ -43,7 +45,6 @@ from jaxpr2triton.ir.index import (
     Dynamic,
     Index,
     add,
-    computed_in,
     flatten,
     of_axis,
     plain_axis,
@@ -89,7 +90,7 @@ class Statements:
         self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(own, buffers))
         self.users = _users(graph)
         stored = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
-        self.guarded = Counter([*graph.conditions(), *itertools.chain(*stored)])
+        self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*stored)]))
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.helpers: dict[str, None] = {}
@@ -150,37 +151,6 @@ class Statements:
         written = self._get(node, scope)
         return in_parentheses(written.text) + suffix(written.tile, tile) if not written.bare else written.text
 
-    def _mask(self, axes: frozenset[Axis], conditions: Sequence[Condition], tile: Tile, scope: Scope) -> str | None:
-        parts = []
-        for axis in self.spell.ragged(axes):
-            self._check_range(axis, scope)
-            parts.append(self.spell.in_range(axis, tile))
-        for condition in conditions:
-            parts.extend(self._condition(condition, tile, scope))
-        return conjunction(parts) if parts else None
-
-    def _condition(self, condition: Condition, tile: Tile, scope: Scope) -> list[str]:
-        """The sides of a condition; or a variable, `inside = part * 16 + row < 1000`, if several values have it."""
-        if self.guarded[condition] < 2 or any(computed_in(condition.index)):
-            return self.spell.condition(condition, tile)
-        axes = condition.index.axes
-        own = self.spell.tile(axes)
-        home = next(s for s in scope.chain() if s.axis in axes or s.parent is None)
-        if condition not in home.named:
-            home.named[condition] = name = self.names.new("inside", home.depth)
-            axis_lines = [n for n, line in enumerate(home.lines) if any(_defines(line, axis.name) for axis in axes)]
-            text = conjunction(self.spell.condition(condition, own))
-            home.lines.insert(1 + max(axis_lines, default=-1), f"{name} = {text}")
-        return [home.named[condition] + suffix(own, tile)]
-
-    def _check_range(self, axis: Axis, scope: Scope) -> None:
-        """Define `row_ok = row < 100`, once, where `row` is defined."""
-        home = next(s for s in scope.chain() if s.axis == axis or s.parent is None)
-        if axis not in home.checked:
-            home.checked.add(axis)
-            position = 1 + max(n for n, line in enumerate(home.lines) if _defines(line, axis.name))
-            home.lines.insert(position, f"{axis.name}_ok = {axis.name} < {axis.size}")
-
     def _load(self, node: Load, scope: Scope) -> None:
         self._read(node, self.buffers.inputs[node.buffer], scope)
 
@@ -189,12 +159,12 @@ class Statements:
 
     def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope) -> None:
         offset = flatten(node.place, buffer.shape)
-        self.bytes_read += _footprint(node, buffer) * buffer.dtype.itemsize
+        self.bytes_read += footprint_of(node, buffer) * buffer.dtype.itemsize
         tile = self.spell.tile(node.axes)
         address = f"{buffer.name}_ptr"
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
-        mask = self._mask(node.axes, node.guard, tile, scope)
+        mask = self.masks.of(node.axes, node.guard, tile, scope)
         if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
         zero = constant(0, buffer.dtype)
@@ -275,7 +245,7 @@ class Statements:
 
     def _choose(self, node: Choose, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
-        sides = [side for c in node.conditions for side in self._condition(c, tile, scope)]
+        sides = [side for c in node.conditions for side in self.masks.condition(c, tile, scope)]
         if is_truth(node.then, True) and is_truth(node.other, False):
             self._assign(node, scope, conjunction(sides), "inside")
             return
@@ -430,7 +400,7 @@ class Statements:
             ragged = frozenset()  # lanes outside were loaded as zeros
         if not ragged and not constant_along:
             return text
-        mask = self._mask(ragged, (), tile, scope)
+        mask = self.masks.of(ragged, (), tile, scope)
         neutral = constant(identity, self._element(node))
         filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
         if constant_along - ragged:
@@ -491,35 +461,7 @@ def _users(graph: Graph) -> dict[Node, list[Any]]:
     return users
 
 
-def weight_of(node: Node) -> int:
-    """Operations for each element, along the axes that it is reduced along too."""
-    match node:
-        case Compute():
-            return TABLE[node.eqn.primitive.name].flops
-        case Product():
-            return 1
-        case Reduce():
-            return len(node.operands)
-        case _:
-            return 0
-
-
-def work_of(node: Node) -> int:
-    return weight_of(node) * math.prod(axis.size for axis in node.axes.union(getattr(node, "over", ())))
-
-
-def _footprint(node: Load | Kept, buffer: Buffer) -> int:
-    """How many elements a load touches, over the whole kernel."""
-    low, high = flatten(node.place, buffer.shape).bounds
-    elements = math.prod(buffer.shape)
-    return min(elements, high - low + 1, math.prod(axis.size for axis in node.axes))
-
-
 def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
     reach = [math.prod(b.shape) for b in buffers]
     reach += [p.steps * p.block for p in plan.axes]
     return max(reach, default=0) >= 2**31
-
-
-def _defines(line: Line, name: str) -> bool:
-    return isinstance(line, str) and line.startswith(f"{name} = ")

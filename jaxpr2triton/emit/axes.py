@@ -1,0 +1,78 @@
+"""Where a program is: the lines that give each axis its places, and how many programs there are.
+
+    row = tl.program_id(0)                          # on the grid
+    col = tl.arange(0, 1024)                        # lanes
+    for k_start in range(0, 4096, 512):             # a loop, block by block
+        k = k_start + tl.arange(0, 512)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from jaxpr2triton.hardware import MOST_PROGRAMS
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.plan import PlannedAxis
+from jaxpr2triton.rules.base import in_parentheses
+
+
+def places_of_program(axes: Sequence[PlannedAxis], cast: str) -> list[str]:
+    """The places of a program along the axes that no loop runs over; `cast` is for places beyond 32 bits."""
+    grid = [planned for planned in axes if planned.role is Role.GRID]
+    lines = [f"program = tl.program_id(0){cast}"] if _is_flat(grid) else []
+    programs = _numbers_in_one(grid) if _is_flat(grid) else [f"tl.program_id({n}){cast}" for n in range(len(grid))]
+    for planned, program in zip(reversed(grid), programs):
+        name, block = planned.axis.name, planned.block
+        if block == 1:
+            lines.append(f"{name} = {program}")
+        elif planned.steps == 1:
+            lines.append(f"{name} = tl.arange(0, {block}){cast}")
+        else:
+            lines.append(f"{name} = {in_parentheses(program)} * {block} + tl.arange(0, {block})")
+    lanes = [planned for planned in axes if planned.role is Role.LANE and planned.block > 1]
+    return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}" for planned in lanes]
+
+
+def grid_of(axes: Sequence[PlannedAxis]) -> tuple[int, int, int]:
+    """How many programs there are along each of the three dimensions that a launch has."""
+    grid = [planned for planned in axes if planned.role is Role.GRID]
+    steps = [planned.steps for planned in reversed(grid)]
+    if _is_flat(grid):
+        return math.prod(steps), 1, 1
+    first, second, third, *_ = (*steps, 1, 1, 1)
+    return first, second, third
+
+
+def _is_flat(grid: Sequence[PlannedAxis]) -> bool:
+    """Whether a launch has too few dimensions for the axes, or too little room along the second and the third."""
+    return len(grid) > 3 or any(planned.steps > MOST_PROGRAMS[1] for planned in grid[:-1])
+
+
+def _numbers_in_one(grid: Sequence[PlannedAxis]) -> Iterator[str]:
+    """`program % 8`, `(program // 8) % 16`, `(program // 128)`: places in one number, the fastest axis first."""
+    stride = 1
+    for planned in reversed(grid):
+        program = "program" if stride == 1 else f"(program // {stride})"
+        yield program if planned is grid[0] else f"{program} % {planned.steps}"
+        stride *= planned.steps
+
+
+def loop_over(planned: PlannedAxis, backwards: bool) -> str:
+    """The header of a loop along an axis."""
+    name, size = planned.axis.name, planned.axis.size
+    if backwards:
+        return f"for {name}_start in range({size}):"
+    if planned.block == 1:
+        return f"for {name} in range({size}):"
+    return f"for {name}_start in range(0, {size}, {planned.block}):"
+
+
+def places_in_loop(planned: PlannedAxis, backwards: bool, cast: str) -> list[str]:
+    """The places along the axis of a loop, within it."""
+    name, lines = planned.axis.name, []
+    if backwards:
+        lines.append(f"{name} = {planned.axis.size - 1} - {name}_start")
+    if planned.block > 1:
+        lines.append(f"{name} = {name}_start + tl.arange(0, {planned.block}){cast}")
+    return lines

@@ -1,0 +1,34 @@
+"""What a value costs: operations, and elements that are read."""
+
+from __future__ import annotations
+
+import math
+
+from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce
+from jaxpr2triton.ir.index import flatten
+from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.rules.rows import TABLE
+
+
+def weight_of(node: Node) -> int:
+    """Operations for each element, along the axes that it is reduced along too."""
+    match node:
+        case Compute():
+            return TABLE[node.eqn.primitive.name].flops
+        case Product():
+            return 1
+        case Reduce():
+            return len(node.operands)
+        case _:
+            return 0
+
+
+def work_of(node: Node) -> int:
+    return weight_of(node) * math.prod(axis.size for axis in node.axes.union(getattr(node, "over", ())))
+
+
+def footprint_of(node: Load | Kept, buffer: Buffer) -> int:
+    """How many elements a load touches, over the whole kernel."""
+    low, high = flatten(node.place, buffer.shape).bounds
+    elements = math.prod(buffer.shape)
+    return min(elements, high - low + 1, math.prod(axis.size for axis in node.axes))

@@ -1,0 +1,61 @@
+"""The lines that say where a program is."""
+
+from __future__ import annotations
+
+from jaxpr2triton.emit.axes import grid_of, loop_over, places_in_loop, places_of_program
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.plan import PlannedAxis
+
+
+def planned(name: str, size: int, block: int, role: Role = Role.GRID) -> PlannedAxis:
+    return PlannedAxis(Axis(name, size), role, block)
+
+
+def test_each_axis_has_a_dimension_of_the_grid() -> None:
+    axes = [planned("row", 12, 1), planned("i", 4000, 1024), planned("col", 100, 128, Role.LANE)]
+    assert places_of_program(axes, "") == [
+        "i = tl.program_id(0) * 1024 + tl.arange(0, 1024)",
+        "row = tl.program_id(1)",
+        "col = tl.arange(0, 128)",
+    ]
+    assert grid_of(axes) == (4, 12, 1)
+
+
+def test_an_axis_of_one_block_needs_no_program() -> None:
+    axes = [planned("i", 100, 128)]
+    assert places_of_program(axes, ".to(tl.int64)") == ["i = tl.arange(0, 128).to(tl.int64)"]
+    assert grid_of(axes) == (1, 1, 1)
+
+
+def test_four_axes_share_one_number() -> None:
+    axes = [planned("a", 2, 1), planned("b", 3, 1), planned("c", 5, 1), planned("d", 64, 16)]
+    assert places_of_program(axes, "") == [
+        "program = tl.program_id(0)",
+        "d = (program % 4) * 16 + tl.arange(0, 16)",
+        "c = (program // 4) % 5",
+        "b = (program // 20) % 3",
+        "a = (program // 60)",
+    ]
+    assert grid_of(axes) == (120, 1, 1)
+
+
+def test_so_do_two_if_the_second_dimension_of_a_launch_is_too_short() -> None:
+    axes = [planned("row", 70_000, 1), planned("i", 2, 1)]
+    lines = ["program = tl.program_id(0)", "i = program % 2", "row = (program // 2)"]
+    assert (places_of_program(axes, ""), grid_of(axes)) == (lines, (140_000, 1, 1))
+    turned = axes[::-1]
+    assert (places_of_program(turned, "")[0], grid_of(turned)) == ("row = tl.program_id(0)", (70_000, 2, 1))
+
+
+def test_loops() -> None:
+    steps, blocks = planned("t", 9, 1, Role.LOOP), planned("k", 4000, 512, Role.LOOP)
+    assert (loop_over(steps, False), places_in_loop(steps, False, "")) == ("for t in range(9):", [])
+    assert (loop_over(steps, True), places_in_loop(steps, True, "")) == (
+        "for t_start in range(9):",
+        ["t = 8 - t_start"],
+    )
+    assert (loop_over(blocks, False), places_in_loop(blocks, False, "")) == (
+        "for k_start in range(0, 4000, 512):",
+        ["k = k_start + tl.arange(0, 512)"],
+    )
