@@ -1,8 +1,14 @@
-"""The passes, in the order in which they run."""
+"""The passes, in the order in which they run, and why in this one.
+
+`tests/normalize/test_order.py` holds what is said here: a pass that runs twice changes nothing the second time, what it
+needs is there when it runs, and it may as well run before its neighbour, unless it needs what that one gives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
 
 import jax.extend.core as jex
 
@@ -29,7 +35,44 @@ from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from jaxpr2triton.normalize.random.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.rewrite import without_empty_shardings
 
-Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
+
+class Fact(Flag):
+    """What may be true of a program; it is if the pass that gives it would leave the program as it is."""
+
+    NO_CALLS = auto()  # what is called is written out; what loops and branches run is not called
+    USUAL_SCATTERS = auto()  # a scatter does what its name says, and applies no function of the user's
+    ROUNDED = auto()  # 16-bit values that lead to a choice are rounded after each step
+    NO_KEYS = auto()  # random bits are integer arithmetic on words
+    KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
+    SUMS_CARRIED = auto()  # what is summed over the steps of a loop is carried by it, where that pays
+    LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
+    CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
+    LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
+    SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
+    NOTHING_DEAD = auto()  # every equation leads to an output or has an effect
+    NO_IDENTITIES = auto()  # no equation returns its operand
+    NO_COMPOUNDS = auto()  # no primitive is there that is written in terms of others
+    PLAIN_STRUCTURE = auto()  # neither is one that means several moves
+    PLACES = auto()  # gathers and scatters are left where places are computed, and there one at a time
+    NOTHING_EMPTY = auto()  # nothing is computed of arrays without elements
+    FOLDED = auto()  # a number that is known is a literal
+    SIMPLE = auto()  # arithmetic changes something
+    TURNED = auto()  # contractions have the order in which they are read
+    COMPOSED = auto()  # two moves of one kind are one
+    SHARED = auto()  # nothing is computed twice
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A function from programs to programs, and its place in the order.
+
+    What it needs it does not have to have: values are right in any order, but it would find less to do.
+    """
+
+    name: str  # of its file in tests/normalize/pairs
+    run: Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
+    gives: Fact
+    needs: Fact = Fact(0)
 
 
 def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -42,42 +85,74 @@ def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return plain if split is plain else normalize(split)
 
 
+INLINE = Pass("inline_calls", inline_calls, gives=Fact.NO_CALLS)
+APPLY = Pass("apply_functions", apply_functions, gives=Fact.USUAL_SCATTERS, needs=Fact.NO_CALLS)
+ROUND = Pass("round_compared", round_compared, gives=Fact.ROUNDED, needs=Fact.NO_CALLS)
+SPECIALISE = Pass("specialise_loops", specialise_loops, gives=Fact.KNOWN_INSIDE, needs=Fact.NO_CALLS)
+DROP = Pass("drop_identities", drop_identities, gives=Fact.NO_IDENTITIES, needs=Fact.NO_CALLS)
+CLEAN = Pass("remove_dead", remove_dead, gives=Fact.NOTHING_DEAD)
+
 LOOPS: tuple[Pass, ...] = (
-    inline_calls,
-    apply_functions,  # which may hold calls and loops
-    round_compared,
-    unkey,  # bodies too, whose carried keys become words
-    specialise_loops,
-    carry_reductions,
-    prune_scans,
-    _bodies,
-    recompute_stored,
-    defer_accumulation,
+    INLINE,
+    APPLY,  # what it writes out may hold calls and loops
+    ROUND,
+    Pass("unkey", unkey, gives=Fact.NO_KEYS),  # bodies too, whose carried keys become words
+    SPECIALISE,
+    Pass("carry_reductions", carry_reductions, gives=Fact.SUMS_CARRIED, needs=Fact.NO_CALLS),
+    Pass(  # what a loop sums itself need not be written by it
+        "prune_scans",
+        prune_scans,
+        gives=Fact.LIVE_SCANS,
+        needs=Fact.NO_CALLS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED,
+    ),
+    Pass(  # all that is written into bodies is there
+        "normalize_bodies",
+        _bodies,
+        gives=Fact.CORE_BODIES,
+        needs=Fact.NO_CALLS | Fact.NO_KEYS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED | Fact.LIVE_SCANS,
+    ),
+    Pass("recompute_stored", recompute_stored, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
+    Pass(  # factors of a sum that are stored anyway cost nothing
+        "defer_accumulation",
+        defer_accumulation,
+        gives=Fact.SUMS_DEFERRED,
+        needs=Fact.NO_CALLS | Fact.CORE_BODIES | Fact.LEAST_STORED,
+    ),
 )
 
 AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
-    inline_calls,
-    apply_functions,
-    round_compared,
-    unkey_outside,
-    specialise_loops,
+    INLINE,
+    APPLY,
+    ROUND,
+    Pass("unkey_outside", unkey_outside, gives=Fact.NO_KEYS),
+    SPECIALISE,
 )
 
 PASSES: tuple[Pass, ...] = (
-    inline_calls,  # also of what writing out loops and branches has written
-    remove_dead,  # before work is spent on it
-    drop_identities,  # before they are decomposed: a reduce_precision that keeps everything
-    decompose,
-    expand_structure,
-    lower_places,
-    fold_empty,
-    fold_constants,
-    simplify_algebra,
-    turn_contractions,
-    compose_indices,
-    drop_identities,
-    share_equal,
-    remove_dead,
+    INLINE,  # also of what writing out loops and branches has written
+    CLEAN,  # before work is spent on it
+    DROP,  # before they are decomposed: a reduce_precision that keeps everything
+    Pass("decompose", decompose, gives=Fact.NO_COMPOUNDS, needs=Fact.NO_CALLS),
+    Pass("expand_structure", expand_structure, gives=Fact.PLAIN_STRUCTURE, needs=Fact.NO_CALLS),
+    Pass("lower_places", lower_places, gives=Fact.PLACES, needs=Fact.NO_CALLS),
+    Pass("fold_empty", fold_empty, gives=Fact.NOTHING_EMPTY, needs=Fact.NO_CALLS),
+    Pass("fold_constants", fold_constants, gives=Fact.FOLDED, needs=Fact.NO_CALLS | Fact.PLAIN_STRUCTURE),
+    Pass("simplify_algebra", simplify_algebra, gives=Fact.SIMPLE, needs=Fact.NO_CALLS | Fact.FOLDED),
+    Pass("turn_contractions", turn_contractions, gives=Fact.TURNED, needs=Fact.NO_CALLS),
+    Pass(  # once nothing stands between two moves any more
+        "compose_indices",
+        compose_indices,
+        gives=Fact.COMPOSED,
+        needs=Fact.NO_CALLS | Fact.NOTHING_EMPTY | Fact.FOLDED | Fact.SIMPLE,
+    ),
+    DROP,
+    Pass(  # once what is equal is written alike
+        "share_equal",
+        share_equal,
+        gives=Fact.SHARED,
+        needs=Fact.NO_CALLS | Fact.NO_COMPOUNDS | Fact.PLAIN_STRUCTURE | Fact.PLACES | Fact.FOLDED | Fact.TURNED,
+    ),
+    CLEAN,
 )
 
 
@@ -91,5 +166,5 @@ def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
     """
     closed = without_empty_shardings(closed)
     for each in (*(LOOPS if loops else AROUND_LOOPS), *PASSES):
-        closed = each(closed)
+        closed = each.run(closed)
     return closed

@@ -57,9 +57,7 @@ class Pair:
 
 
 def pass_named(name: str) -> passes.Pass:
-    """A pass is a function of passes.py, or one that it imports."""
-    found: passes.Pass = getattr(passes, name)
-    return found
+    return next(each for each in (*passes.LOOPS, *passes.PASSES) if each.name == name)
 
 
 def pairs_in(file: Path) -> Iterator[Pair]:
@@ -73,7 +71,7 @@ def pairs_in(file: Path) -> Iterator[Pair]:
 def written(pair: Pair) -> Pair:
     """The pair with the jaxprs that its function has now."""
     closed, _ = pair.program()
-    return Pair(pair.name, pair.title, pair.function, printed(closed), printed(pass_named(pair.name)(closed)))
+    return Pair(pair.name, pair.title, pair.function, printed(closed), printed(pass_named(pair.name).run(closed)))
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.normalize.passes import Pass
+Pass = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
 
 
 def traced(function: Callable[..., Any], *args: Any) -> jex.ClosedJaxpr:

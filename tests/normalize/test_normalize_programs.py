@@ -28,18 +28,18 @@ def _check(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     values = outputs(closed, operands)
     names = argument_names(closed)
     for each in PASSES:
-        before, closed = closed, each(closed)
-        assert closed.out_avals == before.out_avals, each.__name__
+        before, closed = closed, each.run(closed)
+        assert closed.out_avals == before.out_avals, each.name
         if closed is before:
             continue
         jex.check_jaxpr(closed.jaxpr)
-        assert argument_names(closed) == names, each.__name__
+        assert argument_names(closed) == names, each.name
         expected, values = values, outputs(closed, operands)
         for old, new in zip(expected, values, strict=True):
-            if each.__name__ in ROUNDING and old.dtype.kind == "f":
+            if each.name in ROUNDING and old.dtype.kind == "f":
                 np.testing.assert_allclose(new, old, rtol=1e-3 if old.dtype == np.float16 else 2e-5, atol=1e-6)
             else:
-                assert same_bits(old, new), f"{each.__name__}: {old} became {new}"
+                assert same_bits(old, new), f"{each.name}: {old} became {new}"
         _check_lines(closed)
     assert not {eqn.primitive.name for eqn in closed.jaxpr.eqns} & CALLS
     assert len(normalize(closed).jaxpr.eqns) <= len(closed.jaxpr.eqns)

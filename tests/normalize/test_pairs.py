@@ -22,7 +22,7 @@ def test_the_text_is_what_the_pass_does(pair: Pair) -> None:
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
 def test_the_values_stay(pair: Pair) -> None:
     before, args = pair.program()
-    after = pass_named(pair.name)(before)
+    after = pass_named(pair.name).run(before)
     results = [jax.core.eval_jaxpr(each.jaxpr, each.consts, *args) for each in (before, after)]
     for expected, found in zip(*results, strict=True):
         if pair.name in ADDS_IN_ANOTHER_ORDER:
@@ -32,5 +32,5 @@ def test_the_values_stay(pair: Pair) -> None:
 
 
 def test_every_pass_has_a_file() -> None:
-    names = {each.__name__ for each in (*passes.LOOPS, *passes.AROUND_LOOPS, *passes.PASSES)}
+    names = {each.name for each in (*passes.LOOPS, *passes.AROUND_LOOPS, *passes.PASSES)}
     assert names - {"unkey_outside"} == {file.stem for file in FILES}

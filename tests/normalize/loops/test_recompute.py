@@ -128,7 +128,7 @@ def test_the_lines_of_the_user_stay() -> None:
 
 
 def test_it_is_one_of_the_passes() -> None:
-    assert recompute_stored in passes.LOOPS
+    assert "recompute_stored" in [each.name for each in passes.LOOPS]
 
 
 @pytest.mark.parametrize("name", ["rnn", "lstm", "lorenz_rk4", "inferences", "thomas", "gae", "sinkhorn", "ctc_loss"])
