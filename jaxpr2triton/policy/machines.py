@@ -74,6 +74,7 @@ class Cutting:
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
     values: int = 16  # arrays that are brought into memory where no single one will do
+    worth_a_load: int = 8  # computations that one of many parts has at least, of what is wide rather than long
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if space.steps and len(steps) > most.steps_of_loops:
         return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
-        values, why = pieces(space.graph, steps, most.steps, most.values), because.too_long(len(steps), most.steps)
+        values, why = pieces(space.graph, steps, most), because.too_long(len(steps), most.steps)
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []

@@ -4,24 +4,23 @@
 
 A value that all of a long computation leads through is the best cut: what only it reads leaves the kernel with it, so
 that there are as many cuts as kernels. Cutting just anywhere would not do: what is left of a gradient still reads all
-that comes before, and every cut takes one step away.
+that comes before, and every cut takes one step away. What is not long but wide, the parts of a `stack` say, is cut at
+many values at once, which then share kernels.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, operands_of
 from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.policy import Cutting
 
 
-def pieces(graph: Graph, steps: Sequence[Compute], most: int, values: int) -> list[Var]:
-    """The values to be in memory, in order, so that no kernel is left with all of these steps, `most` or more.
-
-    Where no single value will do there are no more than `values`.
-    """
-    size = len(steps) // (2 * (len(steps) // most))
+def pieces(graph: Graph, steps: Sequence[Compute], most: Cutting) -> list[Var]:
+    """The values to be in memory, in order, so that no kernel is left with all of these steps, too many for one."""
+    size = len(steps) // (2 * (len(steps) // most.steps))
     found: list[Var] = []
     left, counted = len(steps), frozenset(steps)
     above = dominators(graph)
@@ -33,7 +32,8 @@ def pieces(graph: Graph, steps: Sequence[Compute], most: int, values: int) -> li
             left -= share[node]
         elif (through := above[node]) is not None:
             share[through] += share[node]
-    return found or _narrowest(graph, steps, values) or [steps[len(steps) // 2].eqn.outvars[0]]
+    parts = found or _narrowest(graph, steps, most.values) or _parts(above, share, counted, size, most.worth_a_load)
+    return parts or [steps[len(steps) // 2].eqn.outvars[0]]
 
 
 def dominators(graph: Graph) -> Mapping[Node, Node | None]:
@@ -75,6 +75,30 @@ def _narrowest(graph: Graph, steps: Sequence[Compute], most: int) -> list[Var]:
     cut = min(middle, key=alive.__getitem__)
     values = dict.fromkeys(node.eqn.outvars[0] for node in steps[: cut + 1] if last[node] > cut)
     return list(values) if len(values) <= most else []
+
+
+def _parts(
+    above: Mapping[Node, Node | None], share: Mapping[Node, int], counted: Collection[Compute], size: int, least: int
+) -> list[Var]:
+    """Many values with `least` steps each, or more, that nothing else needs: the largest ones, until about `size` steps
+    are left.
+    """
+    within: set[Node | None] = set()
+    parts: list[Compute] = []
+    for node, through in above.items():  # readers before operands
+        if through in within:
+            within.add(node)
+        elif isinstance(node, Compute) and node in counted and least <= share[node] < size:
+            within.add(node)
+            parts.append(node)
+    found: dict[Var, None] = {}
+    left = len(counted)
+    for node in sorted(parts, key=lambda part: (-share[part], part.number)):
+        if left <= size:
+            break
+        found[node.eqn.outvars[0]] = None
+        left -= share[node]
+    return list(found)
 
 
 def _steps_in(nodes: Sequence[Node], place: Mapping[Node, int]) -> list[Compute]:
