@@ -166,7 +166,7 @@ class Emitter(Statements):
             self._one_by_one(node, scope)
             return
         parts, tile = self._parts(node, scope)
-        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[id(node.eqn)], node.eqn)
+        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[node], node.eqn)
 
     def _is_streamed(self, node: Node) -> bool:
         """Whether a sum is of several products of large tiles that are read for it alone, and had better not meet."""
@@ -184,10 +184,10 @@ class Emitter(Statements):
             part = self._collapsed(node, parts, tile)
             total = row.combine(dtype).format(total, part) if total else part
             if term is not node.operands[-1]:
-                name = self.names.new(self.wish[id(node.eqn)], scope.depth)
+                name = self.names.new(self.wish[node], scope.depth)
                 self._say(scope, f"{name} = {total}", node.eqn)
                 total = name
-        self._assign(node, scope, total, self.wish[id(node.eqn)], node.eqn)
+        self._assign(node, scope, total, self.wish[node], node.eqn)
 
     # -- branches ---------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class Emitter(Statements):
         """An `if` that gives all choices on one predicate their values."""
         predicate = branch.chosen[0].operands[0]
         self._require(predicate, scope)
-        names = [self.names.new(self.wish[id(node.eqn)], scope.depth) for node in branch.chosen]
+        names = [self.names.new(self.wish[node], scope.depth) for node in branch.chosen]
         bodies = []
         for position, own in zip(SIDES, branch.sides):
             body = Scope(scope, None, own=own)
@@ -332,9 +332,10 @@ class Emitter(Statements):
 
     def _stem(self, leaf: Node, value: Node) -> str:
         """What a carried value is called whose start has no name: part of a cotangent, a running total, or a state."""
-        users = [user for user in self.users[leaf] if isinstance(user, Compute)]
+        renamed = [user for user in self.users[leaf] if isinstance(user, Take | Turn)]
+        users = [user for node in (leaf, *renamed) for user in self.users[node] if isinstance(user, Compute)]
         for user in users:
-            wish = self.wish[id(user.eqn)]
+            wish = self.wish[user]
             if user.eqn.primitive.name == "add_any" and self.names.rank(wish) == 3:
                 return wish
         adds = isinstance(value, Compute) and value.eqn.primitive.name in SUMS
@@ -401,7 +402,7 @@ class Emitter(Statements):
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
-        stem = self.names.new(f"{self.wish[id(node.eqn)]}_acc", scope.depth)
+        stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
         identity = constant(row.identity(working_dtype(dtype)), dtype)
         scope.lines.append(f"{stem} = tl.full({shape}, {identity}, {triton_name(working_dtype(dtype))})")
         names = [stem]
@@ -431,7 +432,7 @@ class Emitter(Statements):
         if whole == names[-1]:
             scope.known[node] = Written(whole, tile)
         else:
-            self._assign(node, scope, whole, self.wish[id(node.eqn)], node.eqn)
+            self._assign(node, scope, whole, self.wish[node], node.eqn)
 
     def _begin_keeping(self, scope: Scope) -> None:
         """What the last step of a loop around has kept may still be read."""

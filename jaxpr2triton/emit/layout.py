@@ -18,9 +18,21 @@ WIDTH = 110
 STEP = "    "
 
 
+class Hex(int):
+    """A number that is written as a pattern of bits: 0x3F800000."""
+
+    def __repr__(self) -> str:
+        return f"0x{self:08X}"
+
+
 def parsed(lines: Sequence[Line]) -> Body:
     """The statements; a comment among them is a string."""
-    return ast.parse("\n".join(_flat(lines, ""))).body
+    text = "\n".join(_flat(lines, ""))
+    module, rows = ast.parse(text), text.encode().split(b"\n")
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            node.value = Hex(node.value) if rows[node.lineno - 1].startswith(b"0x", node.col_offset) else node.value
+    return module.body
 
 
 def _flat(lines: Sequence[Line], pad: str) -> Iterator[str]:

@@ -7,12 +7,14 @@ import keyword
 import linecache
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from jaxpr2triton._compat import Frame
+from jaxpr2triton._compat import Frame, is_differentiated
+from jaxpr2triton.graph.nodes import Collected, Compute
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.ir.user_names import user_names
+from jaxpr2triton.ir.user_names import Part, parts_of, user_names
 
 _WORDS = {
     "reduce_sum": "total",
@@ -106,27 +108,49 @@ class Names:
         self._copies.pop()
 
 
-def wishes(jaxpr: Any, loop: Any = None) -> tuple[dict[int, str], set[str]]:
-    """For each equation, by its identity, what its result would best be called; and the names that are the user's.
+@dataclass
+class Wishes:
+    """What results would best be called: those of equations, by their identity, and parts of them."""
 
-    What no line of the user's assigns is called after what the equation does.
-    """
-    found: dict[int, str] = {}
+    of: dict[int, str] = field(default_factory=dict)
+    parts: dict[int, list[Part]] = field(default_factory=dict)
+    own: set[str] = field(default_factory=set)  # the names that are the user's
+    lines: set[int] = field(default_factory=set)  # equations whose results are just what a line of the user's assigns
+
+    def __getitem__(self, node: Compute | Collected) -> str:
+        place = getattr(node, "place", ())
+        for part in self.parts.get(id(node.eqn), ()) if place else ():
+            low, high = place[part.dim].bounds
+            if part.start <= low and high < part.limit:
+                return part.name
+        return self.of[id(node.eqn)]
+
+    def is_own(self, node: Compute | Collected) -> bool:
+        """Whether a line of the user's assigns just this; of a line that is differentiated it may be a derivative."""
+        return id(node.eqn) in self.lines or self[node] != self.of[id(node.eqn)]
+
+
+def wishes(jaxpr: Any, loop: Any = None, found: Wishes | None = None) -> Wishes:
+    """What the values of a kernel would best be called: as the user calls them, else after what the equation does."""
+    found = Wishes() if found is None else found
     makers: dict[Any, str] = {}
     own = user_names(jaxpr, loop)
-    named = set(own.values())
+    found.own.update(own.values())
+    parts, differentiated = parts_of(jaxpr, own), loop is not None and is_differentiated(loop)
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         if name == "rounded":  # it is the same value
             name = next((makers.get(var, name) for var in variables(eqn.invars)), name)
         makers.update(dict.fromkeys(eqn.outvars, name))
         wish = own.get(eqn.outvars[0]) if eqn.outvars else None
-        found[id(eqn)] = wish or _WORDS.get(name, re.sub(r"\W", "_", name))
+        found.of[id(eqn)] = wish or _WORDS.get(name, re.sub(r"\W", "_", name))
+        if wish and (not differentiated and not is_differentiated(eqn) or wish.startswith("d_")):
+            found.lines.add(id(eqn))
+        if eqn.outvars and eqn.outvars[0] in parts:
+            found.parts[id(eqn)] = parts[eqn.outvars[0]]
         if name in LOOPS:
-            inner, more = wishes(eqn.params["jaxpr"].jaxpr, eqn)
-            found |= inner
-            named |= more
-    return found, named
+            wishes(eqn.params["jaxpr"].jaxpr, eqn, found)
+    return found
 
 
 def comment(frame: Frame | None) -> str | None:

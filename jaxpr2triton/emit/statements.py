@@ -19,6 +19,7 @@ from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.work import footprint_of
+from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
@@ -85,14 +86,15 @@ class Statements:
         self.spell = Spelling(plan.axes, self._computed)
         self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
-        self.wish, own = wishes(plan.jaxpr.jaxpr)
+        self.wish = wishes(plan.jaxpr.jaxpr)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
-        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(own, buffers))
+        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(self.wish.own, buffers))
         self.users = _users(graph)
         stored = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
         self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*stored)]))
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
+        self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
         self.helpers: dict[str, None] = {}
         self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
@@ -207,9 +209,11 @@ class Statements:
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
+        if row.helper is not None and f"{row.helper}(" in text:
+            self.helpers |= dict.fromkeys(with_callees(row.helper))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
             scope.known[node] = Written(known, tile)
-        elif row.helper is not None:
+        elif "word" in node.eqn.params and row.helper is not None:
             self._call(node, scope, row.helper, text)
         elif text in texts and (is_atom(text) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
@@ -217,14 +221,13 @@ class Statements:
         elif self._inline(node, text):
             scope.known[node] = Written(text, tile)
         else:
-            self._assign(node, scope, text, self.wish[id(node.eqn)], node.eqn)
+            self._assign(node, scope, text, self.wish[node], node.eqn)
 
     def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
         """One of the words that a function gives; whoever wants the other one gets it at the same time."""
-        self.helpers |= dict.fromkeys(with_callees(helper))
         users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
         twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
-        wishes = {twin.eqn.params["word"]: self.wish[id(twin.eqn)] for twin in twins}
+        wishes = {twin.eqn.params["word"]: self.wish[twin] for twin in twins}
         names = {word: self.names.new(wishes[word], scope.depth) for word in sorted(wishes)}
         part = "" if len(names) > 1 else f"[{node.eqn.params['word']}]"
         self._say(scope, f"{', '.join(names.values())} = {text}{part}", node.eqn)
@@ -235,6 +238,8 @@ class Statements:
         """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""
         users = self.users[node]
         if len(text) > INLINE_AT_MOST or len(users) != 1 or not isinstance(users[0], Compute):
+            return False
+        if isinstance(node, Compute) and self.wish.is_own(node):
             return False
         user = users[0]
         if self.order.loops(user) != self.order.loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
@@ -313,9 +318,9 @@ class Statements:
         """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""
         tile = self.spell.tile(node.axes)
         shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
-        value, index = self._operand(node.source, scope, tile), self.spell.index(node.index, tile)
+        value = self._operand(node.source, scope, tile)
         value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
-        index = self._lanes(index, last, scope)
+        index = self._lanes(node.index, last, tile, scope)
         if self._get(node.source, scope).tile != tile:
             value = f"tl.broadcast_to({value}, {shape})"
         if len(tile) > 1 or not self.spell.tile(self._spread_along(node.index)):  # one place for all lanes, say
@@ -323,9 +328,11 @@ class Statements:
         text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
         self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
 
-    def _lanes(self, index: str, last: int, scope: Scope) -> str:
+    def _lanes(self, index: Index, last: int, tile: Tile, scope: Scope) -> str:
         """The lanes that are read, written once; those beyond the axis read anything."""
-        text = clamp(index, 0, last)
+        text, (low, high) = self.spell.index(index, tile), self.spell.reach(index)
+        text = f"tl.maximum({text}, 0)" if low < 0 else text
+        text = f"tl.minimum({text}, {last})" if high > last else text
         known = next((each.lanes[text] for each in scope.chain() if text in each.lanes), None)
         if known is None:
             known = scope.lanes[text] = self.names.new("lanes", scope.depth)
@@ -359,6 +366,7 @@ class Statements:
         tile = self._whole_tile(node)
         parts: list[str] = []
         operands = only or node.operands
+        at_once = not row.indexed and len({self._outside(node, operand) for operand in operands}) == 1
         for operand, position in zip(operands, node.positions):
             text = self._operand(operand, scope, tile)
             if self._get(operand, scope).bare:
@@ -366,10 +374,10 @@ class Statements:
             if dtype != operand.dtype:
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
             text = self.narrow.rounded(operand, text) if row.indexed else text
-            text = self._neutralised(node, operand, text, tile, scope)
+            text = text if at_once else self._neutralised(node, operand, text, tile, scope)
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(row, dtype, parts, piece) if parts else piece
-        return parts, tile
+        return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
 
     def _place_tile(self, position: Index, tile: Tile) -> str:
         """The places of a tile's elements, in a type that holds them all until one is chosen."""
@@ -391,13 +399,8 @@ class Statements:
         return [f"{call}[0]", f"{call}[1]"]
 
     def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
-        over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
-        constant_along = over - operand.axes
-        ragged = frozenset(self.spell.ragged(over))
         identity = self._row(node).identity(working_dtype(self._element(node)))
-        zero = not isinstance(identity, bool) and identity == 0
-        if isinstance(operand, Load) and zero and ragged <= operand.axes:
-            ragged = frozenset()  # lanes outside were loaded as zeros
+        ragged, constant_along = self._outside(node, operand)
         if not ragged and not constant_along:
             return text
         mask = self.masks.of(ragged, (), tile, scope)
@@ -406,6 +409,14 @@ class Statements:
         if constant_along - ragged:
             filled = f"tl.broadcast_to({filled}, {self.spell.shape(tile)})"
         return filled
+
+    def _outside(self, node: Reduce, operand: Node) -> tuple[frozenset[Axis], frozenset[Axis]]:
+        """The axes of a reduction beyond which an operand has to be made neutral, and those it does not vary along."""
+        over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
+        identity = self._row(node).identity(working_dtype(self._element(node)))
+        is_zero = not isinstance(identity, bool) and identity == 0
+        ragged = frozenset(self.spell.ragged(over)) - (self.zeros[operand] & operand.axes if is_zero else frozenset())
+        return ragged, over - operand.axes
 
     def _collapsed(self, node: Reduce, parts: list[str], tile: Tile) -> str:
         """The tile without the dimensions that are reduced."""

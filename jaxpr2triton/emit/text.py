@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, index_text
+from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, Quotient, Remainder, index_text, shift
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
 
@@ -60,18 +61,45 @@ class Spelling:
     def ragged(self, axes: frozenset[Axis]) -> list[Axis]:
         return [axis for axis in self.order if axis in axes and self.planned[axis].ragged]
 
+    def reach(self, index: Index) -> tuple[float, float]:
+        """What an index lies between in all lanes, those beyond an axis too."""
+        low = high = float(index.const)
+        for atom, factor in index.terms:
+            match atom:
+                case Axis():
+                    ends = (0.0, self.planned[atom].block * self.planned[atom].steps - 1.0)
+                case Dynamic():
+                    ends = (atom.low, atom.high) if atom.clamped else (-math.inf, math.inf)
+                case Quotient():
+                    ends = (math.floor(self.reach(atom.of)[0] / atom.by), self.reach(atom.of)[1] / atom.by)
+                case Remainder():
+                    ends = (0.0 if self.reach(atom.of)[0] >= 0 else 1.0 - atom.by, atom.by - 1.0)
+            low, high = low + min(factor * end for end in ends), high + max(factor * end for end in ends)
+        return low, high
+
     def condition(self, condition: Condition, tile: Tile) -> list[str]:
         """The sides of a condition that do not hold anyway."""
         low, high = condition.index.bounds
-        text = self.index(condition.index, tile)
         if condition.high == condition.low + 1:
-            return [f"{text} == {condition.low}"]
+            return [self._equal(condition.index, condition.low, tile)]
+        text = self.index(condition.index, tile)
         sides = []
         if low < condition.low:
             sides.append(f"{text} >= {condition.low}")
         if high >= condition.high:
             sides.append(f"{text} < {condition.high}")
         return sides
+
+    def _equal(self, index: Index, value: int, tile: Tile) -> str:
+        """`k == place`, not `k - place == 0`."""
+        left = Index(0, tuple((atom, factor) for atom, factor in index.terms if factor > 0))
+        right = Index(0, tuple((atom, -factor) for atom, factor in index.terms if factor < 0))
+        if not right.terms:
+            return f"{self.index(index, tile)} == {value}"
+        rest = value - index.const
+        if not left.terms:
+            left, right, rest = right, left, -rest
+        return f"{self.index(left, tile)} == {self.index(shift(right, rest), tile)}"
 
 
 def conjunction(parts: Sequence[str]) -> str:

@@ -1,19 +1,21 @@
-"""Contractions of which nothing but a sum is read: their terms are added before the lanes are.
+"""Sums of which nothing but a sum is read: their terms are added before the lanes are.
 
 a = dot_general x u
 b = dot_general h w         →       tl.sum(x * u + h * w, axis=0)
 c = add a b
+
+Contractions are found by the walk, so that what is counted of them is counted once; all others in the finished graph.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Node, Reduce, axes_of
+from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, Store, axes_of, operands_of, with_operands
 from jaxpr2triton.graph.reads import Elements, Filling, Read, Terms
 from jaxpr2triton.graph.walking import Summing
 from jaxpr2triton.ir.evaluate import variables
@@ -122,3 +124,47 @@ def _added(found: Mapping[Read, Sum | None], reads: Sequence[Read]) -> Sum | Non
     if not first.over or set(first.over) != set(second.over) or axes_of(first.terms) != axes_of(second.terms):
         return None
     return Sum(first.first, (*first.terms, *second.terms), first.over)
+
+
+def join_sums(graph: Graph) -> Graph:
+    """The graph with one sum where two, along the same axes of the same lanes, are only added to each other."""
+    reads = Counter(operand for node in graph.nodes for operand in operands_of(node))
+    reads.update(store.value for store in graph.stores)
+    standing: dict[Node, Node] = {}
+    dropped: set[Node] = set()
+    order: list[Node] = []
+    for node in graph.nodes:
+        now = with_operands(node, standing)
+        is_sum = isinstance(now, Compute) and now.eqn.primitive.name in SUMS
+        if isinstance(now, Compute) and is_sum and all(reads[each] == 1 for each in operands_of(node)):
+            joined = _joined(now)
+            if joined is not None:
+                dropped.update(now.operands)
+                now = joined
+        standing[node] = now
+        order.append(now)
+    if not dropped:
+        return graph
+    kept = [node for node in order if node not in dropped]
+    numbered = {node: number for number, node in enumerate(kept)}
+    final: dict[Node, Node] = {}
+    for node in kept:
+        final[node] = replace(with_operands(node, final), number=numbered[node])
+    stores = tuple(Store(s.output, s.place, final[standing[s.value]]) for s in graph.stores)
+    computed = {key: final[standing[node]] for key, node in graph.computed.items()}
+    return Graph(tuple(final.values()), stores, computed)
+
+
+def _joined(node: Compute) -> Reduce | None:
+    one, other = node.operands
+    if not isinstance(one, Reduce) or not isinstance(other, Reduce) or one is other:
+        return None
+    if any(each.eqn.primitive.name not in ("reduce_sum", "dot_general") for each in (one, other)):
+        return None
+    dtypes = {node.dtype, *(each.dtype for each in (one, other)), *(o.dtype for o in (*one.operands, *other.operands))}
+    if len(dtypes) > 1 or node.dtype.itemsize < 4 or not one.over or set(one.over) != set(other.over):
+        return None
+    if axes_of(one.operands) != axes_of(other.operands):
+        return None
+    operands, positions = (*one.operands, *other.operands), (*one.positions, *other.positions)
+    return replace(one, number=node.number, operands=operands, positions=positions)

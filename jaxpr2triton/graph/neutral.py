@@ -5,19 +5,22 @@ What stands outside of an array's pieces is only known here, place by place. As 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from jaxpr2triton.graph.nodes import Constant, Node
+from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.jaxprs import Eqn
 
 _NEUTRAL = {"add": 0, "add_any": 0, "sub": 0, "mul": 1}
+_NEUTRAL_TRUTHS = {"and": True, "or": False}
 
 
 def left_alone(eqn: Eqn, operands: Sequence[Node]) -> Node | None:
     """The operand that an equation hands on as it is, if the other one is neutral."""
-    neutral = _NEUTRAL.get(eqn.primitive.name)
+    neutrals: Mapping[str, int] = _NEUTRAL_TRUTHS if is_bool(operands[0].dtype) else _NEUTRAL
+    neutral = neutrals.get(eqn.primitive.name)
     if neutral is None:
         return None
     first, second = operands

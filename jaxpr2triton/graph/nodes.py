@@ -49,6 +49,7 @@ class Position(Node):
 class Compute(Node):
     eqn: Eqn
     operands: tuple[Node, ...]
+    place: Place = ()  # which element of the result, or one of those; a name may depend on it
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +74,7 @@ class Reduce(Collected):
     """The operands combined, then collapsed along `over`."""
 
     positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
+    place: Place = ()
 
 
 @dataclass(frozen=True, eq=False)

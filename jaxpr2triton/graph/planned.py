@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.facts import Kind, LoopFacts
+from jaxpr2triton.graph.joint_sums import join_sums
 from jaxpr2triton.graph.nodes import Graph, Recurrence
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
@@ -23,9 +24,11 @@ from jaxpr2triton.ir.scans import Scan
 def graph_of(plan: Plan) -> Graph:
     """What the kernel of a plan computes."""
     jaxpr = plan.jaxpr.jaxpr
-    graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled))
+    lanes = frozenset(planned.axis for planned in plan.axes if planned.is_tile)
+    graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled), lanes)
     if any(True for _ in graph.of_kind(Recurrence)):
-        graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)))
+        graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)), lanes)
+    graph = join_sums(graph)
     shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
     check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)
     return graph

@@ -5,6 +5,8 @@
     hit = choose(0 <= k - 1 < 5, True, False);  where(hit, a, 0)   →   choose(0 <= k - 1 < 5, a, 0)
     choose(0 <= k < 5, load x[k] if 0 <= k < 5, 0)   →    load x[k] if 0 <= k < 5
     a = sin(x);  b = sin(x), of another equation     →    a
+    while going: … where(going, new, old)            →    while going: … new
+    choose(k == 0, a, choose(k == 1, a, b))          →    choose(0 <= k < 2, a, b)
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
 What is left is computed by the same operations as before, on the same operands. Nothing is done about what loops
@@ -14,7 +16,7 @@ carry. (Elsewhere: constant folding, value numbering.)
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import cast
 
@@ -80,10 +82,14 @@ _FOLDED: Mapping[str, Callable[..., Scalar]] = {
 _COMPARED = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
 
 
-def simplify(graph: Graph) -> Graph:
-    """The graph that computes the same stores with no more nodes; a simple one is left as it is."""
+def simplify(graph: Graph, lanes: Set[Axis] | None = None) -> Graph:
+    """The graph that computes the same stores with no more nodes; a simple one is left as it is.
+
+    Along `lanes` are the axes of tiles. In the steps of a loop that goes on by one number, this number is True; where
+    each lane goes on by itself, a step may be another lane's.
+    """
     for _ in range(ROUNDS):
-        simpler = _Simplifying(graph).run()
+        simpler = _Simplifying(graph, lanes).run()
         if _form(simpler) == _form(graph):
             return graph
         graph = simpler
@@ -114,8 +120,11 @@ def wanted(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
 
 
 class _Simplifying:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, lanes: Set[Axis] | None) -> None:
         self.graph = graph
+        loops = [] if lanes is None else [loop for loop in graph.of_kind(Recurrence) if loop.conditional]
+        self.asked = {loop.carried[0] for loop in loops if not loop.carried[0].axes & (lanes or set())}
+        self.true: set[Node] = set()  # what is known to hold where it is read
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.equal: dict[Hashable, Node] = {}
         self.order: list[Node] = []
@@ -124,6 +133,8 @@ class _Simplifying:
     def run(self) -> Graph:
         for node in self.graph.nodes:
             self.standing[node] = self._simpler(self._with_places(with_operands(node, self.standing)))
+            if node in self.asked:
+                self.true.add(self.standing[node])
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in self.graph.stores)
         computed = {key: self.standing[node] for key, node in self.graph.computed.items()}
         used = wanted(self.order, [store.value for store in stores] + self._in_stores(computed))
@@ -175,6 +186,9 @@ class _Simplifying:
         return self._shared(replace(node, axes=axes, operands=operands, positions=positions))
 
     def _computed(self, node: Compute) -> Node:
+        if self.true.intersection(node.operands):
+            operands = tuple(self._constant(True, each.dtype) if each in self.true else each for each in node.operands)
+            node = replace(node, operands=operands)
         name, operands = node.eqn.primitive.name, node.operands
         if name == "select_n":
             return self._selected(node)
@@ -204,9 +218,11 @@ class _Simplifying:
     def _decided(self, name: str, operands: Sequence[Node]) -> bool | None:
         """What a comparison gives for all values that the operands can have."""
         one, other = (self.ranges.of(operand) for operand in operands)
+        compare = _COMPARED[name]
         if one is None or other is None:
             return None
-        compare = _COMPARED[name]
+        if operands[0] is operands[1]:
+            return bool(compare(0, 0))
         results = {compare(x, y) for x in one for y in other}
         return results.pop() if len(results) == 1 else None
 
@@ -214,11 +230,14 @@ class _Simplifying:
         conditions = conjoin((), node.conditions)
         if conditions is None:
             return node.other
+        conditions = _without_implied(conditions)
         then, other = self._under(node.then, conditions), node.other
         if not conditions or then is other:
             return then
         if isinstance(other, Choose) and set(conjoin((), other.conditions) or ()) == set(conditions):
             other = other.other
+        if isinstance(other, Choose) and other.then is then and (both := _either(conditions, other.conditions)):
+            return self._chosen(replace(node, conditions=both, other=other.other))
         if isinstance(then, Load) and _is_zero(other) and _implies(then.guard, conditions):
             return then  # what lies outside is loaded as a zero
         needs = self._needs([condition.index for condition in conditions])
@@ -348,6 +367,37 @@ def is_truth(node: Node, value: bool) -> bool:
 
 def _is_zero(node: Node) -> bool:
     return isinstance(node, Constant) and not node.value and not np.signbit(np.float64(node.value))
+
+
+def _without_implied(guard: Guard) -> Guard:
+    """Without the ranges of numbers that another condition gives a value: 0 <= n < 3 beside n == k of k in 0 … 2."""
+    exact = [c for c in guard if c.high == c.low + 1 and len(c.index.terms) > 1]
+    implied = [c for c in guard for other in exact if c is not other and _is_implied(c, other)]
+    return tuple(c for c in guard if c not in implied)
+
+
+def _is_implied(condition: Condition, exact: Condition) -> bool:
+    """Whether a number lies in its range because of an equation that it is part of."""
+    if condition.index.const or len(condition.index.terms) != 1:
+        return False
+    ((atom, factor),) = condition.index.terms
+    own = dict(exact.index.terms).get(atom)
+    if factor != 1 or own not in (1, -1):
+        return False
+    others = Index(exact.index.const, tuple(term for term in exact.index.terms if term[0] != atom))
+    low, high = sorted((exact.low - bound) * own for bound in others.bounds)
+    return condition.low <= low and high < condition.high
+
+
+def _either(one: Guard, other: Guard) -> Guard | None:
+    """One condition for what lies in either of two neighbouring ranges of one index."""
+    joined = conjoin((), other)
+    if joined is None or len(one) != 1 or len(joined) != 1 or one[0].index != joined[0].index:
+        return None
+    first, second = sorted((one[0], joined[0]), key=lambda condition: condition.low)
+    if first.high < second.low:
+        return None
+    return (Condition(first.index, first.low, max(first.high, second.high)),)
 
 
 def _implies(guard: Guard, conditions: Sequence[Condition]) -> bool:

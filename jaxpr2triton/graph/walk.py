@@ -322,10 +322,10 @@ class Walk:
     def _built(self, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.dtype) -> Node:
         match asked:
             case Elements():
-                return joint_sums.build(self, eqn, asked) or self._computed(eqn, asked, dtype)
+                return joint_sums.build(self, eqn, asked) or self._computed(eqn, asked, dtype, demand[0])
             case Terms():
                 terms = tuple(self.term(left, right, dtype) for left, right in asked.factors)
-                return self._reduced(eqn, terms, asked, dtype)
+                return self._reduced(eqn, terms, asked, dtype, demand[0])
             case Combined():
                 return self._reduced(eqn, tuple(self.node(*read) for read in asked.operands), asked, dtype)
             case Written():
@@ -337,17 +337,19 @@ class Walk:
                 axes = index.axes | axes_of(needs)
                 return self.make(("at", index, str(dtype)), lambda n: Position(n, axes, dtype, index, needs))
 
-    def _computed(self, eqn: Eqn, asked: Elements, dtype: np.dtype) -> Node:
+    def _computed(self, eqn: Eqn, asked: Elements, dtype: np.dtype, place: Place) -> Node:
         operands = tuple(self.node(*read) for read in asked.operands)
         return left_alone(eqn, operands) or self.make(
-            ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands)
+            ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands, place)
         )
 
-    def _reduced(self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype) -> Node:
+    def _reduced(
+        self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype, place: Place = ()
+    ) -> Node:
         over, positions = asked.over, asked.positions
         axes = axes_of(operands) - frozenset(over)
         return self.make(
-            ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions)
+            ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions, place)
         )
 
     def term(self, left: Read, right: Read, dtype: np.dtype) -> Node:

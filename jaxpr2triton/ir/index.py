@@ -195,8 +195,10 @@ def _split(index: Index, by: int) -> tuple[Index, Index]:
 
     Triton's quotients and remainders of negative numbers are those of C, not of Python.
     """
-    whole = [(atom, coef // by) for atom, coef in index.terms if coef % by == 0]
-    rest = Index(index.const % by, tuple((atom, coef) for atom, coef in index.terms if coef % by))
+    parts = [(atom, coef - coef % (by if coef > 0 else -by)) for atom, coef in index.terms]  # of 3 * k, by 2: 2 * k
+    whole = [(atom, coef // by) for atom, coef in parts if coef]
+    left = ((atom, coef - part) for (atom, coef), (_, part) in zip(index.terms, parts))
+    rest = Index(index.const % by, tuple((atom, coef) for atom, coef in left if coef))
     below = max(0, -(rest.bounds[0] // by))
     return Index(index.const // by - below, tuple(whole)), shift(rest, below * by)
 

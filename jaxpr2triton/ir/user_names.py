@@ -3,6 +3,8 @@
     mean = x.mean(-1)         the equation that ends this expression computes `mean`
     k2 = slope(x + h * k1)    and so does the last one of what a function called here gives back
 
+    i, f = jnp.split(x, 2)    where what is split is computed, its parts are `i` and `f`
+
 An equation of a transposed program is on the line whose values it takes back. What it is given by the equations of
 later lines is the cotangent of what the line assigned: `d_mean`.
 """
@@ -17,9 +19,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax.extend.core as jex
+
 from jaxpr2triton._compat import Frame, is_differentiated, is_transposed, user_frames
 from jaxpr2triton.ir.evaluate import variables
 
+AMONG = ","  # stands between the names of a line with several
 Span = tuple[int, int, int, int]  # first line and column, last line and column
 
 
@@ -31,6 +36,16 @@ class Assigned:
     span: Span
     calls: tuple[Frame, ...]
     transposed: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A slice of a value that a line gives a name of its own."""
+
+    name: str
+    dim: int
+    start: int
+    limit: int
 
 
 Runs = dict[Assigned, list[list[int]]]  # numbers of equations
@@ -54,6 +69,10 @@ def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
     runs = _runs(frames, transposed)
     for place in sorted(runs, key=lambda place: -len(place.calls)):
         for run in runs[place]:
+            if AMONG in place.name:
+                for var, name in _together(jaxpr, run, place, frames).items():
+                    found.setdefault(var, name)
+                continue
             if place.transposed:
                 var = _cotangent(jaxpr, run, given, frames, place)
                 name = f"d_{place.name}"
@@ -62,6 +81,44 @@ def user_names(jaxpr: Any, loop: Any = None) -> dict[Any, str]:
                 var, name = _result(jaxpr, run, readers) if whole else None, place.name
             if var is not None:
                 found.setdefault(var, name)
+    return found
+
+
+def parts_of(jaxpr: Any, names: Mapping[Any, str]) -> dict[Any, list[Part]]:
+    """The named slices of each variable, by the names of variables."""
+    found: dict[Any, list[Part]] = {}
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name == "slice" and eqn.outvars[0] in names:
+            for dim in _cut(eqn):
+                start, limit = eqn.params["start_indices"][dim], eqn.params["limit_indices"][dim]
+                found.setdefault(eqn.invars[0], []).append(Part(names[eqn.outvars[0]], dim, start, limit))
+    return found
+
+
+def _cut(eqn: Any) -> list[int]:
+    """The one dimension that a slice is a part of."""
+    before, after = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    dims = [d for d, (one, other) in enumerate(zip(before, after)) if one != other]
+    return dims if len(dims) == 1 and set(eqn.params["strides"] or (1,)) == {1} else []
+
+
+def _together(jaxpr: Any, run: Sequence[int], place: Assigned, frames: Sequence[Sequence[Frame]]) -> dict[Any, str]:
+    """Names for equal parts of one value; those of cotangents are put together again where the line is taken back."""
+    names = place.name.split(AMONG)
+    found: dict[Any, str] = {}
+    for number in run:
+        eqn = jaxpr.eqns[number]
+        if len(frames[number]) != len(place.calls) + 1 or frames[number][-1].span != place.span:
+            continue
+        if place.transposed and eqn.primitive.name == "concatenate" and len(eqn.invars) == len(names):
+            pairs = list(zip(eqn.invars, names))
+            found |= {var: f"d_{name}" for var, name in pairs if name and not isinstance(var, jex.Literal)}
+        elif not place.transposed and eqn.primitive.name == "slice":
+            for dim in _cut(eqn):
+                size = eqn.outvars[0].aval.shape[dim]
+                name = names[min(eqn.params["start_indices"][dim] // size, len(names) - 1)]
+                if name and size * len(names) == eqn.invars[0].aval.shape[dim]:
+                    found[eqn.outvars[0]] = name
     return found
 
 
@@ -148,6 +205,8 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
             pairs = list(zip(names, values))
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
+            yield AMONG.join(map(_plain, names)), value
         case ast.Assign(targets=[target], value=value) | ast.NamedExpr(target=target, value=value):
             pairs = [(target, value)]
         case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -155,8 +214,13 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         case ast.AugAssign(target=whole):
             pairs = [(whole, node)]
     for name, expression in pairs:
-        if isinstance(name, ast.Name) and name.id.isascii() and name.id.strip("_"):
-            yield name.id.strip("_"), expression
+        if _plain(name):
+            yield _plain(name), expression
+
+
+def _plain(target: ast.expr) -> str:
+    """A name without underscores around it, if there is one that kernels can have."""
+    return target.id.strip("_") if isinstance(target, ast.Name) and target.id.isascii() else ""
 
 
 def _span(node: Any) -> Span:

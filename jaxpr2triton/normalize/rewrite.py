@@ -30,6 +30,7 @@ class Node:
     out_avals: tuple[Any, ...]
     effects: frozenset[Any] = frozenset()
     context: Any = None
+    equation: Any = None  # whose line it has, if it stood in the program
 
     @property
     def name(self) -> str:
@@ -84,8 +85,9 @@ class Rewriter:
         return [outs]
 
     def write(self, node: Node, *args: Value, **params: Any) -> Value:
-        """Write an equation of the same primitive with one output, other operands and some other parameters."""
-        return self.bind(node.primitive, *args, **{**node.params, **params})
+        """Write an equation of the same primitive and line with one output, other operands and some parameters."""
+        with source_of(node.equation) if node.equation is not None else nullcontext():
+            return self.bind(node.primitive, *args, **{**node.params, **params})
 
     def bind(self, primitive: Any, *args: Value, **params: Any) -> Value:
         """Write an equation with one output."""
@@ -117,6 +119,7 @@ def node_of(eqn: Any, values: tuple[Value, ...]) -> Node:
         tuple(var.aval for var in eqn.outvars),
         frozenset(eqn.effects),
         eqn.ctx,
+        eqn,
     )
 
 

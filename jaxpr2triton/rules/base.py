@@ -39,7 +39,7 @@ class Pointwise:
     write: Callable[[Call, Sequence[str]], str]
     flops: int = 1
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
-    helper: str | None = None  # a function that the expression calls
+    helper: str | None = None  # a function that the expression may call
 
 
 def pointwise(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:

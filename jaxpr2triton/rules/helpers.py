@@ -38,6 +38,7 @@ HELPERS = {
         "    # rounded by itself: fused with a product, copies of a sum would differ; and no TF32 dot is made of it\n"
         "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
     ),
+    "_sigmoid": "def _sigmoid(x):\n    return 1 / (1 + libdevice.exp(-x))\n",
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_multiply": "def _multiply(a, b):\n    return a * b\n",

@@ -16,6 +16,7 @@ import numpy as np
 from jaxpr2triton.ir.dtypes import is_bool, is_float, triton_name, working_dtype
 
 _NEGATIVE_ZERO = {4: "tl.full((), -2147483648, tl.int32)", 8: "tl.full((), -9223372036854775808, tl.int64)"}
+PATTERN_FROM = 2**16  # numbers without a sign that are not smaller are masks, magic numbers and bits of floats
 _BARE = re.compile(r"""-?\d[\w.]*(e[+-]?\d+)?|True|False|float\("(nan|inf|-inf)"\)""")
 
 
@@ -23,12 +24,13 @@ def constant(value: Any, dtype: Any) -> str:
     """The text of a constant, right beside any tensor of its held dtype: `2.0`, `-5`, `True`, `float("nan")`.
 
     Where a bare number would lose digits or the sign of its zero, the constant says its dtype: 0.1 of float64 is
-    `tl.full((), 0.1, tl.float64)`.
+    `tl.full((), 0.1, tl.float64)`. Patterns of bits are written as such: 0x3F800000.
     """
     if is_bool(dtype):
         return str(bool(value))
     if not is_float(dtype):
-        return str(int(value))
+        is_pattern = np.issubdtype(dtype, np.unsignedinteger) and int(value) >= PATTERN_FROM
+        return f"0x{int(value):08X}" if is_pattern else str(int(value))
     with np.errstate(over="ignore"):
         number = float(np.asarray(float(value), dtype))
     if math.isnan(number) or math.isinf(number):
@@ -73,10 +75,10 @@ def _read_as(text: str) -> str:
     """The dtype that Triton reads a bare constant with."""
     if text in ("True", "False"):
         return "bool"
-    if not re.fullmatch(r"-?\d+", text):
+    if not re.fullmatch(r"-?\d+|0x[0-9A-F]+", text):
         number = 0.0 if text.startswith("float(") else abs(float(text))
         return "float32" if number == 0.0 or 2.0**-126 <= number < 2.0**128 else "float64"
-    number = int(text)
+    number = int(text, 0)
     for dtype in (np.int32, np.uint32, np.int64):
         if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
             return np.dtype(dtype).name

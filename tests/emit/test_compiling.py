@@ -48,6 +48,27 @@ def test_kernels_compile(name: str, target: str) -> None:
             assert binary.target == target and binary.shared <= TARGETS[target].shared_bytes
 
 
+def test_what_is_kept_is_read_after_a_barrier() -> None:
+    """Triton does not order loads after stores of other threads: the emitted barrier has to survive."""
+
+    def there_and_back(x: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            return jnp.sin(c + x), c
+
+        last, kept = jax.lax.scan(step, x[0], x)
+        return jax.lax.scan(lambda c, y: (jnp.cos(c * jnp.roll(y, 1)), None), last, kept, reverse=True)[0]
+
+    (kernel,) = kernels(there_and_back, TALL)
+    assert "tl.debug_barrier()" in kernel.source and kernel.kept
+    ptx = asm(kernel, SM_90, "ptx")
+    assert re.search(r"bar\.sync|barrier\.sync", ptx)
+    stores, loads = (
+        [match.start() for match in re.finditer(rf"\b{kind}\.global", ptx)] for kind in ("st", "ld")
+    )
+    barriers = [match.start() for match in re.finditer(r"\bbar(?:rier)?\.sync", ptx)]
+    assert any(stores[0] < barrier < loads[-1] for barrier in barriers)
+
+
 # precision
 
 

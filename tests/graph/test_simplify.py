@@ -14,21 +14,25 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.graph import planned
+from jaxpr2triton.graph.joint_sums import join_sums
 from jaxpr2triton.graph.nodes import (
+    Carried,
     Choose,
     Compute,
     Constant,
+    Final,
     Graph,
     Load,
     Node,
     Position,
     Product,
+    Recurrence,
     Reduce,
     Store,
     operands_of,
 )
 from jaxpr2triton.graph.simplify import ROUNDS, simplify
-from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, of_axis, shift
+from jaxpr2triton.ir.index import ZERO, Axis, Condition, Dynamic, Index, add, of_axis, scale, shift
 from tests.loop_programs import PROGRAMS
 
 K = Axis("k", 8)
@@ -191,17 +195,74 @@ def test_floats_that_are_no_numbers_stay() -> None:
     assert len(graph.nodes) == 3
 
 
+CONJUNCTION = equation(lax.bitwise_and, True, False)
+
+
+@pytest.mark.parametrize("lanes", [NONE, AXES])
+def test_a_loop_that_goes_on_by_one_number_has_gone_on(lanes: frozenset[Axis]) -> None:
+    """Where each lane goes on by itself, a step may be another lane's."""
+    build, step = Building(), Axis("t", 4)
+    start, first = build.constant(True, BOOL), build.load(0)
+    going = build.add(Carried, frozenset({step}) | lanes, BOOL, step)
+    x = build.add(Carried, frozenset({step, K}), F32, step)
+    after = build.compute(SELECT, going, x, build.compute(SIN, x))
+    goes_on = build.compute(CONJUNCTION, going, build.load(1, dtype=BOOL), dtype=BOOL)
+    parts = NONE, NONE, False, True, (start, first), (going, x), (goes_on, after)
+    loop = build.add(Recurrence, AXES, F32, None, step, *parts)
+    final = build.add(Final, AXES, F32, loop, 1)
+    graph = Graph(tuple(build.nodes), (Store(0, (of_axis(K),), final),), {})
+    (found,) = simplify(graph, lanes).of_kind(Recurrence)
+    assert isinstance(found.nexts[0], Compute if lanes else Load)
+    assert found.nexts[1].eqn is (SELECT if lanes else SIN)
+
+
+def test_neighbouring_choices_of_one_value() -> None:
+    """What stands left of an array that has been shifted by two."""
+    build = Building()
+    x, low = build.load(), build.constant(-1.0, F32)
+    inner = build.add(Choose, AXES, F32, (Condition(of_axis(K), 1, 2),), low, x)
+    outer = build.add(Choose, AXES, F32, (Condition(of_axis(K), 0, 1),), low, inner)
+    (found,) = build.simplified(outer).of_kind(Choose)
+    assert [str(condition) for condition in found.conditions] == ["0 <= k < 2"] and isinstance(found.other, Load)
+
+
+@pytest.mark.parametrize(("high", "conditions"), [(2, 1), (3, 2)])
+def test_an_equation_gives_a_number_its_range(high: int, conditions: int) -> None:
+    """0 <= n < 3 beside n == m, of m in 0 … 2; but of m in 0 … 3 it says something."""
+    build = Building()
+    n, m = build.load(0, dtype=I32), build.load(1, dtype=I32)
+    build.computed |= {"n": n, "m": m}
+    number = Index(0, ((Dynamic("n", AXES, -(2**31), 2**31 - 1, False), 1),))
+    other = Index(0, ((Dynamic("m", AXES, 0, high, True), 1),))
+    both = Condition(number, 0, 3), Condition(add(number, scale(other, -1)), 0, 1)
+    chosen = build.add(Choose, AXES, F32, both, build.load(2), build.load(3), (n, m))
+    (found,) = build.simplified(chosen).of_kind(Choose)
+    assert len(found.conditions) == conditions
+
+
+def test_sums_that_are_only_added_are_one() -> None:
+    build = Building()
+    total = jax.make_jaxpr(jnp.sum)(np.ones(8)).eqns[-1]
+    one, other = (build.add(Reduce, NONE, F32, total, (build.load(n),), (K,), (ZERO,)) for n in (0, 1))
+    both = build.compute(ADD, one, other)
+    graph = Graph(tuple(build.nodes), (Store(0, (), both),), {})
+    (found,) = join_sums(graph).of_kind(Reduce)
+    assert [node.buffer for node in found.operands] == [0, 1]
+    stores = (Store(0, (), both), Store(1, (), one))  # one of them is read on its own
+    assert join_sums(Graph(graph.nodes, stores, {})).nodes == graph.nodes
+
+
 @pytest.mark.parametrize("name", ["kalman", "ctc_loss", "value_iteration", "gru"])
 def test_whole_kernels(name: str) -> None:
     """Operands stand before what they are in, and a graph that has been simplified is simple."""
     (program,) = (program for program in PROGRAMS if program.name == name)
     rounds: list[int] = []
 
-    def checked(graph: Graph) -> Graph:
+    def checked(graph: Graph, lanes: frozenset[Axis]) -> Graph:
         check_order(graph)
-        found = simplify(graph)
+        found = simplify(graph, lanes)
         check_order(found)
-        assert simplify(found) is found
+        assert simplify(found, lanes) is found
         rounds.append(len(found.nodes) - len(graph.nodes))
         return found
 

@@ -262,3 +262,9 @@ def test_what_is_below_a_unit_does_not_matter() -> None:
     flat = add(scale(of_axis(row), 4), of_axis(col))
     assert divide(flat, 52) == divide(of_axis(row), 13)
     assert modulo(flat, 52) == add(scale(modulo(of_axis(row), 13), 4), of_axis(col))
+
+
+def test_a_diagonal_is_read_at_its_lanes() -> None:
+    """The place of x[k, k] of a matrix of 2 x 2, from its place in memory."""
+    k = of_axis(Axis("k", 2))
+    assert unflatten(scale(k, 3), (2, 2)) == (k, k)

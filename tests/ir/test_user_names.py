@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton.ir.user_names import user_names
 from jaxpr2triton.normalize.passes import normalize
 
@@ -105,3 +106,15 @@ def test_what_has_no_source_has_no_names() -> None:
     namespace: dict[str, Any] = {"jnp": jnp}
     exec("def f(x):\n    y = jnp.sin(x)\n    return y * 2", namespace)
     assert named(namespace["f"], X) == {}
+
+
+def gates(x: Any, w: Any) -> Any:
+    i, _, f = jnp.split(x * w, 3, axis=-1)
+    return jnp.tanh(i) * jnp.sin(f)
+
+
+def test_parts_of_one_value() -> None:
+    wide = jax.ShapeDtypeStruct((4, 6), np.float32)
+    assert named(gates, wide, wide) == {"i": ["slice"], "f": ["slice"]}
+    source = j2t.transpile(gates, wide, wide).source
+    assert " i_2 = x * w\n" in source and " f = x_2 * w_2\n" in source  # the axis is called i

@@ -105,8 +105,9 @@ def _repeat(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value]
 
 
 def _where(going: Value, new: Value, old: Value) -> Value:
-    extra = jnp.ndim(new) - jnp.ndim(going)
-    return jnp.where(jnp.reshape(going, (*jnp.shape(going), *(1,) * extra)), new, old)
+    """Not `jnp.where`, whose equations have the line of whoever has called it first."""
+    which = lax.broadcast_in_dim(going, jnp.shape(new), tuple(range(jnp.ndim(going))))
+    return lax.select_n(which, old, new)
 
 
 def _branches(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value] | None:

@@ -27,9 +27,12 @@ from jaxpr2triton.normalize.rewrite import (
 )
 from jaxpr2triton.rules.indexing import MOVES
 
+_SIGNED = {"mul": 2, "div": 1}  # -a * b is -(a * b): how many operands may give a result its sign
+STEPS_TO_NEGATION = 3  # products and quotients; what moves counts for nothing
+
 
 def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """Rewrites that keep every bit, those of NaN, infinities and -0.0 too.
+    """Rewrites that keep every bit, those of NaN and infinities too, and of -0.0 where nothing is added.
 
         b = mul a 1.0;  c = neg b;  d = neg c           →   d = a
         b:f32 = convert a:bf16;  c:bf16 = convert b     →   c = a
@@ -37,9 +40,12 @@ def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         b = max -inf a                                  →   b = a
         c = select_n True a b                           →   c = b
         d = sub a (neg b)                               →   d = add a b
+        c = mul (neg a) b;  d = add x c                 →   c = mul a b;  d = sub x c
+        c = mul -0.5 (mul 2.0 a)                        →   c = neg a
         b:i32 = convert a:bool;  c = ge b 1             →   c = a
 
-    Left alone, because they change some value: x + 0.0 (-0.0), x - x and 0 * x (NaN, inf), x / x, exp(log x).
+    Left alone, because they change some value: x - x and 0 * x (NaN, inf), x / x, exp(log x). Not kept are the sign of
+    a zero that a sum comes to (x + 0.0 is x, as for XLA, and sum(-x) is -sum(x)), nor an infinity between two factors.
     """
     return rewrite(closed, _simplify, named(ALGEBRA))
 
@@ -84,23 +90,61 @@ def _second(number: float) -> Callable[[Node, Rewriter], Value | None]:
 
 def _add(node: Node, rewriter: Rewriter) -> Value | None:
     x, y = node.args
-    if _is_float(x) and (_equals(x, -0.0, rewriter) or _equals(y, -0.0, rewriter)):
-        return y if _equals(x, -0.0, rewriter) else x
-    if not _is_float(x) and (_equals(x, 0, rewriter) or _equals(y, 0, rewriter)):
-        return y if _equals(x, 0, rewriter) else x
     for kept, other in ((x, y), (y, x)):
-        negated = _operand_of(other, "neg", rewriter)
+        if _equals(other, 0, rewriter) or _equals(other, -0.0, rewriter):
+            return kept
+    first, second = (_negated(each, rewriter, 0) for each in (x, y))
+    if first is not None and second is not None and _is_sum(first, rewriter) and _is_sum(second, rewriter):
+        return rewriter.bind(primitives.neg_p, rewriter.write(node, first, second))
+    for kept, other in ((x, y), (y, x)):
+        negated = _negated(other, rewriter)
         if negated is not None:
             return rewriter.bind(primitives.sub_p, kept, negated)
     return None
+
+
+def _is_sum(value: Value, rewriter: Rewriter) -> bool:
+    """Whether elements were added up, and moved; two such sums, added, meet at once."""
+    maker = rewriter.maker(value)
+    while maker is not None and maker.name in MOVES and len(maker.args) == 1:
+        maker = rewriter.maker(maker.args[0])
+    return maker is not None and maker.name == "reduce_sum"
 
 
 def _sub(node: Node, rewriter: Rewriter) -> Value | None:
     x, y = node.args
     if _equals(y, 0, rewriter):
         return x
-    negated = _operand_of(y, "neg", rewriter)
+    negated = _negated(y, rewriter)
     return None if negated is None else rewriter.bind(primitives.add_p, x, negated)
+
+
+def _negated(value: Value, rewriter: Rewriter, steps: int = STEPS_TO_NEGATION) -> Value | None:
+    """What is made of x as the value is of `neg x`: moved, multiplied or divided."""
+    maker = rewriter.maker(value)
+    if maker is None or maker.name == "neg":
+        return None if maker is None else maker.args[0]
+    if not _is_float(value):
+        return None
+    alone = maker.name in MOVES and len(maker.args) == 1
+    if not alone and not steps:
+        return None
+    for position in range(1 if alone else _SIGNED.get(maker.name, 0)):
+        found = _negated(maker.args[position], rewriter, steps - (not alone))
+        if found is not None:
+            return rewriter.write(maker, *(found if n == position else arg for n, arg in enumerate(maker.args)))
+    return None
+
+
+def _moved(value: Value, moves: Sequence[Node], rewriter: Rewriter) -> Value:
+    for move in reversed(moves):
+        value = rewriter.write(move, value)
+    return value
+
+
+def _sum(node: Node, rewriter: Rewriter) -> Value | None:
+    negated = _operand_of(node.args[0], "neg", rewriter)
+    return None if negated is None else rewriter.bind(primitives.neg_p, rewriter.write(node, negated))
 
 
 def _mul(node: Node, rewriter: Rewriter) -> Value | None:
@@ -111,7 +155,32 @@ def _mul(node: Node, rewriter: Rewriter) -> Value | None:
             return kept
         if _equals(other, -1, rewriter):
             return rewriter.bind(primitives.neg_p, kept)
+    return _of_constants(node, rewriter)
+
+
+def _of_constants(node: Node, rewriter: Rewriter) -> Value | None:
+    """c * -x as -c * x; and c * (d * x) as (c * d) * x, where c and d are powers of two: nothing is rounded."""
+    for first, rest in (node.args, node.args[::-1]):
+        c, inner = splat(first, rewriter), rewriter.maker(rest)
+        if c is None or inner is None or not _is_float(first):
+            continue
+        shape = np.shape(first)
+        if inner.name == "neg":
+            return rewriter.write(node, spread(-c, shape, rewriter) if shape else -c, inner.args[0])
+        for second, x in (inner.args, inner.args[::-1]) if inner.name == "mul" else ():
+            d = splat(second, rewriter)
+            if d is None or not _is_power_of_two(c) or not _is_power_of_two(d):
+                continue
+            factor = np.asarray(c * d, c.dtype)
+            if abs(factor) == 1:
+                return x if factor == 1 else rewriter.bind(primitives.neg_p, x)
+            if np.isfinite(factor) and abs(factor) >= jnp.finfo(c.dtype).tiny:
+                return rewriter.write(node, spread(factor, shape, rewriter) if shape else factor, x)
     return None
+
+
+def _is_power_of_two(number: np.ndarray) -> bool:
+    return abs(math.frexp(float(number))[0]) == 0.5
 
 
 def _extreme(largest: bool) -> Callable[[Node, Rewriter], Value | None]:
@@ -228,9 +297,7 @@ def _moved_as_it_was(node: Node, rewriter: Rewriter) -> Value | None:
         maker.params["new_dtype"], jax.typeof(value).dtype
     ):
         return None
-    for move in reversed(moves):
-        value = rewriter.write(move, value)
-    return value
+    return _moved(value, moves, rewriter)
 
 
 def holds(wide: Any, narrow: Any) -> bool:
@@ -259,6 +326,7 @@ ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     "sub": _sub,
     "mul": _mul,
     "div": _second(1),
+    "reduce_sum": _sum,
     "max": _extreme(largest=False),
     "min": _extreme(largest=True),
     "neg": _undo,

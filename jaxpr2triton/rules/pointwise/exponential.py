@@ -21,7 +21,8 @@ def _write_exp(call: Call, args: Sequence[str]) -> str:
 
 
 def _logistic(call: Call, args: Sequence[str]) -> str:
-    return f"1 / (1 + {_exp('-' + args[0], call.in_dtypes[0])})"
+    x, dtype = args[0], call.in_dtypes[0]
+    return f"_sigmoid({x})" if dtype == np.float32 else f"1 / (1 + {_exp('-' + x, dtype)})"
 
 
 def _sqrt(call: Call, args: Sequence[str]) -> str:
@@ -45,7 +46,7 @@ TABLE = {
     "log": pointwise("tl.log({0})", flops=16),
     "log2": pointwise("tl.log2({0})", flops=16),
     "log1p": pointwise("libdevice.log1p({0})", flops=16),
-    "logistic": Pointwise(_logistic, flops=12),
+    "logistic": Pointwise(_logistic, flops=12, helper="_sigmoid"),
     "sqrt": Pointwise(_sqrt, flops=4),
     "rsqrt": pointwise("tl.rsqrt({0})", flops=4),
     "pow": Pointwise(_pow, flops=32),
