@@ -38,10 +38,10 @@ def lower_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     """
     if not primitive_names(closed) & {"gather", *WRITES}:
         return closed
-    return rewrite(closed, _cut_until_acceptable, named({"gather", *WRITES}))
+    return rewrite(closed, _lowered, named({"gather", *WRITES}))
 
 
-def _cut_until_acceptable(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _lowered(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
         return None
     if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:

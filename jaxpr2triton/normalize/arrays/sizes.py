@@ -29,7 +29,7 @@ def fold_empty(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     Left alone: equations with effects, keys, and other primitives that make something of an empty array (`dot_general`,
     `scatter`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
     """
-    return rewrite(closed, _cut_until_acceptable, _has_odd_sizes)
+    return rewrite(closed, _folded, _has_odd_sizes)
 
 
 def _has_odd_sizes(eqn: Any) -> bool:
@@ -40,7 +40,7 @@ def _has_odd_sizes(eqn: Any) -> bool:
     return False
 
 
-def _cut_until_acceptable(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _folded(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.effects or not all(is_plain(aval.dtype) and not varies_over_mesh(aval) for aval in node.out_avals):
         return None
     if node.out_avals and all(aval.size == 0 for aval in node.out_avals):
