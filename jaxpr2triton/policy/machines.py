@@ -60,7 +60,6 @@ class Cutting:
 
     held: int = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
     lanes_of_a_row: int = _tile(4096)  # elements that are lanes for the sake of sums across
-    little: int = 256  # elements that are lanes of a tile in the smallest schedule
     small: int = 1 << 14  # elements: so little work that one program may do it all
     enough: int = _programs(64)  # half of the processors have one
     many: int = _programs(1024)  # enough to walk an axis for a value that does not come from it

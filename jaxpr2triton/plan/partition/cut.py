@@ -450,12 +450,11 @@ def _repeats(space: Space, node: Reduce, policy: Cutting) -> bool:
 
 def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
     """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
-    of the first: no two loops can be within each other. A short row has lanes, and so has what is little.
+    of the first: no two loops can be within each other. A short row has lanes.
     """
     found: dict[Reduce, None] = {}
-    for first, then in crossings(space.graph):
-        both = _size({*first.axes, *first.over, *then.axes, *then.over})
-        if both > policy.little and _size(first.over) > policy.lanes_of_a_row:
+    for first, _ in crossings(space.graph):
+        if _size(first.over) > policy.lanes_of_a_row:
             found[first] = None
     return sorted(found, key=lambda node: node.number)
 

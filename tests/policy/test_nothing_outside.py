@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "jaxpr2triton"
+ROOT = Path(__file__).parents[2] / "jaxpr2triton"
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "policy" not in path.parents]
 LARGE = 8  # below it a number counts dimensions, bytes of an element, operands, …
 
