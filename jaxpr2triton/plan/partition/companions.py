@@ -11,7 +11,7 @@ short one: rows beyond the end are masked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
@@ -36,23 +36,40 @@ def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
             for root in cuts.roots
             if root in outputs and _saves_much(cuts, loads[owners[eqn]] & loads[root], split)
         ]
-        for dims in runs(split.free) if any(_has_all(cuts, root, eqn) for root in beside) else ():
-            seen = {root: there for root in beside if (there := _seen_along(cuts, root, eqn, dims))}
-            seen = {
-                root: seen[root]
-                for root in _ready(cuts, eqn, dims, seen)
-                if root not in found or found[root].dims == seen[root]
-            }
-            if not any(_has_all(cuts, root, eqn) for root in seen):
-                continue
-            length = size_along(eqn.invars[0].aval.shape, dims)
-            known = next((found[root].size for root in seen if root in found), None)
-            size = known or _rows_to_share(cuts, eqn, split, dims, seen)
-            if size < length:
-                splits[eqn] = Split(dims, length, size, split.free)
-                found = {root: Chunked(there, size) for root, there in seen.items()} | found
-                break
+        if (joint := _in_chunks(cuts, eqn, split, beside, found)) is not None:
+            splits[eqn], seen = joint
+            found = seen | found
     return found
+
+
+def _in_chunks(
+    cuts: Cuts, eqn: Eqn, split: Split, beside: Sequence[Var], found: Mapping[Var, Chunked]
+) -> tuple[Split, dict[Var, Chunked]] | None:
+    """A sum in chunks, and the outputs that its programs write as well; None if there are none."""
+    if not any(_has_all(cuts, root, eqn) for root in beside):
+        return None
+    for dims in runs(split.free):
+        seen = _written_beside(cuts, eqn, dims, beside, found)
+        if not any(_has_all(cuts, root, eqn) for root in seen):
+            continue
+        length = size_along(eqn.invars[0].aval.shape, dims)
+        known = next((found[root].size for root in seen if root in found), None)
+        size = known or _rows_to_share(cuts, eqn, split, dims, seen)
+        if size < length:
+            return Split(dims, length, size, split.free), {root: Chunked(there, size) for root, there in seen.items()}
+    return None
+
+
+def _written_beside(
+    cuts: Cuts, eqn: Eqn, dims: tuple[int, ...], beside: Sequence[Var], found: Mapping[Var, Chunked]
+) -> dict[Var, tuple[int, ...]]:
+    """The outputs that have the rows of a sum and can be written with it, and along which dimensions they have them.
+
+    One that is seen in chunks already is so along the same ones.
+    """
+    along = {root: there for root in beside if (there := _seen_along(cuts, root, eqn, dims))}
+    ready = _ready(cuts, eqn, dims, along)
+    return {root: along[root] for root in ready if root not in found or found[root].dims == along[root]}
 
 
 def _outputs(cuts: Cuts) -> set[Var]:

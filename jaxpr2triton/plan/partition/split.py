@@ -22,9 +22,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpr2triton.graph.nodes import Load, Reduce
-from jaxpr2triton.graph.space import feeds_a_reduction
+from jaxpr2triton.graph.space import Space, feeds_a_reduction
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
@@ -49,37 +49,49 @@ class Split:
 
 
 def to_split(cuts: Cuts) -> dict[Eqn, Split]:
-    """The reductions that can be done in two steps."""
-    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
-    halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}  # of what was split before
-    walked_anyway = {node.eqn for space in cuts.spaces.values() if space.inner for node in space.graph.of_kind(Reduce)}
-    numbers = {id(eqn): (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
+    """The reductions that can be done in two steps, and how.
+
+    r:f32[64] = reduce_sum[axes=(0,)] a:f32[100000,64]      →       Split(dims=(0,), length=100000, size=512)
+    """
+    left_whole = _left_whole(cuts)
+    numbers = {eqn: (number,) for number, eqn in enumerate(cuts.jaxpr.eqns)}
     found: dict[Eqn, Split] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
         if space.inner or space.steps:
             continue
         inner = feeds_a_reduction(space.graph)
+        below = {axis for other in inner for axis in other.over}  # walked for each element that is reduced
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
-            simple = (
-                eqn.primitive.name in TABLE
-                and TABLE[eqn.primitive.name].associative
-                and eqn not in walked_anyway
-                and not halves & {eqn.invars[0], eqn.outvars[0]}
-            )
-            if node in inner or not simple or space.parallel != math.prod(a.size for a in node.axes):
+            all_at_once = space.parallel == math.prod(axis.size for axis in node.axes)
+            if node in inner or eqn in left_whole or not _has_parts(eqn) or not all_at_once:
                 continue
-            below = {axis for other in inner for axis in other.over}
-            axes = dict(zip(eqn.params["axes"], space.chosen[numbers[id(eqn)]]))
-            free = tuple(sorted(d for d, axis in axes.items() if axis not in below))  # the others are wanted whole
-            if not free:
-                continue
-            below |= {axis for d, axis in axes.items() if d not in free}
-            over = frozenset(node.over)
-            rows = any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
-            found[eqn] = _split(eqn, free, rows, math.prod(axis.size for axis in below), cuts.policy.splits)
+            axes = zip(eqn.params["axes"], space.chosen[numbers[eqn]])
+            free = tuple(sorted(d for d, axis in axes if axis not in below))  # the others are wanted whole
+            if free:
+                found[eqn] = _split(eqn, free, _adds_neighbours(space, node), math.prod(a.size for a in below), cuts.policy.splits)
     return found
+
+
+def _left_whole(cuts: Cuts) -> set[Eqn]:
+    """What was split before, and what some program walks anyway."""
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
+    halves = {atom for eqn in boundaries for atom in (eqn.invars[0], eqn.outvars[0])}
+    found = {eqn for eqn in cuts.jaxpr.eqns if not halves.isdisjoint(variables([*eqn.invars, *eqn.outvars]))}
+    walked = (space.graph.of_kind(Reduce) for space in cuts.spaces.values() if space.inner)
+    return found | {node.eqn for nodes in walked for node in nodes}
+
+
+def _has_parts(eqn: Eqn) -> bool:
+    """Whether a reduction can be computed of the results for its parts."""
+    return eqn.primitive.name in TABLE and TABLE[eqn.primitive.name].associative
+
+
+def _adds_neighbours(space: Space, node: Reduce) -> bool:
+    """Whether a reduction runs over what lies next to each other in memory."""
+    over = frozenset(node.over)
+    return any(load.place and load.place[-1].axes & over for load in space.graph.of_kind(Load))
 
 
 def runs(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -82,24 +82,44 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
     _place_steps(draft, [group for group in groups if group[0] in space.steps], space)
     grid_axes, inners = _shared_out(draft, [group for group in groups if group[0] not in space.steps], space)
     moved = _moved(grid_axes, wishes)
-    grid_axes = [axis for axis in grid_axes if not any(axis in group for group in moved.values())]
+    elsewhere = frozenset().union(*moved.values())
+    grid_axes = [axis for axis in grid_axes if axis not in elsewhere]
+
     roots = frozenset(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
     held = [group for group in inners if group[0] in roots]
     pointwise = not inners and not moved
     _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
     for name, group in moved.items():
         draft.place(group, name, draft.inner)
-    names = dict(zip(map(id, held), _inner_names(len(held), "row", "col")))
-    names |= dict(zip((id(g) for g in inners if id(g) not in names), _inner_names(len(inners), "k")))
-    for group in inners:
-        asked = [wish.name for wish in wishes if wish.axes & set(group)]
-        axis = draft.place(group, asked[0] if asked else names[id(group)], draft.inner)
-        needs_lanes = asked or not grid_axes or not repeated.isdisjoint(group)
-        if not needs_lanes and _may_be_unrolled(draft, group, axis, unrolled_up_to, roots, space):
+
+    names = dict(zip(map(tuple, inners), _names_of(inners, held)))
+    lanes = repeated if grid_axes else frozenset().union(*inners)  # without a grid there are no others
+    for members, axis in _place_inner(draft, names, lanes, wishes):
+        if _may_be_unrolled(draft, members, axis, unrolled_up_to, roots, space):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     _follow(draft, wishes)
     return draft
+
+
+def _place_inner(
+    draft: Draft, names: Mapping[tuple[Axis, ...], str], lanes: frozenset[Axis], wishes: Sequence[Wish]
+) -> list[tuple[tuple[Axis, ...], Axis]]:
+    """Place each group as one axis, under its usual name or that of a wish; those that do not have to be lanes."""
+    free = []
+    for group, usual in names.items():
+        asked = next((wish.name for wish in wishes if not wish.axes.isdisjoint(group)), None)
+        axis = draft.place(group, asked or usual, draft.inner)
+        if not asked and lanes.isdisjoint(group):
+            free.append((group, axis))
+    return free
+
+
+def _names_of(inners: Sequence[list[Axis]], held: Sequence[list[Axis]]) -> list[str]:
+    """What inner axes are usually called: those of results as rows and columns, the others as what is summed."""
+    of_results = iter(_inner_names(len(held), "row", "col"))
+    of_sums = iter(_inner_names(len(inners), "k"))
+    return [next(of_results if group in held else of_sums) for group in inners]
 
 
 def _repeated(space: Space) -> frozenset[Axis]:
