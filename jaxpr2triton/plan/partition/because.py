@@ -17,6 +17,7 @@ WORDS = {
     "argmin": ("the place of a minimum", "places of minima"),
 }
 SHARED = "kernels before and after what stays with XLA would each make it from much"
+READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 
 
 def needed_first(eqn: Eqn) -> str:

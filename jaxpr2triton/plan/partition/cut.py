@@ -20,6 +20,7 @@ from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
+from jaxpr2triton.plan.partition.before import computed_before
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.segments import pieces
@@ -102,6 +103,7 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
     """Cut values out of the kernels that want them too often or for too much, until every kernel is acceptable."""
     pending = Pending(cuts.roots)
     batches = alike(cuts)
+    first = frozenset(cuts.roots)
     while pending:
         root = pending.pop()
         batch = batches.get(root, [])
@@ -120,7 +122,27 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
         if isinstance(again, WISHES):
             return again
         pending.extend(again)
+    if cuts.reads_instead:
+        for value in [root for root in cuts.roots if root not in first]:
+            _rejoin(cuts, value)
     return None
+
+
+def _rejoin(cuts: Cuts, value: Var) -> None:
+    """Compute a value in the one kernel that reads it, where that can be: what was too much before need not be now."""
+    most = cuts.policy.cuts
+    readers = [root for root in cuts.roots if value in loads_of(cuts, cuts.spaces[root])]
+    if len(readers) != 1:
+        return
+    try:
+        space = cuts.space_of(readers, without=[value])
+    except TooManyPlaces:
+        return
+    if space is None or _culprits(cuts, space, readers[0]) or not acceptable(space, most):
+        return
+    if sum(1 for _ in space.graph.of_kind(Compute)) < most.steps:
+        cuts.drop_root(value)
+        cuts.note(readers[0], space)
 
 
 def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
@@ -172,6 +194,10 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         eqn = culprits[-1].eqn
         why = because.made_again(eqn) if _repeats(space, culprits[-1], most) else because.needed_first(eqn)
         return [root, *_cut(cuts, eqn.outvars[0], why=why)]
+    if values := computed_before(cuts, root, space):
+        cuts.reads_instead = True
+        readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]
+        return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
     if space.steps and len(steps) > most.steps_of_loops:
         return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")

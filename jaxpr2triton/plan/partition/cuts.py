@@ -37,6 +37,8 @@ class Cuts:
     because: dict[Var, str] = field(default_factory=dict)  # why a value is in memory although kernels make it
     spaces: dict[Var, Space] = field(default_factory=dict)
     readers: dict[int, dict[Var, None]] = field(default_factory=dict)  # equation, by id → who computes it
+    reads_instead: bool = False  # whether some kernel reads what it could have computed from much
+    depths: dict[Var, int] = field(default_factory=dict)  # of roots: kernels one after the other, as far as is known
     in_memory: list[Var] = field(init=False)  # the variables in `loaded`, by their numbers
     _noted: dict[Var, int] = field(default_factory=dict)
     _rooted: set[Var] = field(init=False)
@@ -91,14 +93,18 @@ class Cuts:
         first = min(self.levels[root] for root in roots)
         return Without(self.loaded, [*roots, *(value for value in self.shared if self.levels[value] >= first)])
 
-    def space_of(self, roots: Sequence[Var], may_repeat: bool = False, union: bool = False) -> Space | None:
-        return space_of(self.jaxpr, roots, self.classes, self.memory(roots), may_repeat, union)
+    def space_of(
+        self, roots: Sequence[Var], may_repeat: bool = False, union: bool = False, without: Sequence[Var] = ()
+    ) -> Space | None:
+        memory = Without(self.memory(roots), without) if without else self.memory(roots)
+        return space_of(self.jaxpr, roots, self.classes, memory, may_repeat, union)
 
     def note(self, root: Var, space: Space) -> None:
         """Note what a kernel of this root would be."""
         for eqn in self.spaces[root].computes if root in self.spaces else ():
             del self.readers[eqn][root]
         self.spaces[root] = space
+        self.depths[root] = 1 + max((self.depths.get(self.in_memory[number], 0) for number in space.buffers), default=0)
         self._noted.setdefault(root, len(self._noted))
         for eqn in space.computes:
             self.readers.setdefault(eqn, {})[root] = None
@@ -106,6 +112,14 @@ class Cuts:
     def readers_of(self, eqn: Eqn) -> list[Var]:
         """The roots whose kernels compute an equation, in the order in which they were first noted."""
         return sorted(self.readers.get(id(eqn), ()), key=self._noted.__getitem__)
+
+    def drop_root(self, value: Var) -> None:
+        """Let it be computed where it is read."""
+        for eqn in self.spaces.pop(value).computes:
+            del self.readers[eqn][value]
+        del self.loaded[value]  # its number is nobody else's
+        self._rooted.discard(value)
+        self.roots.remove(value)
 
     def add_root(self, value: Var, why: str) -> None:
         """Let a value be in memory; `why` is one sentence about it, or about what reads it."""

@@ -70,7 +70,8 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
             axes = zip(eqn.params["axes"], space.chosen[numbers[eqn]])
             free = tuple(sorted(d for d, axis in axes if axis not in below))  # the others are wanted whole
             if free:
-                found[eqn] = _split(eqn, free, _adds_neighbours(space, node), math.prod(a.size for a in below), cuts.policy.splits)
+                apart = math.prod(axis.size for axis in below)
+                found[eqn] = _split(eqn, free, _adds_neighbours(space, node), apart, cuts.policy.splits)
     return found
 
 

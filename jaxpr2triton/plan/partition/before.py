@@ -1,0 +1,55 @@
+"""Values that a kernel would compute from much although an earlier kernel has computed them: they had better be read.
+
+    k1 = kernel(y0, a, b, c, d)        y1 is computed in both from five arrays; with y1 in memory
+    k2 = kernel(y0, a, b, c, d, k1)    the second reads y1 and k1, and so do all that come later
+
+Between XLA's equations their levels decide on that, before anything is cut (`shared.py`). Here there are none, and it
+is seen only while kernels end because values are wanted at too many places: the steps of a solver, written out.
+"""
+
+from __future__ import annotations
+
+from jaxpr2triton.graph.nodes import Compute, Load, Node, operands_of
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.shared import NOTED_AT_MOST
+
+
+def computed_before(cuts: Cuts, root: Var, space: Space) -> list[Var]:
+    """The values to be in memory, in order, if that spares reading many arrays; none on the way to another of them."""
+    reads = cuts.policy.cuts.reads
+    if cuts.outside or space.steps or len(space.buffers) <= reads:
+        return []
+    depth = cuts.depths[root]
+    below: dict[Node, frozenset[int]] = {}
+    again: list[Compute] = []
+    for node in space.graph.nodes:
+        found = frozenset((node.buffer,)) if isinstance(node, Load) else frozenset[int]()
+        for operand in operands_of(node):
+            if len(found) <= NOTED_AT_MOST:
+                found |= below[operand]
+        below[node] = found
+        if not isinstance(node, Compute) or len(found) <= reads or node.eqn.outvars[0] is root:
+            continue
+        size = node.eqn.outvars[0].aval.size
+        large = sum(cuts.in_memory[number].aval.size * 2 > size for number in found)
+        readers = cuts.readers.get(id(node.eqn), ())
+        if large > reads and any(cuts.depths[reader] < depth for reader in readers):
+            again.append(node)
+    inner = {operand for node in again for operand in operands_of(node)}
+    tops = [node for node in again if node not in inner]
+    saved = len(space.buffers) - len(_read_beside(space, frozenset(tops)))
+    return list(dict.fromkeys(node.eqn.outvars[0] for node in tops)) if saved > reads else []
+
+
+def _read_beside(space: Space, tops: frozenset[Node]) -> set[int]:
+    """The buffers that a kernel reads for something else than these values."""
+    seen: set[Node] = set()
+    stack: list[Node] = [store.value for store in space.graph.stores]
+    while stack:
+        node = stack.pop()
+        if node not in seen and node not in tops:
+            seen.add(node)
+            stack += operands_of(node)
+    return {node.buffer for node in seen if isinstance(node, Load)}
