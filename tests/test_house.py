@@ -50,8 +50,6 @@ LONG_YET = {  # to be mended
     "normalize/loops/prune.py": {"_live_scan"},
     "normalize/loops/recompute.py": {"_plan_of"},
     "normalize/numbers/round_compared.py": {"_rounded"},
-    "plan/partition/cut.py": {"_first_cuts", "_cut_until_acceptable", "acceptable"},
-    "plan/partition/group.py": {"_joined"},
 }
 
 

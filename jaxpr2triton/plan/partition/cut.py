@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -38,26 +38,35 @@ def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAUL
 
 
 def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
-    inside: list[Eqn] = []
-    outside: list[Eqn] = []
-    loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
-    kept = {body_of(eqn) for eqn in loops if not is_refused(eqn, decisions) and why_not(eqn) is None}
-    for eqn in jaxpr.eqns:
-        stays = eqn.primitive is boundary_p or (eqn.primitive.name in LOOPS and body_of(eqn) not in kept)
-        kernel_can = not stays and (why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn)))
-        (inside if kernel_can else outside).append(eqn)
-    outside = [eqn for eqn in outside if eqn.primitive is not boundary_p]
-    computed = {var for eqn in inside for var in eqn.outvars}
-    boundaries = [eqn for eqn in jaxpr.eqns if eqn.primitive is boundary_p]
-    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in boundaries}
+    inside, outside = _inside_and_outside(jaxpr, decisions)
+    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is boundary_p}
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
     in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
     loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
     views = _views(inside, loaded, wanted, set(aliases.values()))
-    renamed = {eqn.outvars[0]: eqn.invars[0] for eqn in views}
-    wanted_once = dict.fromkeys(variables([*wanted, *renamed.values()]))
-    roots = [v for v in wanted_once if v in computed and v not in renamed]
+
+    computed = {var for eqn in inside for var in eqn.outvars}
+    computed -= {eqn.outvars[0] for eqn in views}
+    written = dict.fromkeys(variables([*wanted, *(eqn.invars[0] for eqn in views)]))
+    roots = [v for v in written if v in computed]
     return Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
+
+
+def _inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], list[Eqn]]:
+    """The equations that kernels compute, and those that stay with XLA; boundaries are neither."""
+    loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
+    kept = {body_of(eqn) for eqn in loops if not is_refused(eqn, decisions) and why_not(eqn) is None}
+    inside: list[Eqn] = []
+    outside: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        if eqn.primitive is boundary_p:
+            continue
+        if eqn.primitive.name in LOOPS:
+            kernel_can = body_of(eqn) in kept
+        else:
+            kernel_can = why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn))
+        (inside if kernel_can else outside).append(eqn)
+    return inside, outside
 
 
 def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], chunked: Set[Atom]) -> list[Eqn]:
@@ -439,29 +448,33 @@ def reads(space: Space, eqn: Eqn) -> bool:
 
 def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
-    if space.steps:
+    reductions = list(space.graph.of_kind(Reduce))
+    if space.steps or not reductions:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
-    if not any(True for _ in space.graph.of_kind(Reduce)):
-        return True
-    if _crossing(space, policy):
+    if _crossing(space, policy) or any(_repeats(space, node, policy) for node in reductions):
         return False
     if not space.inner and not feeds_a_reduction(space.graph):
-        return not any(_repeats(space, node, policy) for node in space.graph.of_kind(Reduce))
-    reduced = {axis for node in space.graph.of_kind(Reduce) for axis in node.over}
+        return True
+    if space.held > policy.held:
+        return False
+    return shared_out or _has_programs_enough(space, reductions, policy)
+
+
+def _has_programs_enough(space: Space, reductions: Sequence[Reduce], policy: Cutting) -> bool:
+    """Whether what programs walk for the sake of reductions is little, or shared out among many of them."""
+    reduced = {axis for node in reductions for axis in node.over}
     spread = spread_axes(space) if not space.inner else frozenset()
     parallel = space.parallel * _size(spread)
     walked = space.held * _size(reduced - spread - set(space.axes))
-    if space.held > policy.held:
-        return False
-    if any(_repeats(space, node, policy) for node in space.graph.of_kind(Reduce)):
-        return False
-    if walked * parallel <= policy.small or shared_out:
+    if walked * parallel <= policy.small:
         return True
+
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
     programs = parallel if along_rows else parallel // policy.neighbours
     enough = policy.enough if walked * parallel <= policy.much else 2 * policy.enough
     if programs >= enough and (space.inner <= reduced or programs >= policy.many):
         return True
+
     # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
     alone = reduced | space.inner
     return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held

@@ -145,7 +145,7 @@ def _full(policy: Grouping) -> str:
 
 def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     """What the kernel would be if this root came to the group; the reason if it had better not."""
-    policy, enough_programs = cuts.policy.groups, cuts.policy.cuts.enough
+    policy = cuts.policy.groups
     common_loop = bool(group.space.loops & cuts.spaces[root].loops)
     if len(group.roots) >= policy.outputs and not common_loop:
         return _full(policy)
@@ -166,19 +166,27 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
         return "the loop of one is over before that of the other one begins"
     if common_loop:
         return joined  # no loop is run twice
+    return _why_apart(cuts, joined, (group.space, cuts.spaces[root]), (mine, theirs)) or joined
+
+
+def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:
+    """Why two kernels do better alone than joined; empty if they do not."""
+    policy, most = cuts.policy.groups, cuts.policy.cuts
     shared_out = cuts.is_shared_out(joined)
-    if not acceptable(joined, cuts.policy.cuts, shared_out):
+    if not acceptable(joined, most, shared_out):
         return FEW
-    if joined.held <= max(group.space.held, cuts.spaces[root].held):
-        return joined
+    if joined.held <= max(space.held for space in alone):
+        return ""
+    mine, theirs = loads
     if sum(map(elements, mine & theirs)) * policy.times < sum(map(elements, mine | theirs)):
         return "they read too little in common for what it would cost"
+
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
         enough = joined.held <= policy.walked
     elif joined.held <= policy.resident:
-        enough = joined.parallel >= enough_programs or joined.held * joined.parallel <= cuts.policy.cuts.small
+        enough = joined.parallel >= most.enough or joined.held * joined.parallel <= most.small
     else:
-        enough = joined.parallel >= 2 * enough_programs and joined.held <= policy.walked
-    return joined if joined.inner <= reduced and enough else FEW
+        enough = joined.parallel >= 2 * most.enough and joined.held <= policy.walked
+    return "" if joined.inner <= reduced and enough else FEW
