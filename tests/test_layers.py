@@ -115,6 +115,26 @@ def test_jaxprs_are_put_together_in_one_place(path: Path) -> None:
     assert show(path) in ("ir/build.py", "_compat.py") or not found, f"{show(path)}:{found[0]}"
 
 
+@pytest.mark.parametrize("path", FILES, ids=show)
+def test_scans_are_written_again_in_one_place(path: Path) -> None:
+    """`scanned` of `ir/scans.py` knows what a scan keeps when its step is another one."""
+    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _calls(node, {"scan"})]
+    assert show(path) == "ir/scans.py" or not found, f"{show(path)}:{found[0]}"
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if show(path).startswith("rules")], ids=show)
+def test_rules_are_tables(path: Path) -> None:
+    """They see one equation at a time: no graph, and of jaxprs only the function of a scatter."""
+    walked = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _reads(node, {"eqns", "jaxpr"})]
+    assert show(path) == "rules/writes.py" or not walked, f"{show(path)}:{walked[0]}"
+    names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
+    assert not names & {"Graph", "Walk"}
+
+
+def _reads(node: ast.AST, names: set[str]) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in names
+
+
 def _calls(node: ast.AST, names: set[str]) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
 

@@ -11,14 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton._compat import called_jaxpr, scan_counts_of, source_of
+from jaxpr2triton._compat import called_jaxpr, source_of
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import apart, body_of, scanned
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 
 # Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
 TRANSPARENT = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "fused"})
 
 
-def hoist(closed: jex.ClosedJaxpr, leading: Sequence[Any] = ()) -> tuple[jex.ClosedJaxpr, list[Any]]:
+def hoist(closed: Closed, leading: Sequence[Any] = ()) -> tuple[Closed, list[Any]]:
     """The program with its constants as leading operands, and the constants.
 
         { lambda a:f32[2]; x. let b = mul x a in (b,) }   →   { lambda ; c0:f32[2] x. let b = mul x c0 in (b,) },  [a]
@@ -72,15 +74,13 @@ def _opened(eqn: Any, bodies: Sequence[Callable[..., list[Any]]], operands: Sequ
     (body,) = bodies
     if eqn.primitive.name != "scan":
         return body(*operands)
-    num_consts, num_carry = scan_counts_of(eqn.params)
-    consts, first_x = operands[:num_consts], num_consts + num_carry
+    view = body_of(eqn.params)
+    consts = operands[: view.num_consts]
 
     def step(carried: Sequence[Any], x: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        outs = body(*consts, *carried, *x)
-        return outs[:num_carry], outs[num_carry:]
+        return apart(body(*consts, *carried, *x), view.num_carry)
 
-    options = {key: eqn.params[key] for key in ("length", "reverse", "unroll")}
-    after, ys = lax.scan(step, list(operands[num_consts:first_x]), list(operands[first_x:]), **options)
+    after, ys = scanned(eqn.params, step, view.inits(operands), view.stacked(operands))
     return [*after, *ys]
 
 

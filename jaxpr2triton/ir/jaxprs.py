@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         consts: Sequence[Any]
         in_avals: Sequence[Aval]
         out_avals: Sequence[Aval]
+        effects: frozenset[object]
 
         def replace(self, **changes: object) -> Closed: ...
 
@@ -76,6 +77,11 @@ else:
 
 Atom = Var | Literal
 Params = Mapping[str, Any]  # of an equation
+
+
+def made(closed: object) -> Closed:
+    """What JAX has made, such as `jax.make_jaxpr(f)(x)`, as this package sees it."""
+    return cast(Closed, closed)
 
 
 def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:

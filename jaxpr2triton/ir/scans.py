@@ -1,12 +1,20 @@
-"""What a loop is made of: a scan, or a `repeat`, which is a while loop in the form that kernels have."""
+"""What a loop is made of: a scan, or a `repeat`, which is a while loop in the form that kernels have.
+
+`Scan` sees the equation, and pairs what is outside with what is inside; `Body` sees what a scan runs, and is what a
+scan is written again from (`scanned`). Nobody else takes a loop apart by counting operands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 
 Dim = tuple[Hashable, int]  # (variable, or what else has dimensions; position)
@@ -52,6 +60,87 @@ def scan_of(eqn: Eqn) -> Scan:
         not conditional and eqn.params["reverse"],
         conditional,
     )
+
+
+@dataclass(frozen=True)
+class Body:
+    """The body of a scan: its variables by what they are."""
+
+    closed: Closed
+    num_consts: int
+    num_carry: int
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        return self.closed.jaxpr
+
+    @property
+    def consts(self) -> list[Var]:
+        return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
+
+    @property
+    def befores(self) -> list[Var]:
+        return list(self.jaxpr.invars[self.num_consts : self._first_x])
+
+    @property
+    def afters(self) -> list[Atom]:
+        return list(self.jaxpr.outvars[: self.num_carry])
+
+    @property
+    def xs(self) -> list[Var]:
+        return list(self.jaxpr.invars[self._first_x :])
+
+    @property
+    def ys(self) -> list[Atom]:
+        return list(self.jaxpr.outvars[self.num_carry :])
+
+    @property
+    def _first_x(self) -> int:
+        return self.num_consts + self.num_carry
+
+    def fixed(self, args: Sequence[Any]) -> dict[Var, Any]:
+        """The constants by their variables; `args` are the operands of the scan."""
+        return dict(zip(self.consts, [*self.closed.consts, *args[: self.num_consts]]))
+
+    def inits(self, args: Sequence[Any]) -> list[Any]:
+        return list(args[self.num_consts : self._first_x])
+
+    def stacked(self, args: Sequence[Any]) -> list[Any]:
+        """The xs among the operands."""
+        return list(args[self._first_x :])
+
+    def invariants(self) -> set[Var]:
+        """What is the same in every step."""
+        known = set(self.consts)
+        for eqn in self.jaxpr.eqns:
+            if not eqn.effects and all(isinstance(atom, Literal) or atom in known for atom in eqn.invars):
+                known.update(eqn.outvars)
+        return known
+
+    def leading_to(self, targets: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
+        """The equations that a step needs for these atoms, and the xs that it reads then."""
+        eqns = evaluate.needed(self.jaxpr.eqns, targets, ())
+        read = set(evaluate.variables((*targets, *(atom for eqn in eqns for atom in eqn.invars))))
+        return eqns, [var for var in self.xs if var in read]
+
+
+def body_of(params: Mapping[str, Any]) -> Body:
+    """What a scan with these parameters runs."""
+    return Body(params["jaxpr"], *scan_counts_of(params))
+
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+
+def scanned(params: Mapping[str, Any], step: Step, carried: Any, xs: Any) -> tuple[Any, Any]:
+    """A scan of another step, with as many steps as the one with these parameters, in the same direction."""
+    return lax.scan(step, carried, xs, params["length"], params["reverse"], params["unroll"])
+
+
+def apart(values: Iterable[Any], num_carry: int) -> tuple[list[Any], list[Any]]:
+    """The results of a body as what is carried on and what is put out."""
+    values = list(values)
+    return values[:num_carry], values[num_carry:]
 
 
 @once

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
 
-import jax.extend.core as jex
-
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.applied import apply_functions
 from jaxpr2triton.normalize.arrays.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.arrays.indices import compose_indices
@@ -70,16 +69,16 @@ class Pass:
     """
 
     name: str  # of its file in tests/normalize/pairs
-    run: Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
+    run: Callable[[Closed], Closed]
     gives: Fact
     needs: Fact = Fact(0)
 
 
-def _bodies(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def _bodies(closed: Closed) -> Closed:
     return normalize_bodies(closed, _body)
 
 
-def _body(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def _body(closed: Closed) -> Closed:
     plain = normalize(decompose_inside(inline_calls(closed)))
     split = split_contractions(plain)
     return plain if split is plain else normalize(split)
@@ -156,7 +155,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def normalize(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
+def normalize(closed: Closed, loops: bool = True) -> Closed:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0

@@ -15,6 +15,7 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import Here, StandIn, here, source_of, varies_over_mesh, without_empty_sharding
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.jaxprs import Closed, made
 
 Value = Any  # a value of the new program that JAX functions take, or a scalar constant
 DEEPEST = 100  # calls within calls, and expansions within expansions
@@ -44,7 +45,7 @@ class Rewriter:
         self.notes: dict[Hashable, Any] = {}  # what a rule remembers; a rule must not keep values anywhere else
         self._rule = rule
         self._makers: dict[int, tuple[Node, Value]] = {}
-        self._traced: dict[Hashable, jex.ClosedJaxpr] = {}
+        self._traced: dict[Hashable, Closed] = {}
         self._depth = 0
 
     def evaluate(
@@ -102,7 +103,8 @@ class Rewriter:
         """Write what a JAX function computes from these values; its equations are offered to the rule."""
         key = function, tuple(map(jax.typeof, args)), frozen(params)
         if key not in self._traced:
-            self._traced[key] = jax.make_jaxpr(lambda *traced: jax.tree.leaves(function(*traced, **params)))(*key[1])
+            traced = jax.make_jaxpr(lambda *traced: jax.tree.leaves(function(*traced, **params)))
+            self._traced[key] = made(traced(*key[1]))
         closed = self._traced[key]
         return self.evaluate(closed.jaxpr, closed.consts, args, own_lines=False)
 
@@ -128,7 +130,7 @@ def named(names: Container[str]) -> Offered:
     return lambda eqn: eqn.primitive.name in names
 
 
-def rewrite(closed: jex.ClosedJaxpr, rule: Rule, offered: Offered = lambda eqn: True) -> jex.ClosedJaxpr:
+def rewrite(closed: Closed, rule: Rule, offered: Offered = lambda eqn: True) -> Closed:
     """Let `rule` see the offered equations: it returns values in place of the outputs, or None to keep the equation.
 
         c = neg b;  d = neg c;  e = sin d;  f = cos b      (the rule replaces d by b)
@@ -148,7 +150,7 @@ def rewrite(closed: jex.ClosedJaxpr, rule: Rule, offered: Offered = lambda eqn: 
         written.append(draft.write_program())
         return draft.traced
 
-    traced = jax.make_jaxpr(run)()
+    traced = made(jax.make_jaxpr(run)())
     return _assembled(closed, written[0], traced) if written[0].changed else closed
 
 
@@ -171,7 +173,7 @@ class _Written:
 class _Draft(Rewriter):
     """Takes over the equations that no rule replaces, and lets JAX trace what rules write in between."""
 
-    def __init__(self, closed: jex.ClosedJaxpr, rule: Rule, offered: Offered) -> None:
+    def __init__(self, closed: Closed, rule: Rule, offered: Offered) -> None:
         super().__init__(rule)
         self.traced: list[Value] = []  # values that equations read, and that only the trace knows
         self._positions: dict[int, int] = {}
@@ -305,7 +307,7 @@ class _Draft(Rewriter):
         return self._reference_to(atom, _typed(value, atom.aval))
 
 
-def _assembled(closed: jex.ClosedJaxpr, written: _Written, traced: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def _assembled(closed: Closed, written: _Written, traced: Closed) -> Closed:
     """The lines, with the traced equations in between."""
     if not all(isinstance(const, StandIn) for const in traced.consts):
         raise CompilerBug("a pass writes an array into a program")
@@ -340,7 +342,7 @@ def _typed(value: Value, aval: Any) -> Value:
     return primitives.convert_element_type_p.bind(value, new_dtype=aval.dtype, weak_type=aval.weak_type, sharding=None)
 
 
-def without_empty_shardings(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def without_empty_shardings(closed: Closed) -> Closed:
     """A sharding over no mesh, as derivatives of conversions have it, is none."""
     eqns = [
         eqn if eqn.params.get("sharding") is None else eqn.replace(params=without_empty_sharding(eqn.params))
@@ -350,7 +352,7 @@ def without_empty_shardings(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return closed if same else build.with_equations(closed, eqns)
 
 
-def primitive_names(closed: jex.ClosedJaxpr) -> frozenset[str]:
+def primitive_names(closed: Closed) -> frozenset[str]:
     """The primitives of the outermost equations."""
     return frozenset(eqn.primitive.name for eqn in closed.jaxpr.eqns)
 

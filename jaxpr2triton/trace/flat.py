@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 
 from jaxpr2triton.ir.hoisting import hoist
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.tracing import trace
 
 
 def trace_flat(
     fun: Callable[..., Any], arguments: Sequence[Any], names: Sequence[str] = ()
-) -> tuple[jex.ClosedJaxpr, list[Any]]:
+) -> tuple[Closed, list[Any]]:
     """The program of `fun` for these arguments (arrays, tracers, avals or shapes), and what it closes over.
 
         w, c = array([1., 2.]), array(3.)        { lambda ; c0:f32[2] x:f32[2]. let
@@ -26,10 +26,10 @@ def trace_flat(
     return hoist(traced, outer)
 
 
-def jaxpr_function(closed: jex.ClosedJaxpr) -> Callable[..., list[Any]]:
+def jaxpr_function(closed: Closed) -> Callable[..., list[Any]]:
     """A JAX function that computes the program: flat operands in, a list of outputs out."""
 
     def run(*operands: Any) -> list[Any]:
-        return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)
+        return jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *operands)  # type: ignore[arg-type]
 
     return run

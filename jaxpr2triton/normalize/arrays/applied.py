@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import evenly, scattered
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
 from jaxpr2triton.rules.writes import OPERATIONS, is_usual
 
 
-def apply_functions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def apply_functions(closed: Closed) -> Closed:
     """Write out what a scatter computes of the old value at each place.
 
         b = scatter[update_jaxpr={ lambda ; old new. c = sin old in (c,) }] x [[i]] u

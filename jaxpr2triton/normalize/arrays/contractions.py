@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 from jax import lax
 
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 
 
-def split_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def split_contractions(closed: Closed) -> Closed:
     """Let a contraction meet each part of a concatenation by itself.
 
         z = concatenate[dimension=1] i f g o;  y = dot_general z w      (summed along the joined dimension)
@@ -28,7 +28,7 @@ def split_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return rewrite(closed, _split, named({"dot_general"}))
 
 
-def turn_contractions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def turn_contractions(closed: Closed) -> Closed:
     """Let a contraction have its operands in the order in which its result is read.
 
         c = dot_general a b;  d = transpose[permutation=(1, 0)] c   →   d = dot_general b a

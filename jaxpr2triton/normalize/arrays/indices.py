@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import jax.extend.core as jex
 import jax.numpy as jnp
 
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 
 
-def compose_indices(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def compose_indices(closed: Closed) -> Closed:
     """Read the first operand at once.
 
         b = transpose[permutation=(1, 0)] a;  c = transpose[permutation=(1, 0)] b   →   c = a

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -17,6 +16,7 @@ from jax.extend.core import primitives
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
@@ -24,7 +24,7 @@ from jaxpr2triton.rules.writes import is_usual
 from jaxpr2triton.rules.written.ranks import selected
 
 
-def lower_places(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def lower_places(closed: Closed) -> Closed:
     """Read and write at places that are known, and add up what is written at several places that are not.
 
         b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite
 
 
-def fold_empty(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def fold_empty(closed: Closed) -> Closed:
     """No kernel needs to know that arrays can be empty.
 
         b:f32[0,4] = sin a                       →   b = broadcast_in_dim 0.0

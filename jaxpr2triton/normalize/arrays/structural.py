@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, rewrite
 
 
-def expand_structure(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def expand_structure(closed: Closed) -> Closed:
     """Cut with slices, glue with concatenations.
 
         b, c = split[axis=0 sizes=(2, 2)] a    →   b = slice[0:2] a;  c = slice[2:4] a

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 from jax import lax
 from jax.extend.core import primitives
 
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 
 
-def sum_pieces(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def sum_pieces(closed: Closed) -> Closed:
     """Let every piece be summed for itself, so that it need not be found in the whole.
 
     g = concatenate[dimension=1] a b;  s = reduce_sum[axes=(0,)] g

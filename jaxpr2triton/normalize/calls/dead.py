@@ -7,9 +7,10 @@ from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.jaxprs import Closed
 
 
-def remove_dead(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def remove_dead(closed: Closed) -> Closed:
     """Keep what leads to an output or has an effect.
 
         { lambda ; a. let b = sin a;  c = cos a in (c,) }   →   { lambda ; a. let c = cos a in (c,) }
@@ -26,5 +27,6 @@ def remove_dead(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         return closed
     if not any(any(True for _ in jex.jaxprs_in_params(eqn.params)) for eqn in live):
         return build.with_equations(closed, live[::-1])
-    pruned, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals), instantiate=True)  # bodies of loops, too
+    every = [True] * len(closed.out_avals)
+    pruned, _ = pe.dce_jaxpr(closed.jaxpr, every, instantiate=True)  # type: ignore[arg-type]  # bodies of loops, too
     return closed if len(pruned.eqns) == len(closed.jaxpr.eqns) else close_like(closed, pruned)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jaxpr2triton._compat import without_empty_sharding
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, has_type_of, rewrite
 
 
-def drop_identities(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def drop_identities(closed: Closed) -> Closed:
     """Read the operand instead.
 
         b = stop_gradient a;  c = transpose[permutation=(0, 1)] b;  d = sin c   →   d = sin a

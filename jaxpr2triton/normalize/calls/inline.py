@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax.extend.core as jex
-
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
 
 
-def inline_calls(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def inline_calls(closed: Closed) -> Closed:
     """Write out the jaxprs of calls, and of the calls in them.
 
         b = jit[jaxpr={ lambda ; c. let d = sin c in (d,) }] a   →   b = sin a

@@ -9,13 +9,14 @@ import jax
 import jax.extend.core as jex
 
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import constant, frozen
 
 COMMUTATIVE = frozenset({"add", "add_any", "mul", "and", "or", "xor", "eq", "ne"})
 STATEFUL = frozenset({"rng_uniform", "infeed", "create_token", "empty", "empty2"})
 
 
-def share_equal(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def share_equal(closed: Closed) -> Closed:
     """Compute once what is written twice; the first of the lines is kept.
 
         b = exp a;  c = exp a;  d = add b c   →   b = exp a;  d = add b b

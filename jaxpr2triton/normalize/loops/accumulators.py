@@ -15,6 +15,7 @@ from jax import lax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
+from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
 
 Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
@@ -34,43 +35,6 @@ class Term:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.leaf.aval.shape) if self.spread_to is None else self.spread_to
-
-
-@dataclass(frozen=True)
-class Body:
-    """The body of a scan: its variables by what they are."""
-
-    jaxpr: Any
-    num_consts: int
-    num_carry: int
-
-    @property
-    def consts(self) -> list[Any]:
-        return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
-
-    @property
-    def befores(self) -> list[Any]:
-        return list(self.jaxpr.invars[self.num_consts : self.num_consts + self.num_carry])
-
-    @property
-    def afters(self) -> list[Any]:
-        return list(self.jaxpr.outvars[: self.num_carry])
-
-    @property
-    def xs(self) -> list[Any]:
-        return list(self.jaxpr.invars[self.num_consts + self.num_carry :])
-
-    @property
-    def ys(self) -> list[Any]:
-        return list(self.jaxpr.outvars[self.num_carry :])
-
-    def invariants(self) -> set[Any]:
-        """What is the same in every step."""
-        known = set(self.consts)
-        for eqn in self.jaxpr.eqns:
-            if not eqn.effects and all(isinstance(atom, jex.Literal) or atom in known for atom in eqn.invars):
-                known.update(eqn.outvars)
-        return known
 
 
 def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:

@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.needless import why_not_chosen
+from jaxpr2triton.ir.jaxprs import Closed, made
 from jaxpr2triton.ir.region import repeat_p
-from jaxpr2triton.ir.scans import LOOPS, scan_of, time_dims
+from jaxpr2triton.ir.scans import LOOPS, apart, body_of, scan_of, time_dims
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, named, primitive_names, rewrite
 
-Normalize = Callable[[jex.ClosedJaxpr], jex.ClosedJaxpr]
+Normalize = Callable[[Closed], Closed]
 
 
-def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.ClosedJaxpr:
+def normalize_bodies(closed: Closed, normalize: Normalize) -> Closed:
     """Normalise what loops run, and write out loops of one step or none.
 
         c, ys = scan[length=0] body c0 xs   →   c = c0;  ys = broadcast_in_dim 0.0
@@ -46,16 +46,16 @@ def normalize_bodies(closed: jex.ClosedJaxpr, normalize: Normalize) -> jex.Close
             return _branches(rewriter, node, normalize)
         if node.name != "scan":
             return None
-        body = node.params["jaxpr"]
-        num_consts, num_carry = scan_counts_of(node.params)
+        body = body_of(node.params)
         if node.params["length"] == 0:
-            ys = [lax.full(aval.shape, 0, aval.dtype) for aval in node.out_avals[num_carry:]]
-            return [*node.args[num_consts : num_consts + num_carry], *ys]
+            ys = [lax.full(aval.shape, 0, aval.dtype) for aval in node.out_avals[body.num_carry :]]
+            return [*body.inits(node.args), *ys]
         if node.params["length"] == 1:
-            firsts = [jnp.squeeze(x, 0) for x in node.args[num_consts + num_carry :]]
-            results = rewriter.evaluate(body.jaxpr, body.consts, [*node.args[: num_consts + num_carry], *firsts])
-            return [*results[:num_carry], *(jnp.expand_dims(y, 0) for y in results[num_carry:])]
-        return _again(rewriter, node, normalize(body))
+            firsts = [jnp.squeeze(x, 0) for x in body.stacked(node.args)]
+            args = [*node.args[: body.num_consts], *body.inits(node.args), *firsts]
+            after, ys = apart(rewriter.evaluate(body.jaxpr, body.closed.consts, args), body.num_carry)
+            return [*after, *(jnp.expand_dims(y, 0) for y in ys)]
+        return _again(rewriter, node, normalize(body.closed))
 
     return rewrite(closed, rule, named({"scan", "while", "cond"}))
 
@@ -97,7 +97,7 @@ def _repeat(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value]
 
     (going,) = rewriter.evaluate(cond.jaxpr, cond.consts, [*cond_consts, *start])
     operands = [*cond_consts, *body_consts, going, *(start[position] for position in sized)]
-    inner = normalize(jax.make_jaxpr(step)(*map(jax.typeof, operands)))
+    inner = normalize(made(jax.make_jaxpr(step)(*map(jax.typeof, operands))))
     _, *results = rewriter.again(
         Node(repeat_p, {"jaxpr": inner, "num_consts": num_cond + num_body}, tuple(operands), tuple(inner.out_avals))
     )

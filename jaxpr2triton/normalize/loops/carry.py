@@ -13,12 +13,13 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
+from jaxpr2triton._compat import source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import working_dtype
-from jaxpr2triton.ir.scans import outer_dims, scan_of, ties
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import Body, body_of, outer_dims, scan_of, scanned, ties
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
-from jaxpr2triton.normalize.loops.accumulators import Body, count
+from jaxpr2triton.normalize.loops.accumulators import count
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.dims import dims_of
@@ -36,7 +37,7 @@ COMBINED: dict[str, Callable[[Value, Value], Value]] = {
 ROUNDED = ("reduce_sum", "reduce_prod")
 
 
-def carry_reductions(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def carry_reductions(closed: Closed) -> Closed:
     """Let a scan carry what is only summed over its steps afterwards, and what is summed of it.
 
         hs = scan (λ h x. let y = tanh (h + x) in (y, y)) h0 xs;  s = reduce_sum[axes=(0, 1)] (hs * hs)
@@ -98,7 +99,7 @@ def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
     length = scan.params["length"]
     if scan.effects or length < 2:
         return None
-    body = Body(scan.params["jaxpr"].jaxpr, *scan_counts_of(scan.params))
+    body = body_of(scan.params)
     after = _after(eqns, scan)
     written = [(var, atom) for var, atom in zip(scan.outvars[body.num_carry :], body.ys) if is_plain(var.aval.dtype)]
     steps = {var: 0 for var, atom in written if not isinstance(atom, jex.Literal)}
@@ -166,7 +167,7 @@ def _leaves_apart(plan: Plan) -> bool:
     )
 
 
-def _rebuilt(closed: jex.ClosedJaxpr, plan: Plan) -> jex.ClosedJaxpr:
+def _rebuilt(closed: Closed, plan: Plan) -> Closed:
     """The program with the scan after everything that does not wait for it."""
     eqns = closed.jaxpr.eqns
 
@@ -188,10 +189,9 @@ def _waits(eqn: Any, plan: Plan) -> bool:
 
 def _run_scan(plan: Plan, env: dict[Any, Value]) -> None:
     """Add the results of the scan and of the reductions to `env`."""
-    params, body = plan.scan.params, plan.body
+    body = plan.body
     args = [evaluate.read(env, atom) for atom in plan.scan.invars]
-    first_x = body.num_consts + body.num_carry
-    fixed = dict(zip(body.consts, [*params["jaxpr"].consts, *args[: body.num_consts]]))
+    fixed = body.fixed(args)
     beside = plan.read_beside()
     slices = [jnp.moveaxis(env[atom], place, 0) for atom, place in beside]
 
@@ -212,14 +212,8 @@ def _run_scan(plan: Plan, env: dict[Any, Value]) -> None:
 
     starts = [_start(eqn, plan.steps[atom]) for eqn, atom in plan.summed()]
     with source_of(plan.scan):
-        (after, totals), ys = lax.scan(
-            step,
-            (args[body.num_consts : first_x], starts),
-            (args[first_x:], slices),
-            params["length"],
-            params["reverse"],
-            params["unroll"],
-        )
+        carried, xs = (body.inits(args), starts), (body.stacked(args), slices)
+        (after, totals), ys = scanned(plan.scan.params, step, carried, xs)
     env.update(zip(plan.scan.outvars, [*after, *ys]))
     for (eqn, atom), total in zip(plan.summed(), totals):
         place, axes = plan.steps[atom], eqn.params["axes"]

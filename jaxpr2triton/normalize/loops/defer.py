@@ -12,13 +12,15 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import Body, scanned
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
-from jaxpr2triton.normalize.loops.accumulators import Body, Term, apply, others, spread
+from jaxpr2triton.normalize.loops.accumulators import Term, apply, others, spread
 from jaxpr2triton.normalize.loops.deferral_choice import Factor, LaneSum, Plan, Stacked, plan_of
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 
 
-def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def defer_accumulation(closed: Closed) -> Closed:
     """Take what a scan only ever adds to out of the scan.
 
         dw, dh = scan (λ dw dh h x. ...; (dw + xᵀ @ dz, dz @ wᵀ)) 0 dh0 hs xs
@@ -57,20 +59,14 @@ def defer_accumulation(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 def _plan(eqn: Any) -> Plan | None:
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
         return None
-    closed = sum_pieces(eqn.params["jaxpr"])
-    return plan_of(Body(closed.jaxpr, *scan_counts_of(eqn.params)), closed.consts)
+    return plan_of(Body(sum_pieces(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)))
 
 
 def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
     body = plan.body
-    inits = node.args[body.num_consts : body.num_consts + body.num_carry]
-    xs = node.args[body.num_consts + body.num_carry :]
-    fixed = dict(zip(body.consts, [*plan.consts, *node.args[: body.num_consts]]))
+    fixed, inits, xs = body.fixed(node.args), body.inits(node.args), dict(zip(body.xs, body.stacked(node.args)))
     stays = [position for position in range(body.num_carry) if position not in plan.removed]
-    targets = _targets(body, plan)
-    needed = evaluate.needed(body.jaxpr.eqns, targets, ())
-    read = set(evaluate.variables((*targets, *(atom for eqn in needed for atom in eqn.invars))))
-    live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
+    needed, live_xs = body.leading_to(_targets(body, plan))
 
     def step(carry: Any, x: Sequence[Value]) -> Any:
         before, sums = carry
@@ -81,16 +77,10 @@ def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
         return (after, sums), [evaluate.read(env, atom) for atom in (*body.ys, *plan.stacks)]
 
     starts = [jnp.zeros(aval.shape, aval.dtype) for aval in map(_type_of_lane, plan.lanes)]
-    (after, sums), ys = lax.scan(
-        step,
-        ([inits[p] for p in stays], starts),
-        list(live_xs.values()),
-        node.params["length"],
-        node.params["reverse"],
-        node.params["unroll"],
-    )
+    carried = [inits[p] for p in stays], starts
+    (after, sums), ys = scanned(node.params, step, carried, [xs[var] for var in live_xs])
     written = [(atom, y) for atom, y in zip((*body.ys, *plan.stacks), ys) if not isinstance(atom, jex.Literal)]
-    arrays = dict([*zip(body.xs, xs), *written])
+    arrays = {**xs, **dict(written)}
     outside = dict(fixed)
     evaluate.run(evaluate.needed(body.jaxpr.eqns, _factors_of_links(plan), outside), outside)
     results: dict[int, Value] = dict(zip(stays, after))

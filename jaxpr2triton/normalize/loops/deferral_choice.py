@@ -12,7 +12,8 @@ import jax.extend.core as jex
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.loops.accumulators import Body, Link, Term, Terms, accumulated, count, nbytes
+from jaxpr2triton.ir.scans import Body
+from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated, count, nbytes
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import frozen
 
@@ -59,7 +60,6 @@ class Factor:
 @dataclass(frozen=True)
 class Plan:
     body: Body
-    consts: tuple[Any, ...]
     kept: Mapping[int, tuple[Term, ...]]  # carried position → what is added in the loop as before
     lanes: tuple[LaneSum, ...]
     stacked: tuple[Stacked, ...]
@@ -75,14 +75,14 @@ class Plan:
         yield from (each.term for each in self.stacked)
 
 
-def plan_of(body: Body, consts: Sequence[Any]) -> Plan | None:
-    """What to take out of a loop with this body and these constants, or None."""
+def plan_of(body: Body) -> Plan | None:
+    """What to take out of a loop with this body, or None."""
     sums = accumulated(body)
     if not sums:
         return None
     chooser = _Chooser(body, sums)
     split = {p: [t for addend in addends for t in chooser.terms.of(*addend)] for p, addends in sums.items()}
-    return chooser.plan(split, consts)
+    return chooser.plan(split)
 
 
 class _Chooser:
@@ -100,7 +100,7 @@ class _Chooser:
         self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
         self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
 
-    def plan(self, split: Mapping[int, Sequence[Term]], consts: Sequence[Any]) -> Plan | None:
+    def plan(self, split: Mapping[int, Sequence[Term]]) -> Plan | None:
         kept: dict[int, list[Term]] = {position: [] for position in split}
         lanes: dict[Any, list[Term]] = {}
         stacked: list[Stacked] = []
@@ -127,7 +127,6 @@ class _Chooser:
             return None
         return Plan(
             self.body,
-            tuple(consts),
             {position: tuple(found) for position, found in kept.items() if position in done},
             tuple(self._lane_sum(key[0], found) for key, found in lanes.items()),
             tuple(stacked),

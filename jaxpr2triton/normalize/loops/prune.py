@@ -12,13 +12,14 @@ from typing import Any
 import jax.extend.core as jex
 from jax import lax
 
-from jaxpr2triton._compat import scan_counts_of, source_of
+from jaxpr2triton._compat import source_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.loops.accumulators import Body
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import Body, body_of, scanned
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, primitive_names, rewrite
 
 
-def prune_scans(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def prune_scans(closed: Closed) -> Closed:
     """Leave out of a scan what leads to no output that anybody reads.
 
         a, b, c, ys = scan (λ a b c x. (a + c * x, b * a, c, sin b)) a0 b0 c0 xs   in (a, c)
@@ -87,7 +88,7 @@ def _live_parts(eqns: Sequence[Any], targets: Iterable[Any]) -> list[Live | None
 
 
 def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
-    body = Body(eqn.params["jaxpr"].jaxpr, *scan_counts_of(eqn.params))
+    body = body_of(eqn.params)
     pairs = zip(body.befores, body.afters)
     unchanged = {position for position, (before, after) in enumerate(pairs) if before is after or _is_empty(before)}
     wanted_ys = [position for position, wanted in enumerate(results[body.num_carry :]) if wanted]
@@ -132,9 +133,9 @@ def _nothing(aval: Any) -> Value:
 def _pruned(live: Live, params: Any, args: Sequence[Value], out_avals: Sequence[Any]) -> list[Value | None]:
     body = live.body
     assert body is not None  # it is a scan
-    first_x = body.num_consts + body.num_carry
-    fixed = dict(zip(body.consts, [*params["jaxpr"].consts, *args[: body.num_consts]]))
-    kept = {position: args[body.num_consts + position] for position in live.unchanged}
+    inits, xs = body.inits(args), body.stacked(args)
+    fixed = body.fixed(args)
+    kept = {position: inits[position] for position in live.unchanged}
     fixed.update((body.befores[position], value) for position, value in kept.items())
 
     def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
@@ -147,14 +148,7 @@ def _pruned(live: Live, params: Any, args: Sequence[Value], out_avals: Sequence[
         after = [evaluate.read(env, body.afters[position]) for position in live.carries]
         return after, [evaluate.read(env, body.ys[position]) for position in live.ys]
 
-    after, ys = lax.scan(
-        step,
-        [args[body.num_consts + position] for position in live.carries],
-        [args[first_x + position] for position in live.xs],
-        params["length"],
-        params["reverse"],
-        params["unroll"],
-    )
+    after, ys = scanned(params, step, [inits[position] for position in live.carries], [xs[p] for p in live.xs])
     kept.update(zip(live.carries, after))
     kept.update((body.num_carry + position, y) for position, y in zip(live.ys, ys))
     return [kept.get(place, _nothing(aval) if _has_none(aval) else None) for place, aval in enumerate(out_avals)]

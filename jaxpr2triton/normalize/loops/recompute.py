@@ -9,19 +9,17 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-import networkx
-from jax import lax
 
-from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.normalize.loops.accumulators import Body
+from jaxpr2triton.ir.cheapest import cheapest, price
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import Body, scanned
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
 AGAIN = MOVES | POINTWISE.keys()
-_START, _END = "inputs", "asked for"
 
 
 def does_again(eqn: Any) -> bool:
@@ -30,11 +28,11 @@ def does_again(eqn: Any) -> bool:
 
 
 def recompute_stored(
-    closed: jex.ClosedJaxpr,
+    closed: Closed,
     num_outputs: int | None = None,
     again: Callable[[Any], bool] = does_again,
     prepare: Callable[[Any], Any] = lambda body: body,
-) -> jex.ClosedJaxpr:
+) -> Closed:
     """Let a scan store only what it takes to compute the rest of its `ys` after the loop.
 
         h, hs, slopes, parts = scan (λ h x. let y = tanh (h @ w + x); s = 1 - y in (y, y, s, s * y)) h0 xs
@@ -67,93 +65,63 @@ def recompute_stored(
 @dataclass(frozen=True)
 class Plan:
     body: Body
-    consts: tuple[Any, ...]
     sunk: tuple[int, ...]  # positions of ys
     stored: tuple[Any, ...]  # variables of the body that are written in their place
     given: frozenset[Any]  # what the sunk ones are computed from: stored, in memory anyway, or never changing
 
 
 def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bool]) -> Plan | None:
+    """What to store instead of some ys; None if that is not less than they are."""
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
         return None
-    body = Body(closed.jaxpr, *scan_counts_of(eqn.params))
-    results = eqn.outvars[body.num_carry :]
-    stored = [(atom, result) for atom, result in zip(body.ys, results) if not isinstance(atom, jex.Literal)]
-    pinned = {atom for atom, result in stored if result in outputs}
-    asked = [atom for atom, _ in stored if atom not in pinned]
+    body = Body(closed, *scan_counts_of(eqn.params))
+    written = {position: atom for position, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)}
+    pinned = {atom for position, atom in written.items() if eqn.outvars[body.num_carry + position] in outputs}
+    asked = dict.fromkeys(atom for atom in written.values() if atom not in pinned)
     there = {*body.xs, *pinned}
-    given = _minimum_cut(body, dict.fromkeys(asked), there, again)
-    kept = [var for var in given if var not in there and var not in body.invariants()]
-    variables = {n: atom for n, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)}
-    sunk = tuple(position for position, atom in variables.items() if atom in asked and atom not in kept)
-    if not sunk or sum(map(_nbytes, kept)) >= sum(map(_nbytes, dict.fromkeys(asked))):
+    given = _cheapest(body, asked, there, again)
+    free = there | body.invariants()
+    kept = [var for var in given if var not in free]
+    sunk = tuple(position for position, atom in written.items() if atom in asked and atom not in kept)
+    if not sunk or _bytes_of(kept) >= _bytes_of(asked):
         return None
-    written = {atom for position, atom in variables.items() if position not in sunk}
-    new = tuple(var for var in kept if var not in written)
-    return Plan(body, tuple(closed.consts), sunk, new, frozenset(given))
+    stay = {atom for position, atom in written.items() if position not in sunk}
+    return Plan(body, sunk, tuple(var for var in kept if var not in stay), frozenset(given))
 
 
-def _minimum_cut(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> list[Any]:
-    """The cheapest variables from which the asked ones can be computed."""
+def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:
+    """The cheapest variables from which the asked ones can be computed; what no step changes costs nothing."""
     producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
     invariant = body.invariants()
-    graph = networkx.DiGraph()
-    graph.add_nodes_from((_START, _END))
-    todo = list(asked)
-    for var in todo:
-        graph.add_edge((var, "out"), _END)
-    seen: dict[Any, None] = {}
-    while todo:
-        var = todo.pop()
-        if var in seen:
-            continue
-        seen[var] = None
-        of_a_byte = policy.COMMON.byte_read if var in there else policy.COMMON.byte_stored
-        price = 0 if var in invariant else 256 * _nbytes(var) * of_a_byte
-        graph.add_edge((var, "in"), (var, "out"), capacity=price + 1)
+
+    def cost(var: Any) -> int:
+        return 0 if var in invariant else price(var.aval, var in there)
+
+    def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)
-        if eqn is None or var in invariant or not again(eqn):
-            graph.add_edge(_START, (var, "in"))
-            continue
-        for atom in eqn.invars:
-            if not isinstance(atom, jex.Literal):
-                graph.add_edge((atom, "out"), (var, "in"))
-                todo.append(atom)
-    _, (_, behind) = networkx.minimum_cut(graph, _START, _END)
-    order = [*body.jaxpr.constvars, *body.jaxpr.invars, *producer]
-    return [var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind]
+        return eqn.invars if eqn is not None and var not in invariant and again(eqn) else None
+
+    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
 
 
-def _nbytes(var: Any) -> int:
-    return int(math.prod(var.aval.shape) * var.aval.dtype.itemsize)
+def _bytes_of(variables: Iterable[Any]) -> int:
+    return sum(math.prod(var.aval.shape) * var.aval.dtype.itemsize for var in variables)
 
 
 def _rebuilt(node: Node, plan: Plan) -> list[Value]:
     body = plan.body
-    inits = node.args[body.num_consts : body.num_consts + body.num_carry]
-    xs = node.args[body.num_consts + body.num_carry :]
-    fixed = dict(zip(body.consts, [*plan.consts, *node.args[: body.num_consts]]))
+    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
     kept = [atom for position, atom in enumerate(body.ys) if position not in plan.sunk]
     written = [*kept, *plan.stored]
-    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], ())
-    read = {atom for eqn in needed for atom in eqn.invars if not isinstance(atom, jex.Literal)}
-    read |= {atom for atom in (*body.afters, *written) if not isinstance(atom, jex.Literal)}
-    live_xs = {var: x for var, x in zip(body.xs, xs) if var in read}
+    needed, live_xs = body.leading_to([*body.afters, *written])
 
     def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(live_xs, x))}
         evaluate.run(needed, env)
         return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
 
-    after, ys = lax.scan(
-        step,
-        list(inits),
-        list(live_xs.values()),
-        node.params["length"],
-        node.params["reverse"],
-        node.params["unroll"],
-    )
-    arrays = dict([*zip(body.xs, xs), *((a, y) for a, y in zip(written, ys) if not isinstance(a, jex.Literal))])
+    after, ys = scanned(node.params, step, body.inits(node.args), [xs[var] for var in live_xs])
+    arrays = {**xs, **{a: y for a, y in zip(written, ys) if not isinstance(a, jex.Literal)}}
     sunk = iter(_afterwards(plan, fixed, arrays, node.params["length"]))
     rest = iter(ys)
     return [*after, *(next(sunk if position in plan.sunk else rest) for position in range(len(body.ys)))]

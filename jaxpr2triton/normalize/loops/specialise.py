@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import numpy as np
-from jax import lax
 
-from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.scans import apart, body_of, scanned
 from jaxpr2triton.normalize.numbers.static_values import equations_of, static_array, written_again
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 
@@ -19,7 +18,7 @@ RUN_ON = frozenset({"cpu", "gpu", "cuda", "rocm"})
 Given = dict[int, Any]  # position of an operand → the equations that make it
 
 
-def specialise_loops(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def specialise_loops(closed: Closed) -> Closed:
     """Take the branch that is known, and make what is known inside of the loop that reads it.
 
         i = platform_index[platforms=(("tpu",), None)];  y = cond[branches] i x   →   y = branch1 x
@@ -60,26 +59,17 @@ def _all(args: Sequence[Value], given: Given, rest: Sequence[Value]) -> list[Val
 
 
 def _scan(node: Node, rewriter: Rewriter) -> list[Value] | None:
-    num_consts, num_carry = scan_counts_of(node.params)
-    consts, carried = node.args[:num_consts], node.args[num_consts : num_consts + num_carry]
+    body = body_of(node.params)
+    consts = node.args[: body.num_consts]
     given = _given(consts, rewriter)
     if not given or node.effects:
         return None
-    body = node.params["jaxpr"]
     rest = [const for n, const in enumerate(consts) if n not in given]
 
     def step(carry: Sequence[Value], xs: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        outs = _run(body, [*_all(consts, given, rest), *carry, *xs])
-        return outs[:num_carry], outs[num_carry:]
+        return apart(_run(body.closed, [*_all(consts, given, rest), *carry, *xs]), body.num_carry)
 
-    final, ys = lax.scan(
-        step,
-        list(carried),
-        list(node.args[num_consts + num_carry :]),
-        node.params["length"],
-        node.params["reverse"],
-        node.params["unroll"],
-    )
+    final, ys = scanned(node.params, step, body.inits(node.args), body.stacked(node.args))
     return [*final, *ys]
 
 

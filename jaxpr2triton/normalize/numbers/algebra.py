@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import primitives
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import (
     Node,
     Rewriter,
@@ -31,7 +31,7 @@ _SIGNED = {"mul": 2, "div": 1}  # -a * b is -(a * b): how many operands may give
 STEPS_TO_NEGATION = 3  # products and quotients; what moves counts for nothing
 
 
-def simplify_algebra(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def simplify_algebra(closed: Closed) -> Closed:
     """Rewrites that keep every bit, those of NaN and infinities too, and of -0.0 where nothing is added.
 
         b = mul a 1.0;  c = neg b;  d = neg c           →   d = a

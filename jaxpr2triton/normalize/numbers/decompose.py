@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.written import linalg, ranks
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 
-def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def decompose(closed: Closed) -> Closed:
     """Put the functions of `rules/written/` in the place of their primitives, until none is left.
 
         b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
@@ -28,7 +28,7 @@ def decompose(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
-def decompose_inside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def decompose_inside(closed: Closed) -> Closed:
     """For bodies of loops: sorts and running sums of short axes, too.
 
         b:f32[9] = cumsum[axis=0] a   →   b = reduce_sum[axes=(0,)] (select_n (le iota iota) 0.0 (broadcast_in_dim a))

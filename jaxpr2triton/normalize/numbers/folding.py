@@ -12,11 +12,12 @@ import numpy as np
 
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.numbers.splat import UNIFORM
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite, splat, spread
 
 
-def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def fold_constants(closed: Closed) -> Closed:
     """Compute numbers that are known now, and arrays of one such number, in their own dtype.
 
         c = mul 2.0 3.0;  d = exp c;  e = add a d                             →   e = add a 403.4288
@@ -29,7 +30,7 @@ def fold_constants(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return rewrite(closed, _fold, lambda eqn: not foldable.isdisjoint(eqn.outvars)) if foldable else closed
 
 
-def _foldable(closed: jex.ClosedJaxpr) -> set[Any]:
+def _foldable(closed: Closed) -> set[Any]:
     """What is made of nothing but numbers, other than by writing an array of one number."""
     known: set[Any] = set()
     found: set[Any] = set()

@@ -16,6 +16,7 @@ from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.rounded import CHOICES, rounded_p
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
@@ -27,7 +28,7 @@ MADE = {*POINTWISE, *REDUCTIONS, *DECOMPOSITIONS} - EXACT  # what kernels comput
 IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
 
 
-def round_compared(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def round_compared(closed: Closed) -> Closed:
     """Round what leads to such a value after each step, as JAX does.
 
         b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = rounded b';  c = reduce_max b
@@ -68,10 +69,10 @@ def _rounded(jaxpr: Any, everything: bool) -> Any:
 
 def _inside(value: Any) -> Any:
     """A parameter, with all rounded in what is a body."""
-    if isinstance(value, jex.ClosedJaxpr):
+    if isinstance(value, Closed):
         rounded = _rounded(value.jaxpr, True)
         return value if rounded is value.jaxpr else close_like(value, rounded)
-    if isinstance(value, tuple) and any(isinstance(each, jex.ClosedJaxpr) for each in value):
+    if isinstance(value, tuple) and any(isinstance(each, Closed) for each in value):
         found = tuple(map(_inside, value))
         return value if all(one is other for one, other in zip(found, value)) else found
     return value

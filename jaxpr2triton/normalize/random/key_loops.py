@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax import lax
 from jax.extend.core import primitives
 
-from jaxpr2triton._compat import called_jaxpr, operands_of_call, scan_counts_of
+from jaxpr2triton._compat import called_jaxpr, operands_of_call
+from jaxpr2triton.ir.scans import body_of, scanned
 from jaxpr2triton.ir.tracing import retrace
 from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, is_key, written
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Rule
@@ -24,8 +24,8 @@ def rewrite_scan(node: Node, rule: Rule) -> list[Value]:
     k:key[] n:f32[8] = scan[jaxpr={ lambda ; k:key[] ...}] k   →
     a:u32[] b:u32[] n:f32[8] = scan[jaxpr={ lambda ; a:u32[] b:u32[] ...}] a b
     """
-    body = node.params["jaxpr"]
-    num_consts, num_carry = scan_counts_of(node.params)
+    body = body_of(node.params)
+    num_consts, num_carry = body.num_consts, body.num_carry
     first_x = num_consts + num_carry
     kinds = _kinds(body.jaxpr, range(len(node.args)))
     carried, stacked = kinds[num_consts:first_x], _results(node)[num_carry:]
@@ -33,18 +33,12 @@ def rewrite_scan(node: Node, rule: Rule) -> list[Value]:
 
     def step(carry: Sequence[Any], xs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         args = [*consts, *_grouped(carry, carried), *_grouped(xs, kinds[first_x:])]
-        outs = Rewriter(rule).evaluate(body.jaxpr, body.consts, args)
-        outs = like(outs, body.out_avals)
+        outs = Rewriter(rule).evaluate(body.jaxpr, body.closed.consts, args)
+        outs = like(outs, body.closed.out_avals)
         return _flat(outs[:num_carry], carried), _flat(outs[num_carry:], stacked)
 
-    final, ys = lax.scan(
-        step,
-        _flat(node.args[num_consts:first_x], carried),
-        _flat(node.args[first_x:], kinds[first_x:]),
-        length=node.params["length"],
-        reverse=node.params["reverse"],
-        unroll=node.params["unroll"],
-    )
+    starts, xs = _flat(body.inits(node.args), carried), _flat(body.stacked(node.args), kinds[first_x:])
+    final, ys = scanned(node.params, step, starts, xs)
     return [*_grouped(final, carried), *_grouped(ys, stacked)]
 
 

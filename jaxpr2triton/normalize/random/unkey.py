@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import source_of
+from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.tracing import argument_names, avals, retrace
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.random import threefry
@@ -23,7 +24,7 @@ from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, d
 from jaxpr2triton.normalize.rewrite import Node, Rewriter
 
 
-def unkey(closed: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
+def unkey(closed: Closed, loops: bool = True) -> Closed:
     """Compute with the two words of a key what JAX computes with keys of its default kind, bit for bit.
 
         { lambda ; k:key[]. let                       { lambda ; k:key[]. let
@@ -79,7 +80,7 @@ def _unkey_outside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     return _between_arrays(node, rewriter) if node.name in LOOPS else unkey_equation(node, rewriter)
 
 
-def unkey_outside(closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+def unkey_outside(closed: Closed) -> Closed:
     """`unkey` for programs whose loops and branches stay as they are."""
     return unkey(closed, loops=False)
 

@@ -9,6 +9,8 @@ is seen only while kernels end because values are wanted at too many places: the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from jaxpr2triton.graph.nodes import Compute, Load, Node, operands_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.jaxprs import Var
@@ -21,26 +23,32 @@ def computed_before(cuts: Cuts, root: Var, space: Space) -> list[Var]:
     reads = cuts.policy.cuts.reads
     if cuts.outside or space.steps or len(space.buffers) <= reads:
         return []
-    depth = cuts.depths[root]
+    many = [node for node, large in _made_from_many(cuts, space, reads) if large > reads]
+    again = [node for node in many if _is_made_before(cuts, root, node)]
+    inner = {operand for node in again for operand in operands_of(node)}
+    tops = [node for node in again if node not in inner]
+    saved = len(space.buffers) - len(_read_beside(space, frozenset(tops)))
+    return list(dict.fromkeys(node.eqn.outvars[0] for node in tops)) if saved > reads else []
+
+
+def _is_made_before(cuts: Cuts, root: Var, node: Compute) -> bool:
+    """Whether an earlier kernel than this root's computes it; the root itself is none."""
+    readers = cuts.readers.get(id(node.eqn), ())
+    return node.eqn.outvars[0] is not root and any(cuts.depths[reader] < cuts.depths[root] for reader in readers)
+
+
+def _made_from_many(cuts: Cuts, space: Space, most: int) -> Iterator[tuple[Compute, int]]:
+    """What is computed from more arrays than `most`, with how many of them are as large as it is, about."""
     below: dict[Node, frozenset[int]] = {}
-    again: list[Compute] = []
     for node in space.graph.nodes:
         found = frozenset((node.buffer,)) if isinstance(node, Load) else frozenset[int]()
         for operand in operands_of(node):
             if len(found) <= NOTED_AT_MOST:
                 found |= below[operand]
         below[node] = found
-        if not isinstance(node, Compute) or len(found) <= reads or node.eqn.outvars[0] is root:
-            continue
-        size = node.eqn.outvars[0].aval.size
-        large = sum(cuts.in_memory[number].aval.size * 2 > size for number in found)
-        readers = cuts.readers.get(id(node.eqn), ())
-        if large > reads and any(cuts.depths[reader] < depth for reader in readers):
-            again.append(node)
-    inner = {operand for node in again for operand in operands_of(node)}
-    tops = [node for node in again if node not in inner]
-    saved = len(space.buffers) - len(_read_beside(space, frozenset(tops)))
-    return list(dict.fromkeys(node.eqn.outvars[0] for node in tops)) if saved > reads else []
+        if isinstance(node, Compute) and len(found) > most:
+            size = node.eqn.outvars[0].aval.size
+            yield node, sum(cuts.in_memory[number].aval.size * 2 > size for number in found)
 
 
 def _read_beside(space: Space, tops: frozenset[Node]) -> set[int]:
