@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxpr2triton._compat import is_transposed
 from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.scope import Line, Scope
@@ -325,13 +326,13 @@ class Emitter(Statements):
                 body.known[leaf] = Written(name, tile)
                 continue
             telling = self.names.rank(written.text) > 1 and not written.bare
-            stem = "going" if loop.conditional and leaf is loop.carried[0] else self._stem(leaf, value)
+            stem = "going" if loop.conditional and leaf is loop.carried[0] else self._stem(loop, leaf, value)
             name = self.names.new(self.names.wish(written.text) if telling else stem, scope.depth)
             self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
             body.known[leaf] = Written(name, tile)
 
-    def _stem(self, leaf: Node, value: Node) -> str:
-        """What a carried value is called whose start has no name: part of a cotangent, a running total, or a state."""
+    def _stem(self, loop: Recurrence, leaf: Node, value: Node) -> str:
+        """What a carried value is called whose start has no name: a cotangent, a running total, or a state."""
         renamed = [user for user in self.users[leaf] if isinstance(user, Take | Turn)]
         users = [user for node in (leaf, *renamed) for user in self.users[node] if isinstance(user, Compute)]
         for user in users:
@@ -339,7 +340,9 @@ class Emitter(Statements):
             if user.eqn.primitive.name == "add_any" and self.names.rank(wish) == 3:
                 return wish
         adds = isinstance(value, Compute) and value.eqn.primitive.name in SUMS
-        return "total" if adds and self.users[leaf] == [value] else "state"
+        if adds and self.users[leaf] == [value]:
+            return "total"
+        return "cotangent" if is_transposed(loop.eqn) else "state"
 
     def _header_of(self, loop: Recurrence, body: Scope) -> str:
         going = self._get(loop.carried[0], body)

@@ -441,7 +441,7 @@ def _reduction_row(node: Reduce) -> Reduction:
 def _ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
     """How telling names are."""
     inputs = (buffer.name for buffer in buffers.inputs)
-    return dict.fromkeys(("state", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
+    return dict.fromkeys(("state", "cotangent", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
 
 
 def limits_of(node: Node) -> Limits | None:

@@ -49,7 +49,7 @@ def test_kernels_compile(name: str, target: str) -> None:
 
 
 def test_what_is_kept_is_read_after_a_barrier() -> None:
-    """Triton does not order loads after stores of other threads: the emitted barrier has to survive."""
+    """Nothing else orders what lanes load after what other lanes have stored: the barrier has to be in the code."""
 
     def there_and_back(x: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
@@ -62,9 +62,7 @@ def test_what_is_kept_is_read_after_a_barrier() -> None:
     assert "tl.debug_barrier()" in kernel.source and kernel.kept
     ptx = asm(kernel, SM_90, "ptx")
     assert re.search(r"bar\.sync|barrier\.sync", ptx)
-    stores, loads = (
-        [match.start() for match in re.finditer(rf"\b{kind}\.global", ptx)] for kind in ("st", "ld")
-    )
+    stores, loads = ([match.start() for match in re.finditer(rf"\b{kind}\.global", ptx)] for kind in ("st", "ld"))
     barriers = [match.start() for match in re.finditer(r"\bbar(?:rier)?\.sync", ptx)]
     assert any(stores[0] < barrier < loads[-1] for barrier in barriers)
 
