@@ -159,6 +159,16 @@ def test_vmap_adds_an_axis(model: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.compile
+@pytest.mark.parametrize(("target", "warps"), [("sm_90", 8), ("gfx942", 4)])
+@pytest.mark.parametrize("command", ["dump", "show --stage schedule", "explain"])
+def test_what_is_asked_for_a_target_is_planned_for_it(
+    model: Path, capsys: pytest.CaptureFixture[str], command: str, target: str, warps: int
+) -> None:
+    run = Run(capsys, *command.split(), "model.py:softmax", "f32[4096,4000]", "--target", target)
+    assert run.code == 0
+    assert {"dump": f"of {warps} warps", "show": f"warps {warps}"}.get(command.split()[0], f" {warps} ") in run.out
+
+
 @pytest.mark.parametrize(("target", "kind", "sign"), [("sm_80", "ptx", ".target sm_80"), ("gfx942", "llir", "amdgpu")])
 def test_assembly_needs_no_device(
     model: Path, capsys: pytest.CaptureFixture[str], target: str, kind: str, sign: str

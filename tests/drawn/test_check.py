@@ -138,7 +138,7 @@ def test_every_family_is_drawn_and_every_program_traces() -> None:
 
 
 def test_a_mistake_is_seen() -> None:
-    def mistaken(jaxpr: Any, name: str, roles: Any = None) -> Any:
+    def mistaken(jaxpr: Any, name: str, *rest: Any) -> Any:
         raise CompilerBug("no reason")
 
     with mock.patch.object(checking, "compile_jaxpr", mistaken), pytest.raises(CompilerBug, match="no reason"):
