@@ -24,7 +24,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -247,14 +247,14 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 
-def measure(name: str, size: int) -> dict[str, float]:
-    """Seconds of both for one program, in this process; peak memory is that of planning."""
-    _both(*chain(8))  # imports and tables
+def measure(name: str, size: int) -> Iterator[dict[str, float]]:
+    """Seconds of planning one program in this process, and then of JAX as well; peak memory is that of planning."""
+    list(_both(*chain(8)))  # imports and tables
     fn, args = FAMILIES[name].make(size)
-    return _both(fn, args)
+    yield from _both(fn, args)
 
 
-def _both(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, float]:
+def _both(fn: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[dict[str, float]]:
     jax.clear_caches()
     before = time.process_time()
     program = j2t.transpile(fn, *args)
@@ -263,21 +263,25 @@ def _both(fn: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, float]:
     jax.clear_caches()
     before = time.process_time()
     traced = jax.jit(fn).trace(*args)
-    traced.lower().compile()
-    by_jax = time.process_time() - before
     count = sum(1 for _ in equations(traced.jaxpr.jaxpr))
     kernels, left = len(program.kernels), len(program.leftovers)
     counts = {"equations": count, "kernels": kernels, "different": len(set(program.kernels)), "left": left}
-    return {**counts, "peak": peak, "plan": planned, "jax": by_jax}
+    yield {**counts, "peak": peak, "plan": planned}
+    traced.lower().compile()
+    yield {**counts, "peak": peak, "plan": planned, "jax": time.process_time() - before}
 
 
 def _measured(name: str, size: int, seconds: float) -> dict[str, Any]:
-    """The same in a process of its own; `why` says what went wrong, if anything did."""
+    """The same in a process of its own; `why` says what went wrong, if anything did.
+
+    Where it was XLA that took too long, `jax` is missing.
+    """
     command = [sys.executable, "-m", "bench.planning", "--one", name, str(size)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return {"why": f"more than {seconds:g} s"}
+    except subprocess.TimeoutExpired as late:
+        printed = (late.stdout or b"").decode()
+        return json.loads(printed.splitlines()[-1]) if printed else {"why": f"more than {seconds:g} s"}
     if done.returncode:
         return {"why": (done.stderr.strip().splitlines() or ["no message"])[-1][:60]}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -290,6 +294,10 @@ def growth(now: Mapping[str, float], before: Mapping[str, float]) -> float:
     return float((now["plan"] / before["plan"]) ** (1 / doublings)) if doublings > 0.2 else math.nan
 
 
+def _is_slow(now: Mapping[str, Any], at_most: float) -> bool:
+    return now["equations"] > LARGE and now["plan"] > at_most * now.get("jax", math.inf)
+
+
 def _row(name: str, size: int, now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[object]:
     if "why" in now:
         return [name, size, *[""] * 4, now["why"], *[""] * 4]
@@ -299,8 +307,7 @@ def _row(name: str, size: int, now: Mapping[str, Any], before: Mapping[str, Any]
         size,
         *(f"{now[key]:.0f}" for key in ("equations", "kernels", "different", "left")),
         f"{now['plan']:.2f}",
-        f"{now['jax']:.2f}",
-        f"{now['plan'] / now['jax']:.2f}",
+        *((f"{now['jax']:.2f}", f"{now['plan'] / now['jax']:.2f}") if "jax" in now else ("too long", "")),
         "" if math.isnan(grown) else f"{grown:.1f}",
         f"{now['peak']:.0f} MiB",
     ]
@@ -345,7 +352,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SIZE"), help="measure one program in this process")
     options = parser.parse_args(arguments)
     if options.one:
-        print(json.dumps(measure(options.one[0], int(options.one[1]))))
+        for found in measure(options.one[0], int(options.one[1])):
+            print(json.dumps(found), flush=True)
         return 0
     rows, slow = [], False
     for name, family in FAMILIES.items():
@@ -355,7 +363,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             now = _measured(name, size, options.seconds)
             rows.append(_row(name, size, now, before))
             print(*rows[-1], sep="\t", file=sys.stderr, flush=True)
-            slow |= "why" in now or (now["equations"] > LARGE and now["plan"] > options.at_most * now["jax"])
+            slow |= "why" in now or _is_slow(now, options.at_most)
             before = None if "why" in now else now
             if "why" in now:
                 break  # what is larger takes longer

@@ -56,6 +56,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ("carries", 24),
         ("carries gradient", 12),
         ("physics", 12),
+        ("ode", 2),
     ],
 )
 def test_twice_the_equations_are_twice_the_work(family: str, size: int, found: list[int]) -> None:
@@ -157,7 +158,35 @@ def test_two_chains_that_cross_are_cut_at_both() -> None:
     assert (first % 2, second) == (0, first + 1)
 
 
+def test_what_is_wide_is_cut_at_many_values_at_once() -> None:
+    parts: list[list[Compute]] = []
+    for number in range(20):
+        start = node(100 * number)
+        parts.append([start])
+        for step in range(1, 10):
+            parts[-1].append(node(100 * number + step, parts[-1][-1], start))
+    ends = [part[-1] for part in parts]
+    last = node(3000, *ends)
+    nodes = [*(part[step] for step in range(10) for part in parts), last]  # all parts are alive in the middle
+    cut = cut_at(nodes, 150, last)
+    assert len(cut) >= 10 and {nodes[each] for each in cut} <= set(ends)
+
+
 # shared values
+
+
+def test_steps_of_a_solver_read_what_the_step_before_has_made() -> None:
+    programs = [_planned("ode", steps) for steps in (2, 4)]
+    assert bytes_read(programs[1]) <= GROWTH * bytes_read(programs[0])
+    assert len(programs[1].kernels) <= GROWTH * len(programs[0].kernels)
+
+
+def test_steps_of_a_solver_are_right_and_alike() -> None:
+    fn, (shape,) = FAMILIES["ode"].make(2)
+    y = np.random.default_rng(0).normal(size=shape.shape).astype(np.float32)
+    program = j2t.transpile(fn, y)
+    np.testing.assert_allclose(program(y), jax.jit(fn)(y), rtol=1e-5, atol=1e-6)
+    assert (len(program.kernels), len(set(program.kernels))) == (16, 8)
 
 
 def layers(count: int) -> Callable[[Any], Any]:
@@ -167,6 +196,11 @@ def layers(count: int) -> Callable[[Any], Any]:
         return x
 
     return fn
+
+
+def _planned(family: str, size: int) -> Any:
+    fn, args = FAMILIES[family].make(size)
+    return j2t.transpile(fn, *args)
 
 
 def bytes_read(program: Any) -> int:
