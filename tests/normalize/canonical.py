@@ -9,6 +9,8 @@ from typing import Any
 import jax.extend.core as jex
 import numpy as np
 
+from jaxpr2triton._compat import scan_counts_of
+
 
 def canonical(closed: Any) -> Hashable:
     """Equal for two programs of the same equations.
@@ -25,10 +27,18 @@ def canonical(closed: Any) -> Hashable:
 
     equations: Counter[Hashable] = Counter()
     for eqn in jaxpr.eqns:
-        text = hash((eqn.primitive.name, _parameter(eqn.params), tuple(map(read, eqn.invars))))
+        text = hash((eqn.primitive.name, _parameters(eqn), tuple(map(read, eqn.invars))))
         known.update({var: (text, number, str(var.aval)) for number, var in enumerate(eqn.outvars)})
         equations[text] += 1
     return frozenset(equations.items()), tuple(map(read, jaxpr.outvars))
+
+
+def _parameters(eqn: Any) -> Hashable:
+    """Of a scan the counts of its operands: JAX 0.11 wraps their grouping once more whenever it removes dead code."""
+    if eqn.primitive.name != "scan":
+        return _parameter(eqn.params)
+    told = {key: value for key, value in eqn.params.items() if key not in ("ft_in", "ft_out")}
+    return _parameter(told), scan_counts_of(eqn.params)
 
 
 def _parameter(value: Any) -> Hashable:
