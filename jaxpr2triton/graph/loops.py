@@ -381,7 +381,12 @@ def live_carries(scan: Scan, wanted_results: Sequence[Var]) -> list[int]:
 
 
 def _bits(mask: int) -> list[int]:
-    return [n for n in range(mask.bit_length()) if mask >> n & 1]
+    found = []
+    while mask:  # one step for each bit that is set; most are not
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
 
 
 @once
