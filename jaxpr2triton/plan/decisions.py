@@ -59,6 +59,7 @@ class Decisions:
     refused: Mapping[int, Reason] = field(default_factory=dict)  # loops that stay with XLA, by their bodies, and why
     chooses: bool = True  # whether anything is to be kept by choice
     declined: frozenset[Var] = frozenset()  # what is not
+    ended: frozenset[int] = frozenset()  # loops, by their bodies, all of whose results come into memory
     whole: frozenset[Var] = frozenset()  # what is not made piece by piece
     kept: Mapping[Var, Kept] = field(default_factory=dict)
     tiled: Mapping[Var, Dims] = field(default_factory=dict)  # what is made piece by piece, and along which dimensions
@@ -72,7 +73,7 @@ class Decisions:
             not self.with_roles,
             len(self.refused),
             not self.chooses,
-            len(self.declined) + len(self.whole),
+            len(self.declined) + len(self.whole) + len(self.ended),
             sum(kept.extent + len(kept.along) for kept in self.kept.values()),
             len(self.tiled),
         )
@@ -133,7 +134,9 @@ class KeepLess:
 
 @dataclass(frozen=True)
 class RunOnce:
-    """With what is kept by choice, some loop would be part of several kernels."""
+    """These loops, known by their bodies, would be part of several kernels, each of which would run them."""
+
+    loops: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,9 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
             kept = {var: kept for var, kept in decisions.kept.items() if var not in wish.variables}
             return replace(decisions, kept=kept, declined=decisions.declined.union(wish.variables))
         case RunOnce():
-            return _without_choices(decisions)
+            if any(kept.by_choice for kept in decisions.kept.values()):
+                return _without_choices(decisions)
+            return replace(decisions, ended=decisions.ended | wish.loops)
         case Refuse():
             return _refusing(decisions, wish)
         case DropRoles():

@@ -58,6 +58,8 @@ def _outcome(before: Decisions, after: Decisions, makers: Mapping[Var, Eqn], loo
         return f"{_names([_place(loops.get(body), 'a loop') for body in refused])} stays with XLA"
     if before.chooses and not after.chooses:
         return "every result of a loop comes into memory where its kernel ends"
+    if after.ended - before.ended:
+        return "all that is read of it comes into memory where its kernel ends"
     if declined := after.declined - before.declined:
         return f"{_named(declined, makers)} comes into memory where its kernel ends"
     if whole := after.whole - before.whole:

@@ -65,9 +65,14 @@ def test_what_is_kept_by_choice_can_be_given_up() -> None:
     decisions = granted(decisions, KeepMore(((other, ()),), REFUSAL))
     declined = granted(decisions, KeepLess((one,)))
     assert declined.declined == {one} and declined.chooses and extents(declined) == {other: Extent.STEPS}
-    for wish in (RunOnce(), REFUSAL):
+    for wish in (RunOnce(frozenset({1})), REFUSAL):
         given_up = granted(decisions, wish)
         assert extents(given_up) == {other: Extent.STEPS} and not given_up.chooses and not given_up.refused
+
+
+def test_a_loop_that_would_run_twice_ends_its_kernel() -> None:
+    once = granted(Decisions(), RunOnce(frozenset({1})))
+    assert once.ended == {1} and once.chooses
 
 
 def test_what_was_kept_by_choice_is_given_up_before_a_loop_is_refused() -> None:
@@ -106,7 +111,8 @@ def test_what_has_no_loops_cannot_be_refused() -> None:
         granted(Decisions(), Refuse({}))
 
 
-REFUSALS = st.sets(st.integers(1, 3), min_size=1).map(lambda loops: Refuse(dict.fromkeys(loops, "crowded")))
+LOOPS = st.sets(st.integers(1, 3), min_size=1)
+REFUSALS = LOOPS.map(lambda loops: Refuse(dict.fromkeys(loops, "crowded")))
 WANTED = st.lists(st.tuples(st.sampled_from(VARIABLES), st.sampled_from([(), (0,), (1,), (0, 1)])), min_size=1)
 DIMS = st.dictionaries(st.sampled_from(VARIABLES), st.sampled_from([(0,), (1,)]), min_size=1)
 
@@ -119,7 +125,9 @@ def wishes(draw: st.DrawFn, decisions: Decisions) -> Wish:
         kinds.append(st.builds(KeepMore, WANTED.map(tuple), st.none()))
     chosen = [var for var, kept in decisions.kept.items() if kept.by_choice and var not in decisions.declined]
     if chosen and decisions.chooses:
-        kinds += [st.just(RunOnce()), st.just(KeepLess(tuple(chosen)))]
+        kinds.append(st.just(KeepLess(tuple(chosen))))
+    if again := draw(LOOPS) - decisions.ended:
+        kinds.append(st.just(RunOnce(frozenset(again))))
     if new := decisions.not_tried(draw(DIMS)):
         kinds.append(st.just(Tile(new)))
     return draw(st.one_of(kinds))

@@ -33,6 +33,22 @@ def test_what_two_loops_have_in_common_is_decided_in_one_round() -> None:
     assert after == f"f32[7,300] of test_search.py:{line} (two_ways) along dimension 0"
 
 
+def test_no_loop_is_run_by_two_kernels() -> None:
+    """What is summed over the steps is wanted with the sorted values, and those wait for XLA."""
+
+    def fn(c: Any, xs: Any) -> Any:
+        d, ys = lax.scan(lambda c, x: (jnp.tanh(c + x), jnp.sum(c)), c, xs)
+        return jnp.sum(ys**2) + jnp.sum(jnp.sort(d))
+
+    args = np.linspace(-1, 1, 8, dtype=np.float32), np.ones((5, 8), np.float32)
+    program = j2t.transpile(fn, *args)
+    assert [kernel.source.count("for t in") for kernel in program.kernels] == [1, 0]
+    (step,) = program.compiled.steps
+    outcome = "all that is read of it comes into memory where its kernel ends"
+    assert step == f"a loop would be part of several kernels: {outcome}"
+    np.testing.assert_allclose(program(*args), jax.jit(fn)(*args), rtol=1e-5)
+
+
 def test_nothing_has_to_be_decided_where_there_are_no_loops() -> None:
     assert steps(jax.nn.softmax, np.ones((4, 8), np.float32)) == ()
 

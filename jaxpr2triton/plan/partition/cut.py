@@ -34,6 +34,7 @@ def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAUL
     A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
     """
     cuts = _first_cuts(jaxpr, decisions, policy)
+    _end_loops(cuts)
     return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
@@ -50,6 +51,15 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     written = dict.fromkeys(variables([*wanted, *(eqn.invars[0] for eqn in views)]))
     roots = [v for v in written if v in computed]
     return Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
+
+
+def _end_loops(cuts: Cuts) -> None:
+    """Let all that is read of some loops come into memory, so that no other kernel runs them again."""
+    for eqn in cuts.inside:
+        if eqn.primitive.name in LOOPS and body_of(eqn) in cuts.decisions.ended:
+            for value in eqn.outvars:
+                if value in _read_in(cuts.jaxpr):
+                    cuts.add_root(value, because.wanted_often(eqn))
 
 
 def _inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], list[Eqn]]:

@@ -19,6 +19,7 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, region_p
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
 from jaxpr2triton.plan.partition.apart import why_apart
@@ -28,6 +29,7 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
+from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 ROUNDS_AT_MOST = 8  # each round splits reductions; what it makes is short, so two are usual
@@ -50,13 +52,19 @@ def partition(
     jaxpr, cuts = found
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
-    times = Counter(loop for group in groups for loop in group.space.loops)
-    if any(kept.by_choice for kept in decisions.kept.values()) and max(times.values(), default=1) > 1:
-        return RunOnce()
+    if again := _run_again(cuts, groups) - decisions.ended:
+        return RunOnce(again)
     steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
     steps.sort(key=lambda step: step[:2])
     return _assemble(jaxpr, cuts, [step for _, _, step in steps], name, outside_levels)
+
+
+def _run_again(cuts: Cuts, groups: Sequence[Group]) -> frozenset[int]:
+    """The loops that several kernels would run, by their bodies."""
+    times = Counter(loop for group in groups for loop in group.space.loops)
+    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    return frozenset(body_of(eqn) for eqn in loops if times[id(eqn)] > 1)
 
 
 def _cut_and_split(
