@@ -71,6 +71,11 @@ def _is_float32(number: float) -> bool:
         return float(np.float32(number)) == number
 
 
+def integer(text: str) -> int:
+    """The number that a bare constant is, also if it is written as bits."""
+    return int(text, 0)
+
+
 def _read_as(text: str) -> str:
     """The dtype that Triton reads a bare constant with."""
     if text in ("True", "False"):
@@ -78,7 +83,7 @@ def _read_as(text: str) -> str:
     if not re.fullmatch(r"-?\d+|0x[0-9A-F]+", text):
         number = 0.0 if text.startswith("float(") else abs(float(text))
         return "float32" if number == 0.0 or 2.0**-126 <= number < 2.0**128 else "float64"
-    number = int(text, 0)
+    number = integer(text)
     for dtype in (np.int32, np.uint32, np.int64):
         if np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
             return np.dtype(dtype).name

@@ -102,6 +102,15 @@ def crossing_chains(*xs: Any) -> Any:
     return values[0]
 
 
+def parts_of_ten(x: Any) -> Any:
+    """Parts of ten steps each, none of which needs another one."""
+    starts = [x + number for number in range(40)]
+    parts = starts
+    for _ in range(5):
+        parts = [jnp.sin(part) + start for part, start in zip(parts, starts)]
+    return jnp.stack(parts)
+
+
 def normalized(x: Any, scale: Any, bias: Any) -> Any:
     mean = x.mean(1, keepdims=True)
     return (x - mean) * lax.rsqrt(((x - mean) ** 2).mean(1, keepdims=True) + 1e-5) * scale + bias
@@ -160,6 +169,7 @@ def states_times(w: Any, xs: Any, h: Any) -> Any:
 ELMAN = (floats(32, 32), floats(32, 32), floats(20, 8, 32), floats(8, 32))
 MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "backward": (backward, (floats(256, 2000), floats(2000), floats(2000), floats(256, 2000))),
+    "parts": (parts_of_ten, (floats(100),)),
     "chains": (crossing_chains, (floats(100),) * 12),
     "column sums": (lambda x: x.sum(0), (floats(100_000, 64),)),
     "columns of little": (lambda x: x.sum(0), (floats(16, 1_000_000),)),
@@ -232,6 +242,7 @@ CASES = {
     "cuts.steps": Case("chains", 1 / 16),
     "cuts.steps_of_loops": Case("lorenz_rk4", 1 / 128),
     "cuts.reads": Case("layers", 1 / 2),
+    "cuts.worth_a_load": Case("parts", 8, {"cuts": {"steps": 100}}),
     "cuts.values": Case("chains", 1 / 2, {"cuts": {"steps": 100}}),
     "splits.few": Case("ratio of sums", 2),
     "splits.wanted": Case("full_mean:bench", 1 / 2),

@@ -20,6 +20,7 @@ EXACT = "what a number, or a word, can hold"
 NAMED = {
     "emit/layout.py": {"WIDTH": TEXT},
     "emit/statements.py": {"INLINE_AT_MOST": TEXT, "LAST_PLACE": EXACT},
+    "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
     "front/modules.py": {"LINE": TEXT},
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
@@ -30,6 +31,7 @@ NAMED = {
     "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
     "launch/source.py": {"_KEPT": "entries of a cache"},
+    "normalize/numbers/algebra.py": {"STEPS_TO_NEGATION": WORK},
     "normalize/random/threefry.py": {"MOST": EXACT},
     "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "emit/branches.py": {"SIDES": "places of operands"},
@@ -38,9 +40,15 @@ NAMED = {
     "plan/partition/group.py": {"WORTH_TRYING": WORK},
     "plan/partition/partition.py": {"ROUNDS_AT_MOST": WORK},
     "plan/partition/shared.py": {"NOTED_AT_MOST": WORK},
+    "plan/rounds.py": {"NAMED_AT_MOST": TEXT},
     "plan/schedule/wishes.py": {"LANES_AT_MOST": LIMIT},
-    "report/explain.py": {"RUNS_SHOWN": TEXT, "PLACES_SHOWN": TEXT},
+    "progress.py": {"PATIENCE": TEXT, "PERIOD": TEXT},
+    "report/explain.py": {"RUNS_SHOWN": TEXT, "LOOPS_SHOWN": TEXT},
+    "report/leftovers.py": {"PLACES_SHOWN": TEXT, "OBSTACLES_SHOWN": TEXT},
+    "report/residuals.py": {"ROWS_SHOWN": TEXT, "ALIKE": TEXT},
+    "report/several.py": {"NAMES_SHOWN": TEXT, "PLACES_SHOWN": TEXT},
     "report/table.py": {"WIDTH": TEXT, "NARROWEST": TEXT, "SHORTEST_CELL": TEXT},
+    "rules/literals.py": {"PATTERN_FROM": TEXT},
     "rules/written/decompose.py": {"_STEPS": "of a series", "_BERNOULLI": "of a series"},
 }
 COMPARED = {

@@ -9,7 +9,7 @@ import numpy as np
 from jaxpr2triton.ir.dtypes import is_float, is_signed, triton_name
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.calls import function
-from jaxpr2triton.rules.literals import as_tensor, is_bare
+from jaxpr2triton.rules.literals import as_tensor, integer, is_bare
 
 _KEEP_NAN = "propagate_nan=tl.PropagateNan.ALL"  # as JAX does; Triton's default drops NaN
 
@@ -22,7 +22,7 @@ def _quotient(call: Call, args: Sequence[str]) -> str:
         return f"{x} / {y}"
     all_bits = -1 if is_signed(dtype) else np.iinfo(dtype).max
     if is_bare(y):
-        match int(y):
+        match integer(y):
             case 0:
                 return f"{x} | {all_bits}"
             case -1:
@@ -44,7 +44,7 @@ def _remainder(call: Call, args: Sequence[str]) -> str:
     if is_float(dtype):
         return _FMOD.write(call, args)  # `%` rounds its quotient and loses digits
     if is_bare(y):
-        match int(y):
+        match integer(y):
             case 0:
                 return x
             case -1:

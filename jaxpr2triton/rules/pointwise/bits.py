@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxpr2triton.ir.dtypes import is_signed, triton_name
 from jaxpr2triton.rules.base import Call, Pointwise
-from jaxpr2triton.rules.literals import as_tensor, is_bare
+from jaxpr2triton.rules.literals import as_tensor, integer, is_bare
 
 
 def _bits(dtype: np.dtype) -> int:
@@ -30,7 +30,7 @@ def _shift(write: Callable[[str, str, np.dtype], str]) -> Pointwise:
         shifted = write(as_tensor(x, dtype), shift, dtype)
         if not is_bare(shift):
             return f"tl.where({_in_range(shift, dtype)}, {shifted}, 0)"
-        return shifted if 0 <= int(shift) < _bits(dtype) else f"{x} ^ {x}"
+        return shifted if 0 <= integer(shift) < _bits(dtype) else f"{x} ^ {x}"
 
     return Pointwise(guarded, flops=2)
 
@@ -53,7 +53,7 @@ def _right_arithmetic(call: Call, args: Sequence[str]) -> str:
     dtype = call.in_dtypes[0]
     x, last = as_tensor(x, dtype), _bits(dtype) - 1
     if is_bare(shift):
-        shift = str(min(int(shift), last) if int(shift) >= 0 else last)
+        shift = str(min(integer(shift), last) if integer(shift) >= 0 else last)
     else:
         shift = f"tl.where({_in_range(shift, dtype)}, {shift}, {last})"
     if is_signed(dtype):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
-from jaxpr2triton.rules.literals import constant, is_bare, with_dtype
+from jaxpr2triton.rules.literals import constant, integer, is_bare, with_dtype
 from jaxpr2triton.rules.pointwise.convert import convert
 
 
@@ -35,7 +35,7 @@ def _pow(call: Call, args: Sequence[str]) -> str:
     base, exponent = call.in_dtypes
     x, y = args
     if base != exponent:
-        y = constant(int(y), base) if is_bare(y) else convert(y, exponent, base)
+        y = constant(integer(y), base) if is_bare(y) else convert(y, exponent, base)
     return f"libdevice.pow({with_dtype(x, base)}, {with_dtype(y, base)})"
 
 

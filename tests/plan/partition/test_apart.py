@@ -13,7 +13,9 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.plan.partition.group import OUTPUTS_AT_MOST
+from jaxpr2triton.policy import DEFAULT_POLICY
+
+OUTPUTS = DEFAULT_POLICY.groups.outputs
 
 
 def floats(*shape: int) -> Any:
@@ -94,9 +96,9 @@ TOO_LITTLE = "they read too little in common for what it would cost"
             [("f_1", ("f_0",), False, "their loops have different steps or axes")],
         ),
         (
-            lambda x: [x * k for k in range(2, OUTPUTS_AT_MOST + 4)],
+            lambda x: [x * k for k in range(2, OUTPUTS + 4)],
             [floats(64)],
-            [("f_1", ("f_0",), False, f"a kernel writes {OUTPUTS_AT_MOST} arrays at most")],
+            [("f_1", ("f_0",), False, f"a kernel writes {OUTPUTS} arrays at most")],
         ),
         (
             lambda a: sums(a, a[0])[1].sum((0, 1)),

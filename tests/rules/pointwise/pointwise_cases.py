@@ -187,7 +187,7 @@ def expression(case: Case) -> str:
     operands = zip(_LETTERS, case.dtypes, case.constants)
     texts = [name if value is None else constant(value, dtype) for name, dtype, value in operands]
     text, dtype = case.row.write(case.call, texts), case.call.out_dtype
-    if case.row.helper is not None:  # a function that gives two words
+    if "word" in case.call.params:  # the helper gives two words
         return f"{text}[{case.call.params['word']}]"
     return text if working_dtype(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
 
