@@ -32,25 +32,38 @@ class Group:
 def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
 
-    A root counts for those that read it from memory; a kernel that computes it again does not wait for it.
+    A root counts for those that read it from memory; a kernel that computes it again does not wait for it. It waits for
+    all operands of its equations, also for those that it turns out not to read: they are operands of its region. So all
+    that needs a loop waits for all that the loop reads, and can be of one kernel:
+
+        c, d, ys, zs = scan c0 d0 xs k     # only d and zs need k, which another kernel writes: ys waits as well
     """
     written: dict[Var, int] = {}  # what comes before a value is in memory, if anything does
+    here: dict[Var, int] = {}  # what comes before a kernel can compute it, for a root with as many XLA equations before
+    later: dict[Var, int] = {}  # … for a root with more of them, which finds shared values in memory
     root_level: dict[Var, int] = {}
     outside_level: dict[Eqn, int] = {}
     outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
+    read = cuts.loaded.keys() - cuts.shared  # what is read wherever it is wanted
     for eqn in cuts.jaxpr.eqns:
-        before = max((written.get(atom, 0) for atom in variables(eqn.invars)), default=0)
+        operands = variables(eqn.invars)
+        before = max((written.get(atom, 0) for atom in operands), default=0)
         if eqn in outside:
             outside_level[eqn] = before
             written.update(dict.fromkeys(eqn.outvars, before + 1))
-        elif eqn in views or eqn.primitive is boundary_p:
+            continue
+        if eqn in views or eqn.primitive is boundary_p:
             written[eqn.outvars[0]] = before
-        made = [var for var in eqn.outvars if var in roots]
-        loads = {load for var in made for load in loads_of(cuts, cuts.spaces[var])}
-        level = max((written.get(load, 0) for load in loads), default=0)
-        for var in made:  # all results of a loop together: it is run once
-            root_level[var] = level
-            written[var] = level + 1
+        level = max((cuts.levels[var] for var in eqn.outvars), default=0)
+        seen = [(written if atom in cuts.loaded else later).get(atom, 0) for atom in operands]
+        again = [atom not in read and cuts.levels[atom] == level for atom in operands]
+        own = max((here.get(atom, 0) if a else n for atom, n, a in zip(operands, seen, again)), default=0)
+        here.update(dict.fromkeys(eqn.outvars, own))
+        later.update(dict.fromkeys(eqn.outvars, max(seen, default=0)))
+        for var in eqn.outvars:
+            if var in roots:
+                root_level[var] = own
+                written[var] = own + 1
     return root_level, outside_level
 
 
