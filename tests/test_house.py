@@ -13,7 +13,6 @@ from tests.test_layers import FILES, ROOT, show
 TYPED = ("graph", "plan")  # rooms in which JAX's objects have the types of ir/jaxprs.py
 
 
-
 def annotations_in(tree: ast.AST) -> Iterator[ast.AST]:
     """Of what functions are given and give back, and of the fields of classes."""
     for node in ast.walk(tree):
@@ -41,16 +40,6 @@ def test_signatures_say_what_they_are_given(path: Path) -> None:
 
 
 DECISIONS_AT_MOST = 20  # in one function
-LONG_YET = {  # to be mended
-    "normalize/arrays/applied.py": {"_applied"},
-    "normalize/arrays/scatters.py": {"_write_several"},
-    "normalize/loops/carry.py": {"_plan_of"},
-    "normalize/loops/defer.py": {"_rebuilt"},
-    "normalize/loops/deferral_choice.py": {"plan"},
-    "normalize/loops/prune.py": {"_live_scan"},
-    "normalize/loops/recompute.py": {"_plan_of"},
-    "normalize/numbers/round_compared.py": {"_rounded"},
-}
 
 
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
@@ -76,4 +65,4 @@ def test_functions_can_be_read(path: Path) -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef) and (decisions := decisions_in(node)) > DECISIONS_AT_MOST
     }
-    assert set(long) <= LONG_YET.get(show(path), set()), f"{show(path)}: {long}"
+    assert not long, f"{show(path)}: {long}"

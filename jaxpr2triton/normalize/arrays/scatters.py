@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +16,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.arrays.scatter_space import Space, hit, spread
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from jaxpr2triton.rules.writes import is_usual
@@ -145,55 +144,20 @@ def _write_several(
     node: Node, places: Places, indices: Value, windows: Sequence[int], rewriter: Rewriter
 ) -> Value | None:
     """Every place looks through all updates of its batch; a window is as many updates as it has indexed places."""
-    operand, _, updates = node.args
-    opened = [d for d in places.indexed if places.window[d] > 1]
+    space = Space(places)
     candidates = places.count * math.prod(places.shape[d] * places.window[d] for d in places.indexed)
-    whole = places.count * math.prod(places.shape) * math.prod(places.window[d] for d in opened)
-    if candidates > policy.COMMON.pairs_scattered or whole > policy.COMMON.scattered:
+    if candidates > policy.COMMON.pairs_scattered or math.prod(space.shape) > policy.COMMON.scattered:
         return None
-    lead = [places.lead[d] for d in places.free]
-    axes = tuple(range(len(lead) + len(opened)))
-    space = (*lead, *(places.window[d] for d in opened), *places.shape)
-    slots = {slot: n for n, slot in enumerate(places.free)}
-    slots |= {slot: len(axes) + d for d, slot in places.batching.items()}
-    window = {d: len(lead) + opened.index(d) if d in opened else len(axes) + d for d in places.offsets}
-    offsets, leads = iter(places.offsets), iter(range(len(places.lead)))
-    where = [window[next(offsets)] if d in windows else slots[next(leads)] for d in range(jnp.ndim(updates))]
-    update = lax.transpose(updates, np.argsort(where))
-    fixed = {*places.indexed, *places.batching}
-    cut = [d for d, size in enumerate(places.shape) if d not in fixed and places.window[d] < size]
-    ends = {len(axes) + d: places.shape[d] - places.window[d] for d in cut}
-    update = lax.pad(update, np.zeros((), updates.dtype)[()], [(0, ends.get(at, 0), 0) for at in sorted(where)])
-    update = lax.broadcast_in_dim(update, space, sorted(where))
-    hits = _hits(places, indices, space, slots, window)
-    hits += [lax.broadcasted_iota(np.int32, space, len(axes) + d) < places.window[d] for d in cut]
-    hit = functools.reduce(operator.and_, hits) if hits else lax.full(space, True)
+    operand, _, updates = node.args
+    update = spread(updates, windows, space)
+    here = hit(indices, space)
+
     combine = WRITES[node.name]
     if combine is None:
-        return _last_of(hit, update, operand, axes, bool(node.params["unique_indices"]))
+        return _last_of(here, update, operand, space.searched, bool(node.params["unique_indices"]))
     neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node, rewriter)
     _, reduced = REDUCTIONS[node.name]
-    return combine(operand, reduced(lax.select(hit, update, lax.full_like(update, neutral)), axes))
-
-
-def _hits(
-    places: Places, indices: Value, space: Sequence[int], slots: Mapping[int, int], window: Mapping[int, int]
-) -> list[Value]:
-    """Where in the space each component of the index, and the place in the window, are those of the operand."""
-    first = len(space) - len(places.shape)
-    dtype = jax.typeof(indices).dtype
-    indices = lax.convert_element_type(indices, np.int32) if dtype.itemsize < 4 else indices
-    hits = []
-    for component, d in enumerate(places.indexed):
-        number = lax.index_in_dim(indices, component, len(places.lead), keepdims=False)
-        order = sorted(range(len(places.lead)), key=lambda slot: slots[slot])
-        number = lax.broadcast_in_dim(lax.transpose(number, order), space, sorted(slots.values()))
-        here = lax.broadcasted_iota(number.dtype, space, first + d)
-        if places.window[d] > 1:  # a window that is not inside of the array is left out as a whole
-            hits += [number >= 0, number <= places.shape[d] - places.window[d]]
-            number = number + lax.broadcasted_iota(number.dtype, space, window[d])
-        hits.append(number == here)
-    return hits
+    return combine(operand, reduced(lax.select(here, update, lax.full_like(update, neutral)), space.searched))
 
 
 def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,34 +96,54 @@ class Plan:
 
 
 def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
+    """Which reductions over its steps a scan had better carry; None if there is none.
+
+    One after the other: with each that goes in, what leads to it goes in too, and programs must still be able to share
+    out the loop.
+    """
     length = scan.params["length"]
     if scan.effects or length < 2:
         return None
     body = body_of(scan.params)
     after = _after(eqns, scan)
-    written = [(var, atom) for var, atom in zip(scan.outvars[body.num_carry :], body.ys) if is_plain(var.aval.dtype)]
-    steps = {var: 0 for var, atom in written if not isinstance(atom, jex.Literal)}
-    found = []
+    steps, found = _over_the_steps([eqn for eqn in eqns if eqn is not scan], scan, after)
+    usual = max(map(count, [*body.befores, *body.xs, *body.ys]), default=1)
+
+    plan = None
+    for eqn in found:
+        if count(eqn.invars[0]) // length > usual:
+            continue
+        reductions = (eqn,) if plan is None else (*plan.reductions, eqn)
+        needed = evaluate.needed(eqns, [each.invars[0] for each in reductions], after - steps.keys())
+        inside = tuple(each for each in needed if each.outvars[0] in steps and each is not scan)
+        more = Plan(scan, body, after, steps, reductions, inside)
+        plan = more if _leaves_apart(more) else plan
+    return plan
+
+
+def _over_the_steps(eqns: Iterable[Any], scan: Any, after: frozenset[Any]) -> tuple[dict[Any, int], list[Any]]:
+    """What a step can compute its part of, with the dimension of the steps, and the reductions along that.
+
+    h, hs = scan ... h0 xs;  t = transpose[permutation=(1, 0)] hs;  s = reduce_sum[axes=(1,)] t
+        →    {hs: 0, t: 1}  and  [s]
+    """
+    body = body_of(scan.params)
+    written = zip(scan.outvars[body.num_carry :], body.ys)
+    steps = {var: 0 for var, atom in written if is_plain(var.aval.dtype) and not isinstance(atom, jex.Literal)}
+    reductions = []
     for eqn in eqns:
-        if after.isdisjoint(eqn.outvars) or eqn is scan:
+        if after.isdisjoint(eqn.outvars):
             continue
         place = _dimension(eqn, steps, after)
         if place is not None:
             steps[eqn.outvars[0]] = place
         elif _reduces_steps(eqn, steps):
-            found.append(eqn)
-    usual = max(map(count, [*body.befores, *body.xs, *body.ys]), default=1)
-    plan = None
-    for eqn in (eqn for eqn in found if count(eqn.invars[0]) // length <= usual):
-        reductions = (eqn,) if plan is None else (*plan.reductions, eqn)
-        inside = evaluate.needed(eqns, [each.invars[0] for each in reductions], after - steps.keys())
-        inside = [each for each in inside if each.outvars[0] in steps and each is not scan]
-        more = Plan(scan, body, after, steps, reductions, tuple(inside))
-        plan = more if _leaves_apart(more) else plan
-    return plan
+            reductions.append(eqn)
+    return steps, reductions
 
 
 def _after(eqns: Sequence[Any], scan: Any) -> frozenset[Any]:
+    """The variables that wait for the scan, its own results among them."""
     found = set(scan.outvars)
     for eqn in eqns:
         if not found.isdisjoint(evaluate.variables(eqn.invars)):
@@ -132,6 +152,7 @@ def _after(eqns: Sequence[Any], scan: Any) -> frozenset[Any]:
 
 
 def _reduces_steps(eqn: Any, steps: Mapping[Any, int]) -> bool:
+    """Whether an equation reduces the steps, and may do so one by one: what rounds each time, if they are few."""
     if eqn.primitive.name not in COMBINED or isinstance(eqn.invars[0], jex.Literal):
         return False
     place = steps.get(eqn.invars[0])

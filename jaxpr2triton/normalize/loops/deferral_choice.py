@@ -91,47 +91,53 @@ class _Chooser:
         self.terms = Terms(body, self._is_worth_it)
         self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
         self._mixing = _mixing_of_the_rest(body, sums)
-        anyway = [*body.xs, *body.ys, *(v for position, v in enumerate(body.befores) if position not in sums)]
+        carried = [var for position, var in enumerate(body.befores) if position not in sums]
+        anyway = [*body.xs, *body.ys, *carried]
         self._usual = max(map(count, anyway), default=1)
-        self._carried = max(
-            map(count, [v for position, v in enumerate(body.befores) if position not in sums]), default=1
-        )
+        self._carried = max(map(count, carried), default=1)
         self._stored = sum(map(nbytes, anyway))
         self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
         self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
 
     def plan(self, split: Mapping[int, Sequence[Term]]) -> Plan | None:
-        kept: dict[int, list[Term]] = {position: [] for position in split}
-        lanes: dict[Any, list[Term]] = {}
+        """Each term where it costs least: in a sum of lanes, summed after the loop, or added in the loop as before.
+
+        g' = g + reduce_sum[axes=(0,)] (a * x) + dot_general h u + c
+            →    reduce_sum in lanes;  dot_general of the stacked h and u;  c kept
+        """
+        terms = [(position, term) for position, found in split.items() for term in found]
+        kept = [pair for pair in terms if not self.terms.is_wanted(pair[1])]
+        lanes: dict[tuple[Any, ...], list[Term]] = {}  # position and form → the terms
         stacked: list[Stacked] = []
         stacks: list[Any] = []
-        everything = [(position, term) for position, terms in split.items() for term in terms]
-        wanted = [(position, term) for position, term in everything if self.terms.is_wanted(term)]
-        for position, term in everything:
-            if not self.terms.is_wanted(term):
-                kept[position].append(term)
-        products = [pair for pair in wanted if self._is_product(pair[1].maker)]
-        for position, term in [*products, *(pair for pair in wanted if pair not in products)]:  # those reuse the stacks
+
+        for position, term in self._in_order(terms):
             factors = self._factors(term)
-            new = [root for root in dict.fromkeys(f.root for f in factors) if root not in self._free]
+            new = self._not_in_memory(factors)
             if self._by_lanes(term, bool(new)):
                 lanes.setdefault((position, *self._form(term)), []).append(term)
             elif factors and sum(map(nbytes, new)) <= policy.COMMON.times_stored * self._stored:
                 stacked.append(Stacked(position, term, factors))
-                self._free.update(new)
                 stacks.extend(new)
+                self._free.update(new)
             else:
-                kept[position].append(term)
-        done = {key[0] for key in lanes} | {each.position for each in stacked}
-        if not done:
+                kept.append((position, term))
+
+        sums = tuple(self._lane_sum(key[0], found) for key, found in lanes.items())
+        touched = {lane.position for lane in sums} | {each.position for each in stacked}
+        if not touched:
             return None
-        return Plan(
-            self.body,
-            {position: tuple(found) for position, found in kept.items() if position in done},
-            tuple(self._lane_sum(key[0], found) for key, found in lanes.items()),
-            tuple(stacked),
-            tuple(stacks),
-        )
+        left = {p: tuple(term for place, term in kept if place == p) for p in split if p in touched}
+        return Plan(self.body, left, sums, tuple(stacked), tuple(stacks))
+
+    def _in_order(self, terms: Sequence[tuple[int, Term]]) -> list[tuple[int, Term]]:
+        """Those worth delaying, products first: what they have the loop write, the others then read for nothing."""
+        wanted = [pair for pair in terms if self.terms.is_wanted(pair[1])]
+        return sorted(wanted, key=lambda pair: not self._is_product(pair[1].maker))
+
+    def _not_in_memory(self, factors: Sequence[Factor]) -> list[Any]:
+        """The roots that the loop would have to write for these factors."""
+        return [root for root in dict.fromkeys(factor.root for factor in factors) if root not in self._free]
 
     def _lane_sum(self, position: int, terms: Sequence[Term]) -> LaneSum:
         maker = terms[0].maker

@@ -15,7 +15,7 @@ from jax import lax
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Closed
-from jaxpr2triton.ir.scans import Body, body_of, scanned
+from jaxpr2triton.ir.scans import Body, apart, body_of, scanned
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, primitive_names, rewrite
 
 
@@ -88,34 +88,57 @@ def _live_parts(eqns: Sequence[Any], targets: Iterable[Any]) -> list[Live | None
 
 
 def _live_scan(eqn: Any, results: Sequence[bool]) -> Live:
+    """What of a scan leads to those of its results that are wanted.
+
+    a, b, c, ys = scan (λ a b c x. (a + c * x, b * a, c, sin b)) a0 b0 c0 xs   and a is wanted
+        →    carries (0,), unchanged (2,), ys (), xs (0,), with the operands a0 c0 xs
+    """
     body = body_of(eqn.params)
-    pairs = zip(body.befores, body.afters)
-    unchanged = {position for position, (before, after) in enumerate(pairs) if before is after or _is_empty(before)}
-    wanted_ys = [position for position, wanted in enumerate(results[body.num_carry :]) if wanted]
+    wanted_carries, wanted_ys = map(_positions, apart(results, body.num_carry))
     ys = [position for position in wanted_ys if not _is_empty(eqn.outvars[body.num_carry + position])]
-    carries = {position for position, wanted in enumerate(results[: body.num_carry]) if wanted}
+    carries, inner, read = _step_for(body, wanted_carries, ys)
+
+    # What is carried starts from an operand, even if no step reads it.
+    read |= {body.befores[position] for position in carries}
+    unchanged = _unchanged(body)
+    return Live(
+        operands=tuple(atom for atom, var in zip(eqn.invars, body.jaxpr.invars) if var in read),
+        body=body,
+        carries=tuple(sorted(carries - unchanged)),
+        unchanged=tuple(sorted(carries & unchanged)),
+        ys=tuple(ys),
+        xs=tuple(_positions(var in read for var in body.xs)),
+        inner=tuple(inner),
+    )
+
+
+def _step_for(body: Body, wanted: Iterable[int], ys: Sequence[int]) -> tuple[set[int], list[Live | None], set[Any]]:
+    """The carries that have to be there for these carries and ys, what is live of a step then, and all that it reads.
+
+    What a step reads is carried to it by the one before, which may read yet other carries for that; so on until no
+    more are found.
+    """
+    carries = set(wanted)
     while True:
         targets = [body.ys[position] for position in ys] + [body.afters[position] for position in sorted(carries)]
         inner = _live_parts(body.jaxpr.eqns, targets)
         operands = (atom for live in inner if live is not None for atom in live.operands)
         read = set(evaluate.variables([*targets, *operands]))
-        more = {position for position, before in enumerate(body.befores) if before in read}
+
+        more = set(_positions(before in read for before in body.befores))
         if more <= carries:
-            break
+            return carries, inner, read
         carries |= more
-    xs = [position for position, var in enumerate(body.xs) if var in read]
-    consts = [position for position, var in enumerate(body.jaxpr.invars[: body.num_consts]) if var in read]
-    first_x = body.num_consts + body.num_carry
-    places = [*consts, *(body.num_consts + position for position in sorted(carries)), *(first_x + p for p in xs)]
-    return Live(
-        tuple(eqn.invars[place] for place in places),
-        body,
-        tuple(sorted(carries - unchanged)),
-        tuple(sorted(carries & unchanged)),
-        tuple(ys),
-        tuple(xs),
-        tuple(inner),
-    )
+
+
+def _unchanged(body: Body) -> set[int]:
+    """The carries that are after each step what they were before it."""
+    pairs = zip(body.befores, body.afters)
+    return set(_positions(before is after or _is_empty(before) for before, after in pairs))
+
+
+def _positions(found: Iterable[bool]) -> list[int]:
+    return [position for position, yes in enumerate(found) if yes]
 
 
 def _is_empty(var: Any) -> bool:

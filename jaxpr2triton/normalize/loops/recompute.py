@@ -71,22 +71,34 @@ class Plan:
 
 
 def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bool]) -> Plan | None:
-    """What to store instead of some ys; None if that is not less than they are."""
+    """What to store instead of some ys; None if that is not less than they are.
+
+    ys = (y, 1 - y, (1 - y) * y), none of them an output of the program
+        →    sunk = (1, 2), stored = (), given = {y}
+    """
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
         return None
     body = Body(closed, *scan_counts_of(eqn.params))
-    written = {position: atom for position, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)}
-    pinned = {atom for position, atom in written.items() if eqn.outvars[body.num_carry + position] in outputs}
-    asked = dict.fromkeys(atom for atom in written.values() if atom not in pinned)
+    pinned, asked = _pinned_and_asked(body, [var in outputs for var in eqn.outvars[body.num_carry :]])
     there = {*body.xs, *pinned}
     given = _cheapest(body, asked, there, again)
+
     free = there | body.invariants()
     kept = [var for var in given if var not in free]
-    sunk = tuple(position for position, atom in written.items() if atom in asked and atom not in kept)
-    if not sunk or _bytes_of(kept) >= _bytes_of(asked):
+    gone = {atom for atom in asked if atom not in kept}
+    if not gone or _bytes_of(kept) >= _bytes_of(asked):
         return None
-    stay = {atom for position, atom in written.items() if position not in sunk}
-    return Plan(body, sunk, tuple(var for var in kept if var not in stay), frozenset(given))
+    written = [(position, atom) for position, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)]
+    sunk = tuple(position for position, atom in written if atom in gone)
+    stored = tuple(var for var in kept if var not in asked)  # those that are asked for go on being written
+    return Plan(body, sunk, stored, frozenset(given))
+
+
+def _pinned_and_asked(body: Body, is_output: Sequence[bool]) -> tuple[set[Any], dict[Any, None]]:
+    """The ys that are written whatever happens, and the others, each of them once."""
+    written = [(atom, out) for atom, out in zip(body.ys, is_output) if not isinstance(atom, jex.Literal)]
+    pinned = {atom for atom, out in written if out}
+    return pinned, dict.fromkeys(atom for atom, _ in written if atom not in pinned)
 
 
 def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:

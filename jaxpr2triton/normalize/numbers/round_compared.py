@@ -6,6 +6,7 @@ one computes again, of what it finds in memory, may so differ in its last digit:
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -43,28 +44,47 @@ def round_compared(closed: Closed) -> Closed:
 
 
 def _rounded(jaxpr: Any, everything: bool) -> Any:
+    """The jaxpr with all rounded that leads to a choice; with everything rounded, if it is the body of a loop.
+
+    Equations come last to first: when the turn of one comes, all that want its results rounded are known.
+    """
+    computed = MADE | IN_MEMORY if everything else MADE
     wanted: set[Any] = set()
     known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is rounded_p}
-    eqns: list[Any] = []
-    changed = False
+    found: list[Any] = []
     for eqn in reversed(jaxpr.eqns):
-        wanted_here = everything or any(var in wanted for var in eqn.outvars)
         bodies = list(jex.jaxprs_in_params(eqn.params))
-        if bodies and (wanted_here or any(map(_chooses_inside, bodies))):
-            wanted_here = True
-            params = {key: _inside(value) for key, value in eqn.params.items()}
-            if any(params[key] is not value for key, value in eqn.params.items()):
-                eqn, changed = eqn.replace(params=params), True
-        if _is_choice(eqn) or (wanted_here and (everything or eqn.primitive.name not in IN_MEMORY)):
+        is_wanted = everything or any(var in wanted for var in eqn.outvars) or any(map(_chooses_inside, bodies))
+        if is_wanted and bodies:
+            eqn = _with_bodies_rounded(eqn)
+
+        goes_on = everything or eqn.primitive.name not in IN_MEMORY
+        if _is_choice(eqn) or (is_wanted and goes_on):
             wanted.update(variables(eqn.invars))
-        made_here = eqn.primitive.name in MADE or (everything and eqn.primitive.name in IN_MEMORY)
-        if wanted_here and made_here and _is_narrow(eqn.outvars[0].aval) and eqn.outvars[0] not in known:
-            (out,) = eqn.outvars
-            exact = build.variable(out)
-            eqns.append(build.after(eqn, rounded_p, [exact], [out]))
-            eqn, changed = eqn.replace(outvars=[exact]), True
-        eqns.append(eqn)
-    return build.with_equations(jaxpr, eqns[::-1]) if changed else jaxpr
+
+        if is_wanted and eqn.primitive.name in computed and eqn.outvars[0] not in known:
+            found += _with_result_rounded(eqn)[::-1]
+        else:
+            found.append(eqn)
+    eqns = found[::-1]
+    same = all(map(operator.is_, eqns, jaxpr.eqns))  # what is rounded is another equation, with one more after it
+    return jaxpr if same else build.with_equations(jaxpr, eqns)
+
+
+def _with_result_rounded(eqn: Any) -> list[Any]:
+    """`b = mul a a  →  b' = mul a a;  b = rounded b'`; the equation alone if its result is of a wider dtype."""
+    if not _is_narrow(eqn.outvars[0].aval):
+        return [eqn]
+    (out,) = eqn.outvars
+    exact = build.variable(out)
+    return [eqn.replace(outvars=[exact]), build.after(eqn, rounded_p, [exact], [out])]
+
+
+def _with_bodies_rounded(eqn: Any) -> Any:
+    """The equation with everything rounded in its bodies; the same object if there is nothing to round."""
+    params = {key: _inside(value) for key, value in eqn.params.items()}
+    same = all(params[key] is value for key, value in eqn.params.items())
+    return eqn if same else eqn.replace(params=params)
 
 
 def _inside(value: Any) -> Any:
@@ -79,6 +99,7 @@ def _inside(value: Any) -> Any:
 
 
 def _chooses_inside(body: Any) -> bool:
+    """Whether there is a choice in a body, or in a body of its equations."""
     eqns: Iterable[Any] = getattr(body, "jaxpr", body).eqns
     return any(_is_choice(eqn) or any(map(_chooses_inside, jex.jaxprs_in_params(eqn.params))) for eqn in eqns)
 
