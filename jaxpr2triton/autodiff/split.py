@@ -21,9 +21,20 @@ from jax.interpreters import ad
 from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.hoisting import hoist
-from jaxpr2triton.ir.tracing import argument_names, avals, is_differentiable, retrace, run, traced
-from jaxpr2triton.ir.user_names import user_names
+from jaxpr2triton.ir.tracing import (
+    again,
+    argument_names,
+    avals,
+    is_differentiable,
+    result_names,
+    retrace,
+    run,
+    traced,
+    with_result_names,
+)
+from jaxpr2triton.ir.value_names import distinct, value_names
 
 
 class NotSplit(Exception):
@@ -114,11 +125,13 @@ def linearize(
 
     names = argument_names(flat)
     labels = {var: name for var, name in zip(flat.jaxpr.invars, names)}
-    labels = user_names(flat.jaxpr) | labels
-    residual_names = [labels.get(var) or _label(source) for var, source in zip(saved, sources)]
+    labels = value_names(flat.jaxpr) | labels
+    outputs = result_names(jaxpr)
+    residual_names = distinct([labels.get(var) or _label(source, outputs) for var, source in zip(saved, sources)])
+    made = [name for name, source in zip(residual_names, sources) if source.kind == "new"]
     tangents = [f"d_{name}" for name, moves in zip(names[len(captured) :], nonzero) if moves]
     return Split(
-        retrace(with_residuals, *avals(flat), names=names),
+        retrace(with_residuals, *avals(flat), names=names, results=[*outputs, *made]),
         retrace(
             from_residuals,
             *[var.aval for var in saved],
@@ -179,7 +192,7 @@ def _by_results(flat: Any) -> Any:
         evaluate.run(flat.jaxpr.eqns, env, cubed)
         return [evaluate.read(env, atom) for atom in flat.jaxpr.outvars]
 
-    return retrace(rewritten, *avals(flat), names=argument_names(flat))
+    return again(flat, rewritten)
 
 
 def _sources(flat: Any, num_outputs: int, saved: Sequence[Any]) -> tuple[tuple[Source, ...], list[Any]]:
@@ -211,8 +224,10 @@ def _evaluate(jaxpr: Any, env: dict[Any, Any], wanted: Sequence[Any]) -> list[An
     return [evaluate.read({**known, **env}, atom) for atom in wanted]
 
 
-def _label(source: Source) -> str:
-    return f"out{source.index}" if source.kind == "out" else f"{source.eqn.primitive.name}{source.index}"
+def _label(source: Source, outputs: Sequence[str]) -> str:
+    if source.kind == "out":
+        return outputs[source.index] or ("out" if len(outputs) == 1 else f"out{source.index}")
+    return deed(source.eqn.primitive.name)
 
 
 def transpose(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool]) -> Transposed:
@@ -232,9 +247,11 @@ def transpose_to(jaxpr: Any, linear: Sequence[bool], nonzero: Sequence[bool], re
         return [result for result, reaches in zip(results, reaching) if reaches]
 
     labels = [name for name, is_linear in zip(names, linear) if not is_linear]
+    made = [name for name, is_linear in zip(names, linear) if is_linear]
+    made = [name for name, reaches in zip(made, reaching, strict=True) if reaches]
     labels += [f"ct{k}" if len(cotangents) > 1 else "ct" for k in range(len(cotangents))]
     program, captured = hoist(traced(backward, *fixed, *cotangents, names=labels))
-    return Transposed(program, tuple(reaching), tuple(captured))
+    return Transposed(with_result_names(program, made), tuple(reaching), tuple(captured))
 
 
 def batch(
@@ -243,7 +260,7 @@ def batch(
     batched, out_dims = plain_batch(jaxpr, dims, size, axis_name, spmd_name)
     # the tracers themselves carry sharding and mesh axes that an abstract value would lose
     program, captured = hoist(traced(batched, *args, names=argument_names(jaxpr)))
-    return Batched(program, out_dims, tuple(captured))
+    return Batched(with_result_names(program, result_names(jaxpr)), out_dims, tuple(captured))
 
 
 # ---------------------------------------------------------------------------------------------- nothing but JAX

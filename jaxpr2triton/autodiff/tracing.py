@@ -12,7 +12,7 @@ from jax.interpreters import partial_eval as pe
 from jaxpr2triton._compat import close_like, is_high_level, low_level_results, source_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.hoisting import hoist, holds_values, transparent_call
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace, traced
+from jaxpr2triton.ir.tracing import again, argument_names, avals, result_names, traced, with_result_names
 
 
 def flatten(jaxpr: Any) -> Any:
@@ -35,7 +35,7 @@ def flatten(jaxpr: Any) -> Any:
 
     if not any(_body(eqn) for eqn in jaxpr.jaxpr.eqns):
         return jaxpr
-    return retrace(lambda *args: results(jaxpr.jaxpr, jaxpr.consts, args), *avals(jaxpr), names=argument_names(jaxpr))
+    return again(jaxpr, lambda *args: results(jaxpr.jaxpr, jaxpr.consts, args))
 
 
 def _body(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
@@ -61,7 +61,7 @@ def lower(jaxpr: Any) -> Lowered:
         return [evaluate.read(env, atom) for atom in jaxpr.jaxpr.outvars]
 
     program, captured = hoist(traced(results, *avals(jaxpr), names=argument_names(jaxpr)))
-    return Lowered(program, tuple(captured))
+    return Lowered(with_result_names(program, result_names(jaxpr)), tuple(captured))
 
 
 def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool = False) -> tuple[Any, list[bool]]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Literal
 
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.emitter import Emitter
@@ -15,11 +14,11 @@ from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.statements import Buffers
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.graph.nodes import Graph, Keep
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.scans import LOOPS, scan_of
-from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.ir.user_names import user_names
+from jaxpr2triton.ir.tracing import argument_names, result_names
+from jaxpr2triton.ir.value_names import value_names
 from jaxpr2triton.rules.helpers import texts_of
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
@@ -30,8 +29,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     """The finished kernel of a plan; `graph` is what it computes."""
     jaxpr = plan.jaxpr.jaxpr
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
-    outputs = _buffers(_output_names(jaxpr, [b.name for b in inputs]), jaxpr.outvars)
-    buffers = Buffers(inputs, outputs, _kept(graph, [b.name for b in (*inputs, *outputs)]))
+    outputs = _buffers(_output_names(plan.jaxpr, [b.name for b in inputs]), jaxpr.outvars)
+    buffers = Buffers(inputs, outputs, _kept(jaxpr, graph, [b.name for b in (*inputs, *outputs)]))
     emitter = Emitter(plan, graph, buffers)
     lines = emitter.run()
     parameters = [f"{buffer.name}_ptr" for buffer in buffers.all]
@@ -79,24 +78,10 @@ def _buffers(names: Sequence[str], variables: Sequence[Any]) -> tuple[Buffer, ..
     return tuple(Buffer(name, tuple(v.aval.shape), np.dtype(v.aval.dtype)) for name, v in zip(names, variables))
 
 
-def _output_names(jaxpr: Any, taken: Sequence[str]) -> list[str]:
-    """`h_out` for what the user calls h, also in the loop that makes it; `out` or `out0`, `out1`, … for all others."""
-    known = user_names(jaxpr)
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in LOOPS:
-            scan, inside = scan_of(eqn), user_names(eqn.params["jaxpr"].jaxpr, eqn)
-            made = [(after, result) for _, _, after, result in scan.carries] + list(scan.ys)
-            known |= {result: inside[atom] for atom, result in made if not isinstance(atom, Literal) and atom in inside}
-    others = free_names("out", len(jaxpr.outvars), taken)
-    found: list[str] = []
-    for var, other in zip(jaxpr.outvars, others):
-        stem = name = f"{known[var]}_out" if not isinstance(var, Literal) and var in known else other
-        copy = 1
-        while name in (*found, *taken) or (name in others and name is not other):
-            copy += 1
-            name = f"{stem}_{copy}"
-        found.append(name)
-    return found
+def _output_names(closed: Any, taken: Sequence[str]) -> list[str]:
+    """What the region calls them; else `out`, or `out0`, `out1`, …"""
+    others = free_names("out", len(closed.jaxpr.outvars), taken)
+    return [name or other for name, other in zip(result_names(closed), others)]
 
 
 def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
@@ -106,9 +91,14 @@ def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
     return [stem] if count == 1 else [f"{stem}{n}" for n in range(count)]
 
 
-def _kept(graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
+def _kept(jaxpr: Any, graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
+    """`kept_hs` for what the user's loop computes as h in each step; `kept`, or `kept0`, `kept1`, … for all others."""
     found = {keep.slot: keep for keep in graph.of_kind(Keep)}
-    names = free_names("kept", len(found), taken)
+    known, others = value_names(jaxpr), free_names("kept", len(found), taken)
+    names: list[str] = []
+    for keep, other in zip(found.values(), others):
+        wishes = [f"kept_{known[var]}" for var in variables(keep.eqn.invars) if var in known]
+        names.append(next((name for name in wishes if name not in (*names, *taken)), other))
     return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
 
 

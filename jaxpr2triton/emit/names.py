@@ -5,57 +5,16 @@ from __future__ import annotations
 import builtins
 import keyword
 import linecache
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jaxpr2triton._compat import Frame, is_differentiated
 from jaxpr2triton.graph.nodes import Collected, Compute
+from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.user_names import Part, parts_of, user_names
-
-_WORDS = {
-    "reduce_sum": "total",
-    "reduce_max": "peak",
-    "reduce_min": "least",
-    "reduce_prod": "product",
-    "reduce_and": "every",
-    "reduce_or": "some",
-    "reduce_xor": "parity",
-    "argmax": "best",
-    "argmin": "best",
-    "max": "larger",
-    "min": "smaller",
-    "abs": "magnitude",
-    "pow": "power",
-    "integer_pow": "power",
-    "round": "rounded",
-    "select_n": "chosen",
-    "convert_element_type": "cast",
-    "bitcast_convert_type": "bits",
-    "dot_general": "dot",
-    "logistic": "sigmoid",
-    "add_any": "add",
-    "eq": "equal",
-    "ne": "differs",
-    "lt": "below",
-    "le": "below",
-    "gt": "above",
-    "ge": "above",
-    "and": "both",
-    "or": "either",
-    "not": "negated",
-    "clamp": "clamped",
-    "iota": "position",
-    "threefry": "word",
-    "div": "quotient",
-    "rem": "remainder",
-    "mul": "scaled",
-    "sub": "diff",
-    "neg": "minus",
-}
 
 RESERVED = {"tl", "triton", "libdevice", *keyword.kwlist, *dir(builtins)}
 
@@ -146,7 +105,7 @@ def wishes(jaxpr: Any, loop: Any = None, found: Wishes | None = None) -> Wishes:
             name = next((makers.get(var, name) for var in variables(eqn.invars)), name)
         makers.update(dict.fromkeys(eqn.outvars, name))
         wish = own.get(eqn.outvars[0]) if eqn.outvars else None
-        found.of[id(eqn)] = wish or _WORDS.get(name, re.sub(r"\W", "_", name))
+        found.of[id(eqn)] = wish or deed(name)
         if wish and (not differentiated and not is_differentiated(eqn) or wish.startswith("d_")):
             found.lines.add(id(eqn))
         if eqn.outvars and eqn.outvars[0] in parts:

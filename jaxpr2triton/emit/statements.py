@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.masks import Masks
-from jaxpr2triton.emit.names import Names, comment, wishes
+from jaxpr2triton.emit.names import Names, Wishes, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
@@ -24,6 +25,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
     Choose,
+    Collected,
     Compute,
     Constant,
     Graph,
@@ -57,7 +59,7 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.helpers import with_callees
-from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
@@ -87,6 +89,7 @@ class Statements:
         self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         self.wish = wishes(plan.jaxpr.jaxpr)
+        self.wish.of |= _stored(graph, buffers, self.wish)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
         self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(self.wish.own, buffers))
         self.users = _users(graph)
@@ -173,7 +176,7 @@ class Statements:
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if working_dtype(buffer.dtype) != buffer.dtype:
             text += f".to({triton_name(working_dtype(buffer.dtype))})"
-        self._assign(node, scope, text, buffer.name)
+        self._assign(node, scope, text, buffer.name.removeprefix("kept_"))
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
         """The axes of an index as it is written: a computed number may be the same for all lanes."""
@@ -256,7 +259,7 @@ class Statements:
             return
         then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
         if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
-            then = as_tensor(then, node.dtype)
+            then = with_dtype(then, node.dtype)
         self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
 
     def _product(self, node: Product, scope: Scope) -> None:
@@ -470,6 +473,18 @@ def _users(graph: Graph) -> dict[Node, list[Any]]:
     for store in graph.stores:
         users[store.value].append(store)
     return users
+
+
+def _stored(graph: Graph, buffers: Buffers, wish: Wishes) -> dict[int, str]:
+    """What has no name of the user's is called as the buffer that it is written to, if that says what it holds."""
+    found: dict[int, str] = {}
+    for store in graph.stores:
+        name = buffers.outputs[store.output].name
+        if re.fullmatch(r"out_*\d*|.*_out\d*", name) or not isinstance(store.value, Compute | Collected):
+            continue
+        if wish[store.value] not in wish.own:
+            found.setdefault(id(store.value.eqn), name)
+    return found
 
 
 def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:

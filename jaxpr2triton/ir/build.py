@@ -70,13 +70,15 @@ def with_equations(jaxpr: Any, eqns: Sequence[Any], outvars: Sequence[Any] | Non
 def excerpt(
     closed: Any, eqns: Sequence[Any], operands: Sequence[Any], results: Sequence[Any], names: Sequence[str]
 ) -> Any:
-    """Some equations of a program as a program of these operands, which the printed one calls by `names`.
+    """Some equations of a program as a program of these operands and results, which are called by `names`.
 
     Nothing is traced: the equations and their variables are the very same.
     """
     inner = closed.jaxpr
     effects = frozenset().union(*(eqn.effects for eqn in eqns))
-    info = inner.debug_info._replace(arg_names=tuple(identifiers(names)), result_paths=("",) * len(results))
+    called = identifiers(names)
+    paths = tuple(f"result.{name}" for name in called[len(operands) :]) or ("",) * len(results)
+    info = inner.debug_info._replace(arg_names=tuple(called[: len(operands)]), result_paths=paths)
     made = inner.replace(
         invars=list(operands), eqns=list(eqns), outvars=list(results), effects=effects, debug_info=info
     )

@@ -14,7 +14,7 @@ from jax import lax
 from jaxpr2triton._compat import called_jaxpr, source_of
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.scans import apart, body_of, scanned
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace
+from jaxpr2triton.ir.tracing import argument_names, avals, result_names, retrace
 
 # Calls that mean no more than their body. Custom derivative rules and checkpoints mean more, and stay.
 TRANSPARENT = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "fused"})
@@ -46,7 +46,8 @@ def hoist(closed: Closed, leading: Sequence[Any] = ()) -> tuple[Closed, list[Any
         return _evaluate(closed.jaxpr, values, resolve)
 
     labels = [f"c{place}" for place in range(len(captured))] + list(argument_names(closed)[count:])
-    return retrace(flat, *map(jax.typeof, captured), *avals(closed)[count:], names=labels), captured
+    operands = [*map(jax.typeof, captured), *avals(closed)[count:]]
+    return retrace(flat, *operands, names=labels, results=result_names(closed)), captured
 
 
 def _evaluate(jaxpr: Any, values: Sequence[Any], resolve: Callable[[Any], Any]) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxpr2triton._compat import close_like
 from jaxpr2triton.errors import CompilerBug
 
 
@@ -50,12 +51,17 @@ def trace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -
     return jaxpr, hoisted
 
 
-def retrace(function: Callable[..., Any], *args: Any, names: Sequence[str] = ()) -> Any:
-    """A program of a function that closes over nothing."""
+def retrace(function: Callable[..., Any], *args: Any, names: Sequence[str] = (), results: Sequence[str] = ()) -> Any:
+    """A program of a function that closes over nothing; `results` are what its results are called."""
     jaxpr, hoisted = trace(function, *args, names=names)
     if hoisted:
         raise CompilerBug(f"a derived program closes over {len(hoisted)} values")
-    return jaxpr
+    return with_result_names(jaxpr, results)
+
+
+def again(closed: Any, function: Callable[..., Any]) -> Any:
+    """The program of a function that does the same as a program: what comes in and goes out has the same names."""
+    return retrace(function, *avals(closed), names=argument_names(closed), results=result_names(closed))
 
 
 def avals(jaxpr: Any) -> list[Any]:
@@ -71,6 +77,31 @@ def argument_names(jaxpr: Any) -> list[str]:
     count = len(jaxpr.jaxpr.invars)
     known = jaxpr.jaxpr.debug_info.arg_names or ()
     return identifiers([*known, *[f"arg{i}" for i in range(len(known), count)]][:count])
+
+
+def result_names(jaxpr: Any) -> list[str]:
+    """What the results are called, by the keys and fields that hold them; "" where there is only an order.
+
+        return {"loss": a, "layers": [b, c]}, d    →    layers_0, layers_1, loss, ""
+    """
+    count = len(jaxpr.jaxpr.outvars)
+    paths = jaxpr.jaxpr.debug_info.result_paths
+    return [_last_names(path) for path in paths] if isinstance(paths, tuple) and len(paths) == count else [""] * count
+
+
+def with_result_names(jaxpr: Any, names: Sequence[str]) -> Any:
+    """The same program, which says what its results are called; as it is, if there are no names."""
+    if not any(names):
+        return jaxpr
+    info = jaxpr.jaxpr.debug_info._replace(result_paths=tuple(f"result.{name}" if name else "" for name in names))
+    return close_like(jaxpr, jaxpr.jaxpr.replace(debug_info=info))
+
+
+def _last_names(path: str) -> str:
+    """`result[0]['layers'][1].w` → `layers_1_w`."""
+    steps = re.findall(r"\w+", path.removeprefix("result"))
+    first = next((number for number, step in enumerate(steps) if not step.isdigit()), len(steps))
+    return "_".join(steps[first:])
 
 
 def identifiers(names: Sequence[str | None]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.front.fused import recomputable
-from jaxpr2triton.ir.tracing import argument_names, run
+from jaxpr2triton.ir.tracing import argument_names, result_names, run
 from tests.transforms.functions import V, X, Y, layer_norm, mix, softmax
 
 
@@ -49,9 +49,11 @@ def test_forward_linear_and_backward(name: str) -> None:
 def test_names_say_where_values_come_from() -> None:
     halves = split.linearize(jax.make_jaxpr(layer_norm)(X, V, V), (True, False, True), recomputable)
     assert argument_names(halves.forward) == ["x", "scale", "bias"]
-    assert argument_names(halves.linear) == ["x", "scale", "mean", "rsqrt1", "d_x", "d_bias"]
+    assert argument_names(halves.linear) == ["x", "scale", "mean", "rsqrt", "d_x", "d_bias"]
     backward = split.transpose(halves.linear, (False,) * 4 + (True,) * 2, (True,))
-    assert argument_names(backward.program) == ["x", "scale", "mean", "rsqrt1", "ct"]
+    assert argument_names(backward.program) == ["x", "scale", "mean", "rsqrt", "ct"]
+    assert result_names(halves.forward) == ["", "mean", "rsqrt"]
+    assert result_names(backward.program) == ["d_x", "d_bias"]
 
 
 def test_outputs_that_do_not_move() -> None:

@@ -18,7 +18,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.scans import Body, body_of, outer_dims, scan_of, scanned, ties
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace
+from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.loops.accumulators import count
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
@@ -200,7 +200,7 @@ def _rebuilt(closed: Closed, plan: Plan) -> Closed:
         evaluate.run([eqn for eqn in eqns if _waits(eqn, plan) and there.isdisjoint(eqn.outvars)], env)
         return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
 
-    return retrace(run, *avals(closed), names=argument_names(closed))
+    return again(closed, run)
 
 
 def _waits(eqn: Any, plan: Plan) -> bool:

@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.ir.jaxprs import Closed
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace
+from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.random import threefry
 from jaxpr2triton.normalize.random.key_loops import LOOPS, like
@@ -53,7 +53,7 @@ def unkey(closed: Closed, loops: bool = True) -> Closed:
                 arrays.append(as_array(value))
         return like(arrays, closed.out_avals)
 
-    return retrace(run, *avals(closed), names=argument_names(closed))
+    return again(closed, run)
 
 
 def unkey_equation(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

@@ -20,7 +20,8 @@ from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, region_p
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.ir.tracing import argument_names, avals, identifiers, retrace
+from jaxpr2triton.ir.tracing import again, identifiers
+from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
 from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.companions import companions
@@ -84,10 +85,10 @@ def _cut_and_split(
 
 def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:
     inner = jaxpr.jaxpr
-    labels = dict(zip(inner.invars, argument_names(jaxpr)))
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
     aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     groups = [step for step in steps if isinstance(step, Group)]
+    labels = _labels(jaxpr, cuts, groups, boundaries)
     regions = [_region(jaxpr, cuts, group, labels) for group in groups]
     names = _names([region for region, _ in regions], name)
     views: dict[Var, list[Eqn]] = {}
@@ -115,7 +116,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
             _rename(views, env, [name for root in step.roots for name in (root, aliases.get(root, root))])
         return [read(env, atom) for atom in inner.outvars]
 
-    return retrace(program, *avals(jaxpr), names=argument_names(jaxpr))
+    return again(jaxpr, program)
 
 
 def _names(regions: Sequence[Closed], name: str) -> list[str]:
@@ -136,10 +137,21 @@ def _rename(views: Mapping[Var, Sequence[Eqn]], env: dict[Var, object], fresh: I
 
 
 def _region(jaxpr: Closed, cuts: Cuts, group: Group, labels: dict[Var, str]) -> tuple[Closed, list[Var]]:
-    """The jaxpr of one kernel, and the variables that are its operands."""
+    """The jaxpr of one kernel, and the variables that are its operands; `labels` are the names of what is in memory."""
     loaded = cuts.memory(group.roots)
     eqns = cuts.below(group.roots)
     used = dict.fromkeys(atom for eqn in eqns for atom in variables(eqn.invars) if atom in loaded)
     operands = list(used)
-    names = [labels.get(v, f"part{n}") for n, v in enumerate(operands)]
-    return excerpt(jaxpr, eqns, operands, group.roots, names), operands
+    return excerpt(jaxpr, eqns, operands, group.roots, [labels[v] for v in (*operands, *group.roots)]), operands
+
+
+def _labels(jaxpr: Closed, cuts: Cuts, groups: Sequence[Group], boundaries: Sequence[Eqn]) -> dict[Var, str]:
+    """What is in memory by name; a view is called as what it shows."""
+    outside = [var for eqn in cuts.outside for var in eqn.outvars]
+    labels = memory_names(jaxpr, [*outside, *(root for group in groups for root in group.roots)])
+    same = {*boundaries, *cuts.views}
+    for eqn in jaxpr.jaxpr.eqns:
+        if eqn in same:
+            (source,) = variables(eqn.invars)
+            labels[eqn.outvars[0]] = labels[source]
+    return labels

@@ -27,7 +27,7 @@ from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
-from jaxpr2triton.ir.tracing import argument_names, avals, retrace
+from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.cut import Cuts
 from jaxpr2triton.policy import Splitting
 from jaxpr2triton.rules.reductions import TABLE
@@ -165,7 +165,7 @@ def split_reductions(cuts: Cuts, jaxpr: Closed, splits: dict[Eqn, Split], chunke
         env.update(shown)
         return [read(env, atom) for atom in inner.outvars]
 
-    return retrace(rewritten, *avals(jaxpr), names=argument_names(jaxpr))
+    return again(jaxpr, rewritten)
 
 
 def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:

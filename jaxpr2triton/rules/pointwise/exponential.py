@@ -22,7 +22,7 @@ def _write_exp(call: Call, args: Sequence[str]) -> str:
 
 def _logistic(call: Call, args: Sequence[str]) -> str:
     x, dtype = args[0], call.in_dtypes[0]
-    return f"_sigmoid({x})" if dtype == np.float32 else f"1 / (1 + {_exp('-' + x, dtype)})"
+    return f"_sigmoid({x})" if dtype == np.float32 else f"tl.sigmoid({x})"  # made of `tl.exp`
 
 
 def _sqrt(call: Call, args: Sequence[str]) -> str:

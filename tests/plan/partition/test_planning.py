@@ -253,7 +253,7 @@ def test_all_results_of_a_loop_share_a_kernel() -> None:
 def test_a_region_is_an_excerpt() -> None:
     program = j2t.transpile(lambda left, right: lax.sort(left * right) + left, floats(8), floats(8))
     regions = [eqn.params["jaxpr"] for eqn in program.compiled.program.jaxpr.eqns if eqn.primitive is region_p]
-    assert [region.jaxpr.debug_info.arg_names for region in regions] == [("left", "right"), ("part0", "left")]
+    assert [region.jaxpr.debug_info.arg_names for region in regions] == [("left", "right"), ("sort", "left")]
     for region in regions:
         assert len(jax.core.eval_jaxpr(region.jaxpr, region.consts, *[np.ones(8, np.float32)] * 2)) == 1
 
