@@ -40,9 +40,12 @@ class Pointwise:
     flops: int = 1
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
     helper: str | None = None  # a function that the expression may call
+    linear_in: tuple[int, ...] = ()  # the operands in each of which it is linear, of floats, while the others are held
 
 
-def pointwise(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
+def pointwise(
+    template: str | None = None, *, flops: int = 1, linear_in: tuple[int, ...] = (), **by_kind: str
+) -> Pointwise:
     """A row from templates such as "{0} + {1}"; `float=`, `int=` … hold for first operands of that kind."""
 
     def template_for(call: Call) -> str | None:
@@ -59,7 +62,7 @@ def pointwise(template: str | None = None, *, flops: int = 1, **by_kind: str) ->
             return WhyNot(f"there is no rule for operands of dtype {call.in_dtypes[0]}")
         return None
 
-    return Pointwise(write, flops, refuse)
+    return Pointwise(write, flops, refuse, linear_in=linear_in)
 
 
 _ATOM = re.compile(r"[\w.]+")

@@ -10,7 +10,7 @@ from jaxpr2triton.rules.literals import with_dtype
 
 def function(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
     """Like `pointwise`, for templates such as "libdevice.atan2({0}, {1})", where a bare number keeps its own dtype."""
-    row = pointwise(template, flops=flops, **by_kind)
+    row = pointwise(template, flops=flops, linear_in=(), **by_kind)
 
     def write(call: Call, args: Sequence[str]) -> str:
         return row.write(call, [with_dtype(arg, dtype) for arg, dtype in zip(args, call.in_dtypes)])

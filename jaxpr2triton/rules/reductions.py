@@ -27,6 +27,7 @@ class Reduction:
     refuse: Callable[[Any], WhyNot | None] = lambda eqn: None
     associative: bool = True  # may be computed in parts, for the same dtype of results
     indexed: bool = False  # the result is the place of the chosen element, not its value
+    linear_in: tuple[int, ...] = ()  # as of a pointwise row
 
 
 def _through(helper: str) -> Callable[[np.dtype], str]:
@@ -101,7 +102,7 @@ def _place(helper: str) -> Reduction:
 
 
 TABLE: dict[str, Reduction] = {
-    "reduce_sum": Reduction(lambda d: "{0} + {1}", _sum, lambda d: 0, _sum_helper),
+    "reduce_sum": Reduction(lambda d: "{0} + {1}", _sum, lambda d: 0, _sum_helper, linear_in=(0,)),
     "reduce_max": _extreme("max", "_maximum"),
     "reduce_min": _extreme("min", "_minimum"),
     "reduce_prod": Reduction(lambda d: "{0} * {1}", _through("_multiply"), lambda d: 1, _always("_multiply")),

@@ -10,13 +10,13 @@ from typing import Any
 
 import jax.extend.core as jex
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
+from jaxpr2triton.rules.linear import linear_in
 
 Link = tuple[Any, int]  # an equation that is linear in the operand at this position, whose others no step changes
 ADDS = ("add", "add_any")
@@ -111,18 +111,8 @@ class Terms:
 
     def _linear_in(self, eqn: Any) -> int | None:
         """The operand that the result is proportional to, if nothing else about it changes from step to step."""
-        if not all(jnp.issubdtype(atom.aval.dtype, np.inexact) for atom in (eqn.invars[0], eqn.outvars[0])):
-            return None
-        match eqn.primitive.name:
-            case "reshape" | "transpose" | "squeeze" | "broadcast_in_dim" | "neg" | "reduce_sum" | "rev":
-                return 0 if len(eqn.invars) == 1 else None
-            case "convert_element_type":
-                return 0
-            case "pad":
-                return 0 if isinstance(eqn.invars[1], jex.Literal) and eqn.invars[1].val == 0 else None
-            case "mul" | "dot_general":
-                return self.moving_operand(eqn)
-        return None
+        moving = self.moving_operand(eqn)
+        return moving if moving in linear_in(eqn) else None
 
 
 def _is_sum(eqn: Any) -> bool:

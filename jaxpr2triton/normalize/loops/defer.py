@@ -39,7 +39,7 @@ def defer_accumulation(closed: Closed) -> Closed:
     - Sums over mixed dimensions stay, unless what is summed is no larger than what the loop carries anyway.
     - Elementwise addends, and carries that anything else reads, stay.
 
-    What is linear around the sum (reshape, transpose, pad, neg, a factor that no step changes …) is done once,
+    What is linear around the sum (`rules/linear.py`: reshape, pad, neg, a factor that no step changes …) is done once,
     afterwards. Sums are taken in another order than before, whichever way the loop runs: results differ by rounding,
     in the same way each time.
     """

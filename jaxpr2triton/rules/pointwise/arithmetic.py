@@ -77,11 +77,11 @@ TABLE = {
     "add": pointwise("{0} + {1}"),
     "add_any": pointwise("{0} + {1}"),
     "sub": pointwise("{0} - {1}"),
-    "mul": pointwise("{0} * {1}"),
+    "mul": pointwise("{0} * {1}", linear_in=(0, 1)),
     "mulhi": Pointwise(_high_product, flops=4),
-    "div": Pointwise(_quotient, flops=8),
+    "div": Pointwise(_quotient, flops=8, linear_in=(0,)),
     "rem": Pointwise(_remainder, flops=16),
-    "neg": pointwise("-{0}", float="-1.0 * {0}"),  # Triton's minus is 0 - x, and 0 - 0.0 is not -0.0
+    "neg": pointwise("-{0}", float="-1.0 * {0}", linear_in=(0,)),  # Triton's minus is 0 - x, and 0 - 0.0 is not -0.0
     "abs": pointwise("tl.abs({0})"),
     "sign": pointwise("tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0}))", uint="tl.where({0} > 0, 1, {0})", flops=4),
     "square": pointwise("{0} * {0}"),

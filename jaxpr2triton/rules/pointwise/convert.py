@@ -63,9 +63,9 @@ def _refuse_bitcast(call: Call) -> WhyNot | None:
 
 
 TABLE = {
-    "convert_element_type": Pointwise(_write_convert),
+    "convert_element_type": Pointwise(_write_convert, linear_in=(0,)),
     "bitcast_convert_type": Pointwise(_bitcast, flops=0, refuse=_refuse_bitcast),
-    "copy": pointwise("{0}", flops=0),
-    "stop_gradient": pointwise("{0}", flops=0),
+    "copy": pointwise("{0}", flops=0, linear_in=(0,)),
+    "stop_gradient": pointwise("{0}", flops=0, linear_in=(0,)),
     "rounded": pointwise("{0}", flops=0),  # its operand is rounded
 }

@@ -149,6 +149,21 @@ def test_a_factor_that_no_step_changes_comes_after_the_loop() -> None:
     assert "dot_general" in primitives_of(after)
 
 
+@pytest.mark.parametrize("linear", [lambda g, w: g / w, lambda g, w: -g[:, ::-1], lambda g, w: g[5:] + g[:-5]])
+def test_whatever_a_row_says_is_linear_comes_after_the_loop(linear: Callable[..., Any]) -> None:
+    def function(h: Any, xs: Any, w: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            g, h = carry
+            h = jnp.sin(h)
+            return (g + linear(x.T @ h, w), h), None
+
+        start = jnp.zeros(jax.eval_shape(linear, w, w).shape)
+        return lax.scan(step, (start, h), xs)[0]
+
+    after = deferred(function, *arrays((4, 30), (6, 4, 20)), np.full((20, 30), 3.0, np.float32))
+    assert carried(after) == [(4, 30)]
+
+
 def test_terms_that_stay() -> None:
     def function(h: Any, xs: Any) -> Any:
         def step(carry: Any, x: Any) -> Any:
