@@ -3,37 +3,83 @@
     out = d0(d1(… d9(x9), x1), x0)      →      d5 = d5(… d9(x9), x5)      out = d0(… d4(d5, x4), x0)
 
 A value that all of a long computation leads through is the best cut: what only it reads leaves the kernel with it, so
-that there are as many cuts as kernels. Cutting just anywhere would not do: what is left of a gradient still reads all
-that comes before, and every cut takes one step away. What is not long but wide, the parts of a `stack` say, is cut at
-many values at once, which then share kernels.
+that there are as many cuts as kernels. What those steps read of the rest, where it is needed as well, is cut with it:
+x4 above, if x9 = f(… f(x0)), for else both kernels would make all of x0 … x4. Cutting just anywhere would not do: what
+is left of a gradient still reads all that comes before, and every cut takes one step away. What is not long but wide,
+the parts of a `stack` say, is cut at many values at once, which then share kernels.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
-from jaxpr2triton.graph.nodes import Compute, Graph, Node, operands_of
+from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, operands_of
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.policy import Cutting
+
+VALUES = (Compute, Reduce)  # the nodes that are elements of a variable
 
 
 def pieces(graph: Graph, steps: Sequence[Compute], most: Cutting) -> list[Var]:
     """The values to be in memory, in order, so that no kernel is left with all of these steps, too many for one."""
+    parts = 1 << (len(steps) // most.steps).bit_length()  # twice the steps: twice as many kernels, and the same ones
+    counted, above = frozenset(steps), dominators(graph)
+    for size in (-(-len(steps) // parts), -(-len(steps) // (2 * parts))):
+        found, longest = _cut_off(graph, above, counted, size, most)
+        if found and longest < most.steps:
+            break
+    if found:
+        return [node.eqn.outvars[0] for node in graph.nodes if isinstance(node, VALUES) and node in found]
     size = len(steps) // (2 * (len(steps) // most.steps))
-    found: list[Var] = []
-    left, counted = len(steps), frozenset(steps)
-    above = dominators(graph)
+    few = _narrowest(graph, steps, most.values) or _parts(graph, above, counted, size, most.worth_a_load)
+    return few or [steps[len(steps) // 2].eqn.outvars[0]]
+
+
+def _cut_off(
+    graph: Graph, above: Mapping[Node, Node | None], counted: Collection[Node], size: int, most: Cutting
+) -> tuple[Collection[Node], int]:
+    """Where pieces of `size` steps, or a few more, end in a value that is the only way from them; the longest one.
+
+    What a piece reads of the rest, where it is needed as well, is cut with it, if that is little: then the kernel of
+    the piece is not longer than the piece.
+    """
     share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
+    within: dict[Node, list[Node]] = {}  # of which nodes it is the nearest that they lead through
+    beside: dict[Node, set[Node]] = {}  # what those steps read of the rest
+    is_long = functools.cache(lambda node: _is_long(node, most.worth_a_load))
+    found: set[Node] = set()
+    left, longest = len(counted), 0
     for node in graph.nodes:  # operands come before readers, so what lies below a node is complete
         share[node] += node in counted
-        if node in counted and size <= share[node] < left:
-            found.append(node.eqn.outvars[0])
+        read, through = beside.pop(node, set()), above[node]
+        read.update(o for o in operands_of(node) if above[o] is not node and o not in found and is_long(o))
+        read.difference_update(within.pop(node, ()))
+        if node in counted and size <= share[node] < left and len(read) <= most.values:
+            found.update((node, *read))
             left -= share[node]
-        elif (through := above[node]) is not None:
+            longest = max(longest, share[node])
+        elif through is not None:
             share[through] += share[node]
-    parts = found or _narrowest(graph, steps, most.values) or _parts(above, share, counted, size, most.worth_a_load)
-    return parts or [steps[len(steps) // 2].eqn.outvars[0]]
+            within.setdefault(through, []).append(node)
+            few, many = sorted((read, beside.get(through, set())), key=len)
+            beside[through] = many
+            many |= few
+    return found, max(longest, left)
+
+
+def _is_long(node: Node, least: int) -> bool:
+    """Whether a value takes so many steps that it had better be read than made again."""
+    seen: set[Node] = set()
+    stack: list[Node] = [node] if isinstance(node, VALUES) else []
+    while stack and least > 0:
+        found = stack.pop()
+        if found not in seen:
+            seen.add(found)
+            least -= isinstance(found, Compute)
+            stack += operands_of(found)
+    return least <= 0
 
 
 def dominators(graph: Graph) -> Mapping[Node, Node | None]:
@@ -78,11 +124,15 @@ def _narrowest(graph: Graph, steps: Sequence[Compute], most: int) -> list[Var]:
 
 
 def _parts(
-    above: Mapping[Node, Node | None], share: Mapping[Node, int], counted: Collection[Compute], size: int, least: int
+    graph: Graph, above: Mapping[Node, Node | None], counted: Collection[Node], size: int, least: int
 ) -> list[Var]:
     """Many values with `least` steps each, or more, that nothing else needs: the largest ones, until about `size` steps
     are left.
     """
+    share = {node: int(node in counted) for node in graph.nodes}
+    for node in graph.nodes:
+        if (through := above[node]) is not None:
+            share[through] += share[node]
     within: set[Node | None] = set()
     parts: list[Compute] = []
     for node, through in above.items():  # readers before operands

@@ -150,6 +150,37 @@ def test_a_chain_is_cut_into_equal_pieces() -> None:
     assert cut_at(nodes, 50, nodes[-1]) == [24, 49, 74]
 
 
+def test_a_chain_of_twice_the_length_has_twice_the_kernels_and_the_same_ones() -> None:
+    for size, kernels in ((2000, 2), (4000, 4)):  # no rest of some steps
+        program = _planned("chain", size)
+        assert (len(program.kernels), len(set(program.kernels))) == (kernels, 1)
+
+
+def test_what_a_piece_reads_of_the_rest_is_cut_with_it() -> None:
+    """Up and down a chain, as gradients go: each step down reads a step up, which all steps below it need as well."""
+    up = [node(0)]
+    for number in range(1, 50):
+        up.append(node(number, up[-1]))
+    down = [node(50, up[-1])]
+    for number in range(51, 100):
+        down.append(node(number, down[-1], up[99 - number]))
+    nodes = [*up, *down]
+    assert cut_at(nodes, 100, down[-1]) == [24, 74]  # the piece begins after the first, and ends with the second
+    program = _planned("chain gradient", 4000)
+    assert (len(program.kernels), len(set(program.kernels))) == (15, 5)
+    assert sum(kernel.source.count("\n") for kernel in program.kernels) < 12_000
+
+
+def test_what_takes_few_steps_is_made_again_beside_a_cut() -> None:
+    short = [node(0)]
+    for number in range(1, 4):
+        short.append(node(number, short[-1]))
+    nodes = list(short)
+    for number in range(4, 100):
+        nodes.append(node(number, nodes[-1], short[-1]))
+    assert cut_at(nodes, 100, nodes[-1]) == [53]
+
+
 def test_two_chains_that_cross_are_cut_at_both() -> None:
     nodes = [node(0), node(1)]
     for number in range(2, 100, 2):
