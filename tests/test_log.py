@@ -65,6 +65,7 @@ def test_the_line_says_what_is_new(lines: Callable[[int], list[str]]) -> None:
         lambda: j2t.fuse(scaled_for_log, backend="interpret", static_argnames="power")(X, X),
         lambda: j2t.transpile(scaled_for_log, X, X),
         lambda: j2t.transpile(scaled_for_log, X, X, roles={"i": "grid"}),
+        lambda: j2t.transpile(scaled_for_log, X, X, roles={"i": "grid"}, for_target="gfx942"),
     ]
     found = []
     for call in calls:
@@ -79,6 +80,7 @@ def test_the_line_says_what_is_new(lines: Callable[[int], list[str]]) -> None:
         ["new types of x: f32[4,8] after f32[2,8], factor: f32[4,8] after bf16[2,8]"],
         ["the same program, traced again"],
         ["other roles"],
+        ["other target"],
     ]
 
 

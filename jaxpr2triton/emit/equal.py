@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
-from jaxpr2triton.emit.variables import Body, Variable, pairs
+from jaxpr2triton.emit.variables import Body, Variable, names_in, pairs
 
 Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
 
@@ -38,12 +38,12 @@ class Equal:
                     if self.is_known(statement, known):
                         continue
                 case ast.For() | ast.While() | ast.If():
-                    changed = {self.of[n] for n in ast.walk(statement) if isinstance(n, ast.Name) and self.changes(n)}
+                    changed = {self.of[n] for n in names_in(statement) if self.changes(n)}
                     _forget(known, changed | self.changing)
                     statement.body = self.block(statement.body, dict(known))
                     statement.orelse = self.block(statement.orelse, dict(known))
                 case ast.Expr(value=ast.Call(args=[address, *_])):  # a store
-                    _forget(known, {n.id for n in ast.walk(address) if isinstance(n, ast.Name)} & self.changing)
+                    _forget(known, {n.id for n in names_in(address)} & self.changing)
                 case ast.Expr(value=ast.Call()):  # a barrier
                     _forget(known, self.changing)
             kept.append(statement)
@@ -54,7 +54,7 @@ class Equal:
 
     def is_known(self, statement: ast.Assign, known: Known) -> bool:
         """Whether the same value is there; if not, it is from now on."""
-        names = [n for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
+        names = names_in(statement.value)
         for name in names:
             if name in self.of:
                 self.of[name] = self.of[name].root
@@ -64,7 +64,8 @@ class Equal:
         _forget(known, changed)
         if changed or isinstance(statement.value, ast.Name):
             return False
-        text = self.text(statement.value)
+        # variables instead of names: those of one loop are free again in the next
+        text = ast.unparse(statement.value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
         if not any(target in self.of for target in targets):  # an axis, under its own name
             text += ast.unparse(statement.targets[0])
         if text not in known:
@@ -75,13 +76,8 @@ class Equal:
                 self.of[target].joined = self.of[first]
         return True
 
-    def text(self, value: ast.expr) -> str:
-        """A value, with variables instead of names: those of one loop are free again in the next."""
-        names = [n for n in ast.walk(value) if isinstance(n, ast.Name)]
-        return ast.unparse(value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
-
 
 def _forget(known: Known, changed: Set[Any]) -> None:
     """Drop what is made of variables or pointers that change."""
-    for text in [text for text, (_, parts) in known.items() if parts & changed]:
+    for text in [text for text, (_, parts) in known.items() if parts & changed] if changed else ():
         del known[text]

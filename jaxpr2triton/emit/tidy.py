@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from jaxpr2triton.emit.equal import Equal
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body, Resolved, Variable, is_comment, pairs
+from jaxpr2triton.emit.variables import Body, Resolved, Variable, is_comment, names_in, pairs
 
 
 def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]) -> Body:
@@ -25,7 +25,7 @@ def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], ch
     `fixed` are the names that stay as they are, `alike` those that are other ones' too, and what pointers in `changing`
     point to is written by the kernel itself.
     """
-    for name in (node for statement in body for node in ast.walk(statement) if isinstance(node, ast.Name)):
+    for name in names_in(*body):
         name.id = alike.get(name.id, name.id)
     found = Resolved(fixed)
     found.enter(body)
@@ -68,8 +68,7 @@ def _find_clashes(body: Body, of: dict[ast.Name, Variable], movable: Set[Variabl
     """Fill in `clashes`, by going from the last statement to the first with the set of what is still wanted."""
 
     def read(node: ast.AST) -> set[Variable]:
-        found = {of[n] for n in ast.walk(node) if isinstance(n, ast.Name) and n in of}
-        return found & movable
+        return {of[n] for n in names_in(node) if n in of} & movable
 
     def before_all(block: Body, live: set[Variable]) -> set[Variable]:
         for statement in reversed(block):
@@ -82,9 +81,7 @@ def _find_clashes(body: Body, of: dict[ast.Name, Variable], movable: Set[Variabl
                 written = [(of.get(target), of.get(own)) for target, own in pairs(statement)]
                 for variable, same in written:
                     if variable is not None and variable in movable:
-                        for other in live - {v for v in (variable, same) if v is not None}:
-                            variable.clashes.add(other)
-                            other.clashes.add(variable)
+                        variable.clashes.update(live - {variable, same})
                 return (live - {variable for variable, _ in written if variable}) | read(value)
             case ast.If(test=head, body=inner, orelse=other):
                 return before_all(inner, live) | before_all(other, live) | read(head)

@@ -17,6 +17,7 @@ from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.progress import LOGGER, Work
 from jaxpr2triton.report.explain import short_type
 from jaxpr2triton.report.table import count
@@ -33,6 +34,7 @@ class Asked:
     types: Mapping[str, str]  # of its arguments
     roles: Roles
     form: int
+    policy: Policy  # of the target
 
 
 _last: OrderedDict[str, Asked] = OrderedDict()  # by the names of programs
@@ -41,20 +43,20 @@ _lock = threading.Lock()
 
 def log_plan(compiled: Compiled, jaxpr: Any, roles: Roles, work: Work) -> None:
     """Tell of a program that has just been planned."""
-    why = _why(jaxpr, compiled.name, roles)
+    why = _why(jaxpr, compiled, roles)
     seconds = ", ".join(f"{stage} {taken:.2f}" for stage, taken in work.seconds.items() if stage != "trace")
     if LOGGER.isEnabledFor(logging.INFO):
         LOGGER.info("planned %s, %s; %s; %.2f s: %s", compiled.name, why, _made(compiled), work.elapsed, seconds)
 
 
-def _why(jaxpr: Any, name: str, roles: Roles) -> str:
+def _why(jaxpr: Any, compiled: Compiled, roles: Roles) -> str:
     """What is new about a program, compared with the last one of its name."""
     function = str(jaxpr.jaxpr.debug_info.func_src_info)
     types = dict(zip(argument_names(jaxpr), map(short_type, jaxpr.in_avals), strict=True))
-    now = Asked(function, types, roles, hash(form_of(jaxpr)))
+    now = Asked(function, types, roles, hash(form_of(jaxpr)), compiled.policy)
     with _lock:
-        before = _last.pop(name, None)
-        _last[name] = now
+        before = _last.pop(compiled.name, None)
+        _last[compiled.name] = now
         if len(_last) > REMEMBERED:
             _last.popitem(last=False)
     return "the first of this name" if before is None else _new(now, before)
@@ -75,6 +77,8 @@ def _new(now: Asked, before: Asked) -> str:
         return "other roles"
     if now.form != before.form:
         return "other static arguments, or other values that it closes over"
+    if now.policy != before.policy:
+        return "other target"
     return "the same program, traced again"
 
 

@@ -362,6 +362,11 @@ def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
 
 def live_carries(scan: Scan, wanted_results: Sequence[Var]) -> list[int]:
     """The positions of the carried values that the wanted results need."""
+    return _bits(needed_carries(scan, wanted_results, {}))
+
+
+def needed_carries(scan: Scan, wanted_results: Sequence[Var], known: dict[int, int]) -> int:
+    """The same, as bits; `known` is what single carried values were found to need, and gets what is found now."""
     results, inputs = set(wanted_results), inputs_below(scan.body)
     first = len(scan.consts)  # where the carried values begin among the inputs
     everything = (1 << len(scan.carries)) - 1
@@ -372,12 +377,15 @@ def live_carries(scan: Scan, wanted_results: Sequence[Var]) -> list[int]:
 
     live = below(atom for atom, result in scan.ys if result in results) | int(scan.conditional)
     live |= sum(1 << n for n, carry in enumerate(scan.carries) if carry[3] in results)
-    fresh = live
+    fresh, wanted = live, live
     while fresh:
-        more = below(scan.carries[n][2] for n in _bits(fresh))
-        fresh = more & ~live
+        new = _bits(fresh)
+        live |= functools.reduce(operator.or_, (known[n] for n in new if n in known), 0)
+        fresh = below(scan.carries[n][2] for n in new if n not in known) & ~live
         live |= fresh
-    return _bits(live)
+    if wanted.bit_count() == 1:
+        known[wanted.bit_length() - 1] = live
+    return live
 
 
 def _bits(mask: int) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
-from jaxpr2triton.graph.loops import live_carries
+from jaxpr2triton.graph.loops import needed_carries
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
@@ -19,14 +19,18 @@ def alike(cuts: Cuts) -> dict[Var, list[Var]]:
     if not scans_in(cuts.jaxpr):
         return {}
     found: dict[Hashable, list[Var]] = {}
+    known: dict[int, dict[int, int]] = {}
     for root in cuts.roots:
-        if (needs := _needs(cuts, root)) is not None:
+        if (needs := _needs(cuts, root, known)) is not None:
             found.setdefault((needs, root.aval.shape), []).append(root)
     return {root: batch for batch in found.values() if len(batch) >= WORTH_LOOKING for root in batch}
 
 
-def _needs(cuts: Cuts, root: Var) -> tuple[Hashable, ...] | None:
-    """Which loops a root reads, and which of their carried values; None if they are far away."""
+def _needs(cuts: Cuts, root: Var, known: dict[int, dict[int, int]]) -> tuple[Hashable, ...] | None:
+    """Which loops a root reads, and which of their carried values, as bits; None if they are far away.
+
+    `known` is what was found for other roots, by the positions of the loops.
+    """
     results: dict[int, list[Var]] = {}
     seen: set[Var] = set()
     stack = [root]
@@ -44,8 +48,7 @@ def _needs(cuts: Cuts, root: Var) -> tuple[Hashable, ...] | None:
             stack.extend(variables(eqn.invars))
     if not results:
         return None
-    return tuple((number, _live(cuts, number, wanted)) for number, wanted in sorted(results.items()))
-
-
-def _live(cuts: Cuts, number: int, wanted: Sequence[Var]) -> tuple[int, ...]:
-    return tuple(live_carries(scan_of(cuts.jaxpr.eqns[number]), wanted))
+    return tuple(
+        (number, needed_carries(scan_of(cuts.jaxpr.eqns[number]), wanted, known.setdefault(number, {})))
+        for number, wanted in sorted(results.items())
+    )

@@ -36,11 +36,12 @@ class Cuts:
     shared: set[Var] = field(default_factory=set)  # those in memory that kernels of their own level compute
     because: dict[Var, str] = field(default_factory=dict)  # why a value is in memory although kernels make it
     spaces: dict[Var, Space] = field(default_factory=dict)
-    readers: dict[int, dict[Var, None]] = field(default_factory=dict)  # equation, by id → who computes it
     reads_instead: bool = False  # whether some kernel reads what it could have computed from much
     depths: dict[Var, int] = field(default_factory=dict)  # of roots: kernels one after the other, as far as is known
     in_memory: list[Var] = field(init=False)  # the variables in `loaded`, by their numbers
-    _noted: dict[Var, int] = field(default_factory=dict)
+    _order: dict[Var, int] = field(default_factory=dict)  # of roots, as they were first noted
+    _owners: dict[int, dict[Var, None]] = field(default_factory=dict)  # space, by id → the roots whose it is
+    _computing: dict[int, dict[int, None]] = field(default_factory=dict)  # equation → the spaces it is part of, by ids
     _rooted: set[Var] = field(init=False)
     makers: Mapping[Var, int] = field(init=False)  # the position of the equation of each value
     levels: Mapping[Var, int] = field(init=False)  # how many equations of XLA's come before each value
@@ -101,22 +102,33 @@ class Cuts:
 
     def note(self, root: Var, space: Space) -> None:
         """Note what a kernel of this root would be."""
-        for eqn in self.spaces[root].computes if root in self.spaces else ():
-            del self.readers[eqn][root]
+        self._forget(root)
         self.spaces[root] = space
+        if id(space) not in self._owners:  # the results of one loop share a space
+            for eqn in space.computes:
+                self._computing.setdefault(eqn, {})[id(space)] = None
+        self._owners.setdefault(id(space), {})[root] = None
         self.depths[root] = 1 + max((self.depths.get(self.in_memory[number], 0) for number in space.buffers), default=0)
-        self._noted.setdefault(root, len(self._noted))
-        for eqn in space.computes:
-            self.readers.setdefault(eqn, {})[root] = None
+        self._order.setdefault(root, len(self._order))
+
+    def _forget(self, root: Var) -> None:
+        space = self.spaces.get(root)
+        if space is not None:
+            del self._owners[id(space)][root]
+        if space is not None and not self._owners[id(space)]:
+            del self._owners[id(space)]
+            for eqn in space.computes:
+                del self._computing[eqn][id(space)]
 
     def readers_of(self, eqn: Eqn) -> list[Var]:
         """The roots whose kernels compute an equation, in the order in which they were first noted."""
-        return sorted(self.readers.get(id(eqn), ()), key=self._noted.__getitem__)
+        found = (root for space in self._computing.get(id(eqn), ()) for root in self._owners[space])
+        return sorted(found, key=self._order.__getitem__)
 
     def drop_root(self, value: Var) -> None:
         """Let it be computed where it is read."""
-        for eqn in self.spaces.pop(value).computes:
-            del self.readers[eqn][value]
+        self._forget(value)
+        del self.spaces[value]
         del self.loaded[value]  # its number is nobody else's
         self._rooted.discard(value)
         self.roots.remove(value)
