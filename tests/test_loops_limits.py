@@ -48,6 +48,11 @@ OF_LENGTH: dict[str, Callable[[int], tuple[Any, ...]]] = {
 }
 
 
+def length(kernel: j2t.Kernel) -> int:
+    """In lines of code: shapes are told in comments."""
+    return sum(not line.startswith("#") for line in kernel.source.splitlines())
+
+
 @pytest.mark.compile
 @pytest.mark.parametrize("name", OF_LENGTH)
 def test_kernels_are_as_long_for_ten_steps_as_for_ten_million(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +60,8 @@ def test_kernels_are_as_long_for_ten_steps_as_for_ten_million(name: str, monkeyp
     short = j2t.transpile(*OF_LENGTH[name](10))
     started = time.perf_counter()
     program = j2t.transpile(*OF_LENGTH[name](10_000_000))
-    lines = [kernel.source.count("\n") for kernel in program.kernels if "range(" in kernel.source]
-    assert lines == [kernel.source.count("\n") for kernel in short.kernels if "range(" in kernel.source]
+    lines = [length(kernel) for kernel in program.kernels if "range(" in kernel.source]
+    assert lines == [length(kernel) for kernel in short.kernels if "range(" in kernel.source]
     assert "1000000" in program.source and "1000000" not in short.source
     for kernel in program.kernels:
         compile_kernel(kernel, TARGETS["sm_90"])

@@ -84,7 +84,7 @@ def _moved(jaxpr: Jaxpr, names: Mapping[Var, str]) -> dict[Var, str]:
 def _composed(scan: Scan, names: Mapping[Var, str]) -> dict[Var, str]:
     """What a step puts together of values with names: `d_i_f` of d_i and d_f, and `h_sum` where h is added up."""
     found: dict[Var, str] = {}
-    carried = {after: var for _, var, after, _ in scan.carries}
+    carried = {after: var for _, var, after, _ in scan.carries if isinstance(after, Var)}
     for eqn in scan.body.eqns:
         parts = [names.get(var, "") for var in variables(eqn.invars)]
         if eqn.primitive.name == "concatenate" and all(parts) and len(parts) == len(eqn.invars):

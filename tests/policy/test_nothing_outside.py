@@ -27,6 +27,7 @@ NAMED = {
     "hardware.py": {"MOST_PROGRAMS": LIMIT},
     "ir/hashing.py": {"ROTATIONS": "part of a definition"},
     "ir/scans.py": {"UNKNOWN": "stands for a length that is not known"},
+    "ir/value_names.py": {"JOINED_AT_MOST": TEXT},
     "launch/call/proto.py": {"_ALIGNMENT": LIMIT},
     "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},

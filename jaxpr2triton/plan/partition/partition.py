@@ -10,7 +10,6 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 from __future__ import annotations
 
 import keyword
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -53,7 +52,7 @@ def partition(
     jaxpr, cuts = found
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels)
-    if again := _run_again(cuts, groups) - decisions.ended:
+    if again := _run_again(cuts, groups, decisions) - decisions.ended:
         return RunOnce(again)
     steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
     steps += [(group.level, 1, group) for group in groups]
@@ -61,11 +60,18 @@ def partition(
     return _assemble(jaxpr, cuts, [step for _, _, step in steps], name, outside_levels)
 
 
-def _run_again(cuts: Cuts, groups: Sequence[Group]) -> frozenset[int]:
-    """The loops that several kernels would run, by their bodies."""
-    times = Counter(loop for group in groups for loop in group.space.loops)
+def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> frozenset[int]:
+    """The loops that several kernels would run, by their bodies: before and after something that stays with XLA, or for
+    the sake of what is kept by choice. Others share out what the loop makes.
+    """
+    chosen = any(kept.by_choice for kept in decisions.kept.values())
+    levels: dict[int, list[int]] = {}
+    for group in groups:
+        for loop in group.space.loops:
+            levels.setdefault(loop, []).append(cuts.levels[group.roots[0]])
     loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    return frozenset(body_of(eqn) for eqn in loops if times[id(eqn)] > 1)
+    times = {body_of(eqn): levels.get(id(eqn), []) for eqn in loops}
+    return frozenset(body for body, at in times.items() if len(at if chosen else set(at)) > 1)
 
 
 def _cut_and_split(

@@ -123,7 +123,8 @@ def test_the_command_line_exits_with_130(tmp_path: Path) -> None:
     )
     started = tmp_path / "started"
     patched = (
-        "import sys, pathlib\n"
+        "import pathlib, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it\n"
         "from jaxpr2triton.cli import main\n"
         "from jaxpr2triton.launch.call import primitive\n"
         "original = primitive.run_interpreted\n"
