@@ -159,7 +159,7 @@ def _order(term: tuple[Atom, int]) -> tuple[int, str]:
 
 
 def add(*parts: Index) -> Index:
-    """The sum, with `d * (x // d) + x % d` put together again."""
+    """The sum, with `d * (x // d) + x % d` put together again, and so `d * ((a + x // d) % m) + x % d`."""
     coefs: dict[Atom, int] = {}
     const = 0
     for part in parts:
@@ -177,6 +177,12 @@ def add(*parts: Index) -> Index:
         if coefs.get(partner) == coef * atom.by:
             rest = {a: c for a, c in coefs.items() if a not in (atom, partner)}
             return add(Index(const, tuple(rest.items())), scale(atom.of, coef))
+        for wrapped, times in coefs.items():
+            if isinstance(wrapped, Remainder) and times == coef * atom.by and (partner, 1) in wrapped.of.terms:
+                rest = {a: c for a, c in coefs.items() if a not in (atom, wrapped)}
+                others = Index(wrapped.of.const, tuple(term for term in wrapped.of.terms if term[0] != partner))
+                joined = modulo(add(scale(others, atom.by), atom.of), atom.by * wrapped.by)
+                return add(Index(const, tuple(rest.items())), scale(joined, coef))
     return Index(const, tuple(sorted(coefs.items(), key=_order)))
 
 

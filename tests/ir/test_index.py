@@ -237,6 +237,7 @@ F = Axis("f", 24)
         (modulo(of_axis(D), 4), "d"),
         (divide(of_axis(D), 4), "0"),
         (divide(shift(of_axis(D), 8), 4), "2"),
+        (add(scale(modulo(divide(of_axis(F), 4), 3), 4), modulo(of_axis(F), 4)), "(f % 12)"),
         (add(of_axis(D), scale(of_axis(D), -1)), "0"),
         (of_axis(A), "0"),
         (shift(scale(of_axis(D), -1), 3), "-d + 3"),
@@ -262,6 +263,14 @@ def test_what_is_below_a_unit_does_not_matter() -> None:
     flat = add(scale(of_axis(row), 4), of_axis(col))
     assert divide(flat, 52) == divide(of_axis(row), 13)
     assert modulo(flat, 52) == add(scale(modulo(of_axis(row), 13), 4), of_axis(col))
+
+
+def test_chunks_of_a_flat_array_are_plain_places_whatever_its_shape() -> None:
+    """4096 is 3584 + 512 and 32 * 128: of rows and columns of an image some are cut in two."""
+    row, k = Axis("row", 25), Axis("k", 4096)
+    flat = add(scale(of_axis(row), 4096), of_axis(k))
+    for shape in ((28, 28, 1, 128), (28, 28, 128), (7, 14, 2, 128, 4), (784, 128)):
+        assert flatten(unflatten(flat, shape), shape) == flat
 
 
 def test_a_diagonal_is_read_at_its_lanes() -> None:

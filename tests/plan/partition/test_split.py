@@ -224,3 +224,10 @@ def test_loads_are_each_named_once() -> None:
     (space,) = cuts.spaces.values()
     assert set(loads_of(cuts, space)) == set(cuts.jaxpr.invars)
     assert len(loads_of(cuts, space)) == 2
+
+
+def test_the_sum_of_an_image_is_shared_out_as_that_of_a_flat_array() -> None:
+    """Its chunks are plain places, so that programs take one each and not eight that lie apart."""
+    image, flat = (j2t.transpile(jnp.sum, floats(*shape)).kernels for shape in ((28, 28, 1, 128), (100352,)))
+    assert [kernel.grid for kernel in image] == [kernel.grid for kernel in flat] == [(25, 1, 1), (1, 1, 1)]
+    assert "tl.load(a_ptr + row * 4096 + k," in image[0].source
