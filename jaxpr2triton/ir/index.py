@@ -168,22 +168,26 @@ def add(*parts: Index) -> Index:
             coefs[atom] = coefs.get(atom, 0) + coef
     coefs = {atom: coef for atom, coef in coefs.items() if coef}
     for atom, coef in coefs.items():
-        if not isinstance(atom, Remainder):
-            continue
-        quotient = divide(atom.of, atom.by)
-        if len(quotient.terms) != 1 or quotient.const or quotient.terms[0][1] != 1:
-            continue
-        partner = quotient.terms[0][0]
-        if coefs.get(partner) == coef * atom.by:
+        if isinstance(atom, Remainder) and (found := _together(atom, coef, coefs)) is not None:
+            partner, joined = found
             rest = {a: c for a, c in coefs.items() if a not in (atom, partner)}
-            return add(Index(const, tuple(rest.items())), scale(atom.of, coef))
-        for wrapped, times in coefs.items():
-            if isinstance(wrapped, Remainder) and times == coef * atom.by and (partner, 1) in wrapped.of.terms:
-                rest = {a: c for a, c in coefs.items() if a not in (atom, wrapped)}
-                others = Index(wrapped.of.const, tuple(term for term in wrapped.of.terms if term[0] != partner))
-                joined = modulo(add(scale(others, atom.by), atom.of), atom.by * wrapped.by)
-                return add(Index(const, tuple(rest.items())), scale(joined, coef))
+            return add(Index(const, tuple(rest.items())), scale(joined, coef))
     return Index(const, tuple(sorted(coefs.items(), key=_order)))
+
+
+def _together(atom: Remainder, coef: int, coefs: Mapping[Atom, int]) -> tuple[Atom, Index] | None:
+    """The term beside a remainder that it belongs to, and what the two are."""
+    quotient = divide(atom.of, atom.by)
+    if len(quotient.terms) != 1 or quotient.const or quotient.terms[0][1] != 1:
+        return None
+    (term,) = quotient.terms
+    if coefs.get(term[0]) == coef * atom.by:
+        return term[0], atom.of
+    for other, times in coefs.items():
+        if isinstance(other, Remainder) and times == coef * atom.by and term in other.of.terms:
+            beside = Index(other.of.const, tuple(each for each in other.of.terms if each != term))
+            return other, modulo(add(scale(beside, atom.by), atom.of), atom.by * other.by)
+    return None
 
 
 def scale(index: Index, factor: int) -> Index:
