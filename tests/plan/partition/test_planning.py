@@ -14,13 +14,15 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.planning import FAMILIES
-from jaxpr2triton.graph import space
+from jaxpr2triton.graph import loops, space
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Store
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.pipeline import equations
-from jaxpr2triton.plan.partition.cut import Pending, find_cuts
+from jaxpr2triton.plan.decisions import FIRM
+from jaxpr2triton.plan.partition.alike import alike
+from jaxpr2triton.plan.partition.cut import Pending, _first_cuts, find_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
 from jaxpr2triton.policy import DEFAULT_POLICY
 
@@ -276,6 +278,35 @@ def test_all_results_of_a_loop_share_a_kernel() -> None:
             program(starts, xs),
             jax.jit(each)(starts, xs),
         )
+
+
+def test_what_results_of_a_loop_need_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    of = loops._bits
+    monkeypatch.setattr(loops, "_bits", lambda mask: asked.append(mask.bit_count()) or of(mask))
+    work = []
+    for count in (32, 64):
+        fn, args = FAMILIES["carries"].make(count)
+        cuts = _first_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr, FIRM, DEFAULT_POLICY)
+        asked.clear()
+        (batch,) = {tuple(batch) for batch in alike(cuts).values()}
+        work.append(sum(asked))
+        assert len(batch) == count
+    assert work[1] <= GROWTH * work[0]
+
+
+def test_roots_that_share_a_space_are_noted_with_it() -> None:
+    fn, args = FAMILIES["carries"].make(12)
+    cuts = find_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr)
+    (loop,) = (eqn for eqn in cuts.inside if eqn.primitive.name == "scan")
+    assert set(cuts.readers_of(loop)) == set(cuts.roots)
+    assert len({id(space) for space in cuts.spaces.values()}) <= 2  # the ys have one of their own
+    readers, first = cuts.readers_of(loop), cuts.roots[0]
+    for _ in range(2):  # a space of its own, and another one
+        alone = cuts.space_of([first])
+        assert alone is not None
+        cuts.note(first, alone)
+        assert cuts.readers_of(loop) == readers
 
 
 # what partition is made of
