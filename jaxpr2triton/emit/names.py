@@ -110,7 +110,7 @@ def wishes(jaxpr: Any, loop: Any = None, found: Wishes | None = None) -> Wishes:
             found.lines.add(id(eqn))
         if eqn.outvars and eqn.outvars[0] in parts:
             found.parts[id(eqn)] = parts[eqn.outvars[0]]
-        if name in LOOPS:
+        if eqn.primitive.name in LOOPS:
             wishes(eqn.params["jaxpr"].jaxpr, eqn, found)
     return found
 
