@@ -93,7 +93,7 @@ def test_other_functions_of_a_name_are_told(lines: Callable[[int], list[str]]) -
 
             return same_name
 
-        def same_name(x: Any) -> Any:  # type: ignore[no-redef]
+        def same_name(x: Any) -> Any:
             return x * 2
 
         return same_name

@@ -218,6 +218,16 @@ def two_ends(x: Any, a: Any, b: Any) -> Any:
     return d, ys.at[place].set(7.0)
 
 
+def gradients_of_rows_on_columns(x: Any, rows: Any, places: Any) -> Any:
+    """What a loop carries is wanted turned, at rows that differ from lane to lane."""
+
+    def fn(row: Any, y: Any, place: Any) -> Any:
+        y = lax.dynamic_update_index_in_dim(y, row, place, 0)
+        return jnp.sum(lax.fori_loop(0, 2, lambda _, c: (c + jnp.tanh(jnp.mean(c, 1))) * 0.5, y @ y))
+
+    return jax.vmap(jax.grad(fn, argnums=(0, 1)), (None, 0, 0))(x, rows, places)
+
+
 def gradients_of_two(x: Any, y: Any) -> Any:
     """What a loop carries is wanted along axes of which one might count the steps of another loop."""
 
@@ -366,6 +376,7 @@ FOUND = (
     Found(
         "loop_beside_nested_ones", gradients_beside, (normal(3, 3, 2), normal(2), *normal(2), normal(3, 2)), kernels=3
     ),
+    Found("rows_on_columns", gradients_of_rows_on_columns, (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])), kernels=2),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )
 

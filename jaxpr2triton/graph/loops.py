@@ -13,37 +13,31 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jaxpr2triton import policy
-from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.carried import found_at
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
 from jaxpr2triton.graph.facts import Kind, LoopFacts, kinds_of
+from jaxpr2triton.graph.live import live_carries
 from jaxpr2triton.graph.nodes import Carried, Demand, Final, Node, Place, Recurrence, axes_in
 from jaxpr2triton.graph.walking import Looping, LoopWalk
 from jaxpr2triton.ir.evaluate import needed_in, variables
 from jaxpr2triton.ir.index import (
     ZERO,
     Axis,
-    Condition,
     Index,
     computed_in,
     constant,
-    decide,
-    divide,
-    modulo,
     of_axis,
     plain_axis,
-    shift,
     substitute,
 )
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Scan, outer_dims, scan_of, time_dims
 
 STEP = ("step", 0)  # where a hint says which axis should count the steps
@@ -360,53 +354,6 @@ def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
         yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)
 
 
-def live_carries(scan: Scan, wanted_results: Sequence[Var]) -> list[int]:
-    """The positions of the carried values that the wanted results need."""
-    return _bits(needed_carries(scan, wanted_results, {}))
-
-
-def needed_carries(scan: Scan, wanted_results: Sequence[Var], known: dict[int, int]) -> int:
-    """The same, as bits; `known` is what single carried values were found to need, and gets what is found now."""
-    results, inputs = set(wanted_results), inputs_below(scan.body)
-    first = len(scan.consts)  # where the carried values begin among the inputs
-    everything = (1 << len(scan.carries)) - 1
-
-    def below(atoms: Iterable[Atom]) -> int:
-        """The carried values that these atoms of the body are computed from, as bits."""
-        return functools.reduce(operator.or_, (inputs[atom] for atom in variables(atoms)), 0) >> first & everything
-
-    live = below(atom for atom, result in scan.ys if result in results) | int(scan.conditional)
-    live |= sum(1 << n for n, carry in enumerate(scan.carries) if carry[3] in results)
-    fresh, wanted = live, live
-    while fresh:
-        new = _bits(fresh)
-        live |= functools.reduce(operator.or_, (known[n] for n in new if n in known), 0)
-        fresh = below(scan.carries[n][2] for n in new if n not in known) & ~live
-        live |= fresh
-    if wanted.bit_count() == 1:
-        known[wanted.bit_length() - 1] = live
-    return live
-
-
-def _bits(mask: int) -> list[int]:
-    found = []
-    while mask:  # one step for each bit that is set; most are not
-        lowest = mask & -mask
-        found.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return found
-
-
-@once
-def inputs_below(body: Jaxpr) -> Mapping[Var, int]:
-    """For each variable of a body the inputs that it is computed from, as bits."""
-    found = {var: 1 << n for n, var in enumerate(body.invars)} | dict.fromkeys(body.constvars, 0)
-    for eqn in body.eqns:
-        mask = functools.reduce(operator.or_, (found[atom] for atom in variables(eqn.invars)), 0)
-        found.update(dict.fromkeys(eqn.outvars, mask))
-    return found
-
-
 def leave(walk: Looping, loop: LoopWalk) -> None:
     """Build the nodes of a loop and of its body, and make its results known to the walk."""
     scan, inner = loop.scan, loop.inner
@@ -450,62 +397,3 @@ def leave(walk: Looping, loop: LoopWalk) -> None:
 
 def _final(leaf: Carried, recurrence: Recurrence, position: int, number: int) -> Final:
     return Final(number, leaf.axes - {recurrence.step}, leaf.dtype, recurrence, position)
-
-
-def found_at(walk: Looping, tiles: Mapping[Place, Node], place: Place) -> Node:
-    """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
-    if place in tiles:
-        return tiles[place]
-    pieces = []
-    for usual, node in tiles.items():
-        conditions = _lying_in(usual, place)
-        decided = [decide(condition) for condition in conditions]
-        if False not in decided:
-            undecided = tuple(c for c, known in zip(conditions, decided) if known is None)
-            pieces.append((undecided, _along(walk, node, usual, place)))
-    return walk.chosen_from(pieces)
-
-
-def _lying_in(usual: Place, place: Place) -> list[Condition]:
-    """When a place is one of those where a tile lies."""
-    found = []
-    for have, want in zip(usual, place):
-        low, high = have.bounds
-        if have != want:
-            found.append(Condition(want, low, high + 1))
-        if have != want and have.terms and have.terms[0][1] > 1:
-            found.append(Condition(modulo(shift(want, -low), have.terms[0][1]), 0, 1))
-    return found
-
-
-def _along(walk: Looping, node: Node, usual: Place, place: Place) -> Node:
-    """A tile, read at other indices of its axes."""
-    moves: dict[Axis, Index] = {}
-    for have, want in zip(usual, place):
-        if have == want or not have.terms:
-            continue
-        axis, step = have.terms[0]
-        if len(have.terms) > 1 or not isinstance(axis, Axis) or step < 1:
-            raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
-        moves[axis] = divide(shift(want, -have.const), step)
-    moves = {axis: want for axis, want in moves.items() if want != of_axis(axis)}
-    while moves:
-        ready = [axis for axis, want in moves.items() if want.axes.isdisjoint(moves.keys() - {axis})]
-        for axis in ready:
-            node = walk.take(node, axis, moves.pop(axis))
-        if not ready:
-            return _turned(walk, node, moves)
-    return node
-
-
-def _turned(walk: Looping, node: Node, moves: Mapping[Axis, Index]) -> Node:
-    """A tile of which several axes change places at once, and are then read at other indices of their own."""
-    renamed = {axis: other for axis, want in moves.items() for other in want.axes}
-    alone = all(len(want.axes) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)
-    if not alone or any(axis.size != other.size for axis, other in renamed.items()):
-        raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
-    node = walk.turn(node, renamed)
-    for axis, want in moves.items():
-        if want != of_axis(renamed[axis]):
-            node = walk.take(node, renamed[axis], want)
-    return node

@@ -50,7 +50,7 @@ _programs, _values, _tile, _thread, _lanes, _warps = map(_counting, SCALES)
 
 def _for(kind: type[T], target: Target) -> T:
     """The numbers of one subject on this machine."""
-    units = {each.name: each.metadata["unit"] for each in fields(kind) if each.metadata}  # type: ignore[arg-type]
+    units = {each.name: each.metadata["unit"] for each in fields(kind) if each.metadata}  # type: ignore[arg-type]  # `kind` is a dataclass
     return kind(**{name: SCALES[unit](getattr(kind, name), target) for name, unit in units.items()})
 
 

@@ -76,7 +76,7 @@ def clashes(body: list[ast.stmt]) -> set[frozenset[str]]:
                 return after(statement.body, live) | after(statement.orelse, live) | loaded(statement.test)
             case ast.For() | ast.While():
                 head = loaded(statement.iter if isinstance(statement, ast.For) else statement.test)
-                counted = frozenset({statement.target.id} if isinstance(statement, ast.For) else {})  # type: ignore
+                counted = frozenset({statement.target.id} if isinstance(statement, ast.For) else {})
                 while True:
                     entered = live | head | (after(statement.body, live | head) - counted)
                     if entered == live:

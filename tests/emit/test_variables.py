@@ -25,4 +25,4 @@ def test_all_names_are_found(text: str) -> None:
 
 
 def test_they_come_from_the_last_to_the_first() -> None:
-    assert [name.id for name in names_in(ast.parse("a, b, c = d").body[0].targets[0])] == ["c", "b", "a"]  # type: ignore
+    assert [name.id for name in names_in(ast.parse("a, b, c = d").body[0].targets[0])] == ["c", "b", "a"]

@@ -105,7 +105,7 @@ def test_bounds_decide() -> None:
     rest = build.compute(REM, n, build.constant(8), dtype=I32)
     test = build.compute(LESS, rest, build.constant(8), dtype=BOOL)
     graph = build.simplified(build.compute(SELECT, test, x, build.compute(SIN, x)))
-    assert [type(node) for node in graph.nodes] == [Load, Compute] and graph.nodes[1].eqn is SIN  # type: ignore
+    assert [type(node) for node in graph.nodes] == [Load, Compute] and graph.nodes[1].eqn is SIN
 
 
 def at(build: Building, number: Node) -> Any:
@@ -120,17 +120,17 @@ def test_what_lies_inside_is_not_clamped(least: int, most: int, clamped: bool) -
     build = Building()
     number = build.compute(CLAMP, build.constant(least), build.load(0, dtype=I32), build.constant(most), dtype=I32)
     (store,) = build.simplified(at(build, number)).stores
-    ((dynamic, _),) = store.value.place[0].terms  # type: ignore
+    ((dynamic, _),) = store.value.place[0].terms
     assert dynamic.clamped is clamped
 
 
 def test_a_computed_place_may_be_a_constant_or_a_lane() -> None:
     build = Building()
     (store,) = build.simplified(at(build, build.constant(9))).stores
-    assert store.value.place == (Index(7, ()),)  # type: ignore
+    assert store.value.place == (Index(7, ()),)
     build = Building()
     (store,) = build.simplified(at(build, build.add(Position, AXES, I32, of_axis(K)))).stores
-    assert store.value.place == (of_axis(K),)  # type: ignore
+    assert store.value.place == (of_axis(K),)
 
 
 FIRST = (Condition(shift(of_axis(K), -1), 0, 5),)  # 1 <= k < 6
@@ -185,7 +185,7 @@ def test_terms_of_ones_and_zeros() -> None:
     dot = equation(lambda a, b: jnp.dot(a, b), np.ones(3), np.ones(3))
     total = build.add(Reduce, NONE, F32, dot, (one, nothing, product), (K,), (of_axis(K),) * 3)
     (store,) = build.simplified(total).stores
-    assert [type(term) for term in store.value.operands] == [Load, Product]  # type: ignore
+    assert [type(term) for term in store.value.operands] == [Load, Product]
 
 
 def test_floats_that_are_no_numbers_stay() -> None:

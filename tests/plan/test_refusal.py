@@ -70,7 +70,7 @@ def test_a_mistake_refuses_the_loops_that_it_concerns() -> None:
     assert isinstance(refusal, Refuse)
     ((body, reason),) = refusal.loops.items()
     assert body == body_of(eqn) and refusal.mistakes == (reason,) and refusal.why is reason
-    assert (reason.what, reason.where.split(":")[0]) == ("ValueError: first", "test_refusal.py")  # type: ignore[union-attr]
+    assert (reason.what, reason.where.split(":")[0]) == ("ValueError: first", "test_refusal.py")
     assert or_refuse(lambda: 7, [eqn]) == 7
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from jaxpr2triton.graph.loops import needed_carries
+from jaxpr2triton.graph.live import needed_carries
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in

@@ -19,7 +19,7 @@ from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.kernel import Apart
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.plan.partition.because import in_parts, left_to_xla
-from jaxpr2triton.plan.partition.cut import loads_of
+from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group
 

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
-from jaxpr2triton.graph.nodes import Compute, Final, Keep, Load, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Compute, Final, Node, Recurrence, Reduce, operands_of
 from jaxpr2triton.graph.order import Order
-from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
+from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxpr2triton.ir.once import makers_of, once
+from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
+from jaxpr2triton.plan.partition.criteria import (
+    acceptable,
+    culprits_of,
+    fits,
+    held_by_loops,
+    kept_at_a_cost,
+    loads_of,
+    repeats,
+    size_of,
+)
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
-from jaxpr2triton.policy import DEFAULT_POLICY, Cutting, Policy
+from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
 def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
@@ -157,7 +165,7 @@ def _rejoin(cuts: Cuts, value: Var) -> None:
         space = cuts.space_of(readers, without=[value])
     except TooManyPlaces:
         return
-    if space is None or _culprits(cuts, space, readers[0]) or not acceptable(space, most):
+    if space is None or culprits_of(cuts, space, readers[0]) or not acceptable(space, most):
         return
     if sum(1 for _ in space.graph.of_kind(Compute)) < most.steps:
         cuts.drop_root(value)
@@ -203,15 +211,15 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     Gives back the roots that have to be looked at again.
     """
     space, most = cuts.spaces[root], cuts.policy.cuts
-    if dear := _kept_at_a_cost(cuts, space):
+    if dear := kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
-    if space.steps and not _fits(cuts, space):
-        why = because.not_held(*_held_by_loops(cuts, space), most.carried, most.read_again)
+    if space.steps and not fits(cuts, space):
+        why = because.not_held(*held_by_loops(cuts, space), most.carried, most.read_again)
         return _refused(_read_by(cuts, space), why)
-    culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else _culprits(cuts, space, root)
+    culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
     if culprits:
         eqn = culprits[-1].eqn
-        why = because.made_again(eqn) if _repeats(space, culprits[-1], most) else because.needed_first(eqn)
+        why = because.made_again(eqn) if repeats(space, culprits[-1], most) else because.needed_first(eqn)
         return [root, *_cut(cuts, eqn.outvars[0], why=why)]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
@@ -234,7 +242,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
         return None
     if any(True for _ in Order(space.graph, space.steps).conflicts()):
         return None
-    if _summed_over_lanes(cuts, space) or _kept_at_a_cost(cuts, space) or not _fits(cuts, space):
+    if _summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
         return None
     return space if sum(1 for _ in space.graph.of_kind(Compute)) <= cuts.policy.cuts.steps_of_loops else None
 
@@ -287,7 +295,7 @@ def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
         over = frozenset(node.over)
         for loop in recurrences:
             shared = loop in below[node] and over & (loop.axes - loop.held)
-            lanes = _size(loop.axes - {loop.step})
+            lanes = size_of(loop.axes - {loop.step})
             if lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared):
                 read = _read_of(cuts, loop.eqn, node.eqn)
                 if read:
@@ -302,56 +310,6 @@ def _read_of(cuts: Cuts, loop: Eqn, reader: Eqn) -> list[Var]:
         if eqn is not loop and any(var in wanted for var in eqn.outvars):
             wanted.update(atom for atom in variables(eqn.invars) if atom not in cuts.loaded)
     return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
-
-
-def _kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
-    """What is kept although programs could share out more of the work without that."""
-    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
-    if not cuts.decisions.chooses or not kept:
-        return []
-    lanes = frozenset(space.axes) - space.steps
-    loops = list(space.graph.of_kind(Recurrence))
-    apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(_size(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
-        return [var for node in kept for var in variables(node.eqn.invars)]
-    if _size(lanes) <= cuts.policy.cuts.small_loop:
-        return []
-    holding = space.graph.of_kind((Reduce, Recurrence))
-    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in holding))
-    dear = [node for node in kept if lanes - node.axes - walked_anyway]
-    return [var for node in dear for var in variables(node.eqn.invars)]
-
-
-def _fits(cuts: Cuts, space: Space) -> bool:
-    """Whether a program can hold what its loops carry, and what they read in every step."""
-    carried, read = _held_by_loops(cuts, space)
-    most = cuts.policy.cuts
-    return carried <= most.carried and carried + read <= most.read_again
-
-
-def _held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
-    """The numbers that a program carries from step to step, and those that it reads in every step."""
-    grid = frozenset(space.axes) - space.inner
-
-    def count(axes: frozenset[Axis]) -> int:
-        return _size(axes - grid - space.steps)
-
-    carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
-    loaded: dict[int, int] = {}
-    for node in space.graph.of_kind(Load):
-        if not node.axes & space.steps:
-            loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
-    read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
-    return carried, read
-
-
-def _culprits(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
-    """The reductions that make a program walk what it would not have to, the last one last."""
-    fed = feeds_a_reduction(space.graph)
-    policy = cuts.policy.cuts
-    again = [node for node in space.graph.of_kind(Reduce) if _repeats(space, node, policy)] or _crossing(space, policy)
-    nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
-    return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
 def _together(cuts: Cuts, value: Var) -> list[Var]:
@@ -454,68 +412,3 @@ def _cut(cuts: Cuts, *values: Var, why: str = "") -> list[Var]:
 
 def reads(space: Space, eqn: Eqn) -> bool:
     return id(eqn) in space.computes
-
-
-def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
-    """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
-    reductions = list(space.graph.of_kind(Reduce))
-    if space.steps or not reductions:
-        return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
-    if _crossing(space, policy) or any(_repeats(space, node, policy) for node in reductions):
-        return False
-    if not space.inner and not feeds_a_reduction(space.graph):
-        return True
-    if space.held > policy.held:
-        return False
-    return shared_out or _has_programs_enough(space, reductions, policy)
-
-
-def _has_programs_enough(space: Space, reductions: Sequence[Reduce], policy: Cutting) -> bool:
-    """Whether what programs walk for the sake of reductions is little, or shared out among many of them."""
-    reduced = {axis for node in reductions for axis in node.over}
-    spread = spread_axes(space) if not space.inner else frozenset()
-    parallel = space.parallel * _size(spread)
-    walked = space.held * _size(reduced - spread - set(space.axes))
-    if walked * parallel <= policy.small:
-        return True
-
-    along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
-    programs = parallel if along_rows else parallel // policy.neighbours
-    enough = policy.enough if walked * parallel <= policy.much else 2 * policy.enough
-    if programs >= enough and (space.inner <= reduced or programs >= policy.many):
-        return True
-
-    # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
-    alone = reduced | space.inner
-    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held
-
-
-def _repeats(space: Space, node: Reduce, policy: Cutting) -> bool:
-    """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
-    results = elements(node.eqn.outvars[0])
-    times = _size(node.axes - space.inner)
-    return times > policy.times * results and times * _size(node.over) > policy.much
-
-
-def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
-    """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
-    of the first: no two loops can be within each other. A short row has lanes.
-    """
-    found: dict[Reduce, None] = {}
-    for first, _ in crossings(space.graph):
-        if _size(first.over) > policy.lanes_of_a_row:
-            found[first] = None
-    return sorted(found, key=lambda node: node.number)
-
-
-def loads_of(cuts: Cuts, space: Space) -> list[Var]:
-    """The variables in memory that a space reads, each once."""
-    return [cuts.in_memory[number] for number in space.buffers]
-
-
-def _size(axes: Iterable[Axis]) -> int:
-    return math.prod(axis.size for axis in axes)
-
-
-def elements(variable: Var) -> int:
-    return math.prod(variable.aval.shape)

@@ -13,7 +13,7 @@ from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.plan.partition.cut import acceptable, elements, loads_of
+from jaxpr2triton.plan.partition.criteria import acceptable, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping
 

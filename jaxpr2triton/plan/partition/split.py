@@ -28,7 +28,7 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
-from jaxpr2triton.plan.partition.cut import Cuts
+from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Splitting
 from jaxpr2triton.rules.reductions import TABLE
 

@@ -14,7 +14,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.planning import FAMILIES
-from jaxpr2triton.graph import loops, space
+from jaxpr2triton.graph import space
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Store
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import region_p
@@ -282,8 +282,8 @@ def test_all_results_of_a_loop_share_a_kernel() -> None:
 
 def test_what_results_of_a_loop_need_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    of = loops._bits
-    monkeypatch.setattr(loops, "_bits", lambda mask: asked.append(mask.bit_count()) or of(mask))
+    of = live._bits
+    monkeypatch.setattr(live, "_bits", lambda mask: asked.append(mask.bit_count()) or of(mask))
     work = []
     for count in (32, 64):
         fn, args = FAMILIES["carries"].make(count)

@@ -17,7 +17,8 @@ from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import run, trace
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.partition import split
-from jaxpr2triton.plan.partition.cut import find_cuts, loads_of
+from jaxpr2triton.plan.partition.criteria import loads_of
+from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.group import group_roots, levels_of
 from jaxpr2triton.plan.partition.partition import partition
 from jaxpr2triton.policy import DEFAULT_POLICY

@@ -1,0 +1,74 @@
+"""Where a carried value is found: the tile of its lanes, the tile along other axes, or one of several variables.
+
+c[i + 1]     →  tl.gather(c, i + 1, 0)
+c.T          →  tl.trans(c)
+c[2], c[n]   →  c_3,  tl.where(n == 0, c_1, tl.where(n == 1, c_2, c_3))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.nodes import Node, Place
+from jaxpr2triton.graph.walking import Looping
+from jaxpr2triton.ir.index import Axis, Condition, Index, decide, divide, modulo, of_axis, shift
+
+
+def found_at(walk: Looping, tiles: Mapping[Place, Node], place: Place) -> Node:
+    """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    if place in tiles:
+        return tiles[place]
+    pieces = []
+    for usual, node in tiles.items():
+        conditions = _lying_in(usual, place)
+        decided = [decide(condition) for condition in conditions]
+        if False not in decided:
+            undecided = tuple(c for c, known in zip(conditions, decided) if known is None)
+            pieces.append((undecided, _along(walk, node, usual, place)))
+    return walk.chosen_from(pieces)
+
+
+def _lying_in(usual: Place, place: Place) -> list[Condition]:
+    """When a place is one of those where a tile lies."""
+    found = []
+    for have, want in zip(usual, place):
+        low, high = have.bounds
+        if have != want:
+            found.append(Condition(want, low, high + 1))
+        if have != want and have.terms and have.terms[0][1] > 1:
+            found.append(Condition(modulo(shift(want, -low), have.terms[0][1]), 0, 1))
+    return found
+
+
+def _along(walk: Looping, node: Node, usual: Place, place: Place) -> Node:
+    """A tile, read at other indices of its axes."""
+    moves: dict[Axis, Index] = {}
+    for have, want in zip(usual, place):
+        if have == want or not have.terms:
+            continue
+        axis, step = have.terms[0]
+        if len(have.terms) > 1 or not isinstance(axis, Axis) or step < 1:
+            raise CompilerBug(f"a carried value that runs along {have} is wanted at {want}")
+        moves[axis] = divide(shift(want, -have.const), step)
+    moves = {axis: want for axis, want in moves.items() if want != of_axis(axis)}
+    while moves:
+        ready = [axis for axis, want in moves.items() if want.axes.isdisjoint(moves.keys() - {axis})]
+        for axis in ready:
+            node = walk.take(node, axis, moves.pop(axis))
+        if not ready:
+            return _turned(walk, node, moves)
+    return node
+
+
+def _turned(walk: Looping, node: Node, moves: Mapping[Axis, Index]) -> Node:
+    """A tile of which several axes change places at once, and are then read at other indices of their own."""
+    renamed = {axis: other for axis, want in moves.items() for other in want.axes & moves.keys()}
+    alone = all(len(want.axes & moves.keys()) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)
+    if not alone or any(axis.size != other.size for axis, other in renamed.items()):
+        raise CompilerBug(f"a carried value is wanted at ({', '.join(map(str, moves.values()))}) of its own lanes")
+    node = walk.turn(node, renamed)
+    for axis, want in moves.items():
+        if want != of_axis(renamed[axis]):
+            node = walk.take(node, renamed[axis], want)
+    return node

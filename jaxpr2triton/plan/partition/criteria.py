@@ -1,0 +1,130 @@
+"""Whether one kernel does something well: what its programs hold, walk and do again, and how many there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from jaxpr2triton.graph.nodes import Keep, Load, Recurrence, Reduce
+from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.policy import Cutting
+
+
+def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
+    """What is kept although programs could share out more of the work without that."""
+    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
+    if not cuts.decisions.chooses or not kept:
+        return []
+    lanes = frozenset(space.axes) - space.steps
+    loops = list(space.graph.of_kind(Recurrence))
+    apart = [loop.axes - loop.held - space.steps for loop in loops]
+    if any(size_of(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
+        return [var for node in kept for var in variables(node.eqn.invars)]
+    if size_of(lanes) <= cuts.policy.cuts.small_loop:
+        return []
+    holding = space.graph.of_kind((Reduce, Recurrence))
+    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in holding))
+    dear = [node for node in kept if lanes - node.axes - walked_anyway]
+    return [var for node in dear for var in variables(node.eqn.invars)]
+
+
+def fits(cuts: Cuts, space: Space) -> bool:
+    """Whether a program can hold what its loops carry, and what they read in every step."""
+    carried, read = held_by_loops(cuts, space)
+    most = cuts.policy.cuts
+    return carried <= most.carried and carried + read <= most.read_again
+
+
+def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
+    """The numbers that a program carries from step to step, and those that it reads in every step."""
+    grid = frozenset(space.axes) - space.inner
+
+    def count(axes: frozenset[Axis]) -> int:
+        return size_of(axes - grid - space.steps)
+
+    carried = sum(count(leaf.axes) for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried)
+    loaded: dict[int, int] = {}
+    for node in space.graph.of_kind(Load):
+        if not node.axes & space.steps:
+            loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
+    read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
+    return carried, read
+
+
+def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
+    """The reductions that make a program walk what it would not have to, the last one last."""
+    fed = feeds_a_reduction(space.graph)
+    policy = cuts.policy.cuts
+    again = [node for node in space.graph.of_kind(Reduce) if repeats(space, node, policy)] or _crossing(space, policy)
+    nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
+    return [node for node in nodes if node.eqn.outvars[0] is not root]
+
+
+def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
+    """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
+    reductions = list(space.graph.of_kind(Reduce))
+    if space.steps or not reductions:
+        return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
+    if _crossing(space, policy) or any(repeats(space, node, policy) for node in reductions):
+        return False
+    if not space.inner and not feeds_a_reduction(space.graph):
+        return True
+    if space.held > policy.held:
+        return False
+    return shared_out or _has_programs_enough(space, reductions, policy)
+
+
+def _has_programs_enough(space: Space, reductions: Sequence[Reduce], policy: Cutting) -> bool:
+    """Whether what programs walk for the sake of reductions is little, or shared out among many of them."""
+    reduced = {axis for node in reductions for axis in node.over}
+    spread = spread_axes(space) if not space.inner else frozenset()
+    parallel = space.parallel * size_of(spread)
+    walked = space.held * size_of(reduced - spread - set(space.axes))
+    if walked * parallel <= policy.small:
+        return True
+
+    along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
+    programs = parallel if along_rows else parallel // policy.neighbours
+    enough = policy.enough if walked * parallel <= policy.much else 2 * policy.enough
+    if programs >= enough and (space.inner <= reduced or programs >= policy.many):
+        return True
+
+    # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
+    alone = reduced | space.inner
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held
+
+
+def repeats(space: Space, node: Reduce, policy: Cutting) -> bool:
+    """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
+    results = elements(node.eqn.outvars[0])
+    times = size_of(node.axes - space.inner)
+    return times > policy.times * results and times * size_of(node.over) > policy.much
+
+
+def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
+    """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
+    of the first: no two loops can be within each other. A short row has lanes.
+    """
+    found: dict[Reduce, None] = {}
+    for first, _ in crossings(space.graph):
+        if size_of(first.over) > policy.lanes_of_a_row:
+            found[first] = None
+    return sorted(found, key=lambda node: node.number)
+
+
+def loads_of(cuts: Cuts, space: Space) -> list[Var]:
+    """The variables in memory that a space reads, each once."""
+    return [cuts.in_memory[number] for number in space.buffers]
+
+
+def size_of(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+def elements(variable: Var) -> int:
+    return math.prod(variable.aval.shape)
