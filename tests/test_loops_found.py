@@ -376,7 +376,9 @@ FOUND = (
     Found(
         "loop_beside_nested_ones", gradients_beside, (normal(3, 3, 2), normal(2), *normal(2), normal(3, 2)), kernels=3
     ),
-    Found("rows_on_columns", gradients_of_rows_on_columns, (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])), kernels=2),
+    Found(
+        "rows_on_columns", gradients_of_rows_on_columns, (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])), kernels=2
+    ),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )
 

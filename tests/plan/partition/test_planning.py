@@ -14,7 +14,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.planning import FAMILIES
-from jaxpr2triton.graph import space
+from jaxpr2triton.graph import live, space
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Store
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.region import region_p
