@@ -1,0 +1,311 @@
+// A machine for PTX: warps of 32 lanes in lockstep, one warp at a time, every access to memory checked.
+//
+// A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode that
+// works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied. Lanes that
+// went apart run smallest address first and meet again at labels. Warps take turns in random order between barriers.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "arithmetic.h"
+#include "layout.h"
+#include "state.h"
+#include "shadow.h"
+#include "memory.h"
+#include "lanes.h"
+#include "copies.h"
+
+typedef void Arithmetic(u8* const results[RESULTS], const u8* const operands[SLOTS], u32* carry);
+
+static void blend(u8* to, const u8* from, int row, u32 mask) {
+  switch (row) {
+    case 2: EACH_LANE(l, mask) ((u16*)to)[l] = ((const u16*)from)[l]; break;
+    case 4: EACH_LANE(l, mask) ((u32*)to)[l] = ((const u32*)from)[l]; break;
+    default: EACH_LANE(l, mask) ((u64*)to)[l] = ((const u64*)from)[l];
+  }
+}
+
+static u64 mixed_faults(const Warp* w, const Instruction* i, const s32* operands) {
+  u64 all = 0;
+  for (int k = 0; k < i->operands; k++) all |= faults_of(w, operands[k]);
+  if (!all || i->mixes == MIXES_ALL) return all;
+  u64 first = faults_of(w, operands[0]), second = faults_of(w, operands[1]);
+  if (i->mixes == MIXES_CHOICE) {
+    u64 chosen = lanes_that_hold((u32*)(w->registers + operands[2]));
+    chosen |= chosen << 32;
+    return faults_of(w, operands[2]) | (chosen & first) | (~chosen & second);
+  }
+  const u32 *a = (u32*)(w->registers + operands[0]), *b = (u32*)(w->registers + operands[1]);
+  u32 decides = i->mixes == MIXES_AND ? 0 : i->flags ? 1 : ALL_LANES, by_a = 0, by_b = 0;
+  for (int l = 0; l < LANES; l++) { by_a |= (u32)(a[l] == decides) << l; by_b |= (u32)(b[l] == decides) << l; }
+  by_a &= ~(u32)(first | first >> 32); by_b &= ~(u32)(second | second >> 32);
+  u64 either = by_a | by_b;
+  return all & ~(either << 32 | either);
+}
+
+static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
+  static u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
+  Warp* w = run->warp;
+  u8* results[RESULTS]; const u8* operands[SLOTS];
+  const s32* sources = i->slots + i->results;
+  for (int k = 0; k < i->operands; k++) operands[k] = w->registers + sources[k];
+  u64 faults = 0; int distance = 0;
+  if (run->machine->check) {  // before the operands may be overwritten
+    faults = mixed_faults(w, i, sources);
+    for (int k = 0; k < i->operands; k++) distance |= w->distance[sources[k] / REGISTER_BYTES];
+    if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
+  }
+  f64 size[LANES];
+  if (distance && i->number) sizes_of(w, i, sources, size);
+  if (mask == ALL_LANES) {
+    for (int k = 0; k < i->results; k++) results[k] = w->registers + i->slots[k];
+    ((Arithmetic*)i->run)(results, operands, w->carry);
+  } else {
+    u32 carry[LANES];
+    memcpy(carry, w->carry, sizeof carry);
+    for (int k = 0; k < i->results; k++) results[k] = aside[k];
+    ((Arithmetic*)i->run)(results, operands, carry);
+    for (int k = 0; k < i->results; k++) blend(w->registers + i->slots[k], aside[k], i->row, mask);
+    blend((u8*)w->carry, (u8*)carry, 4, mask);
+  }
+  if (!run->machine->check) return;
+  if (distance && i->number && mask == ALL_LANES && copies_differ(w, i, distance, size)) faults |= (u64)ALL_LANES << 32;
+  for (int k = 0; k < i->results; k++) {
+    set_faults(w, i->slots[k], mask, faults);
+    if (distance && !i->number && mask == ALL_LANES) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;  // only moved
+  }
+}
+
+// ---- control -----------------------------------------------------------------------------------------------------
+static void drop_group(Warp* w, int g) { w->groups[g] = w->groups[--w->group_count]; }
+static void meet(Warp* w) {  // lanes at one place go on together
+  for (int g = 0; g < w->group_count; g++)
+    for (int h = g + 1; h < w->group_count;) {
+      if (w->groups[g].pc != w->groups[h].pc) { h++; continue; }
+      w->groups[g].mask |= w->groups[h].mask; w->groups[g].waits = 0;
+      drop_group(w, h);
+    }
+}
+static int next_group(const Warp* w) {  // -1: all of them wait
+  int best = -1;
+  for (int g = 0; g < w->group_count; g++)
+    if (!w->groups[g].waits && (best < 0 || w->groups[g].pc < w->groups[best].pc)) best = g;
+  return best;
+}
+static void all_go_on(Warp* w) { for (int g = 0; g < w->group_count; g++) w->groups[g].waits = 0; }
+
+// Is the guard's choice sound? And which lanes take it?
+static u32 guarded(Run* run, const Instruction* i, int pc, u32 active) {
+  if (i->guard < 0) return active;
+  u32 holds = lanes_that_hold((u32*)(run->warp->registers + i->guard));
+  if (run->machine->check) {
+    u64 faults = faults_of(run->warp, i->guard);
+    if (UNDEFINED(faults) & active) report_lane(run, KIND_UNDEFINED_CHOICE, pc, UNDEFINED(faults) & active);
+    if (DIFFERENT(faults) & active) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & active);
+  }
+  return active & (i->negated & 1 ? ~holds : holds);
+}
+
+static void branch(Run* run, const Instruction* i, int pc, u32 active, u32 mask) {
+  Warp* w = run->warp;
+  Group* now = &w->groups[w->now];
+  if (i->control && run->machine->check) {
+    if (mask && mask != active) report_lane(run, KIND_LANES_DISAGREE, pc, mask);
+    if (mask) w->decisions[i->slots[0]].taken++; else w->decisions[i->slots[0]].passed++;
+  }
+  if (mask == active) now->pc = i->target;
+  else {
+    *now = (Group){pc + 1, active & ~mask, 0};
+    if (mask) w->groups[w->group_count++] = (Group){i->target, mask, 0};
+  }
+}
+
+static void leave(Run* run, int pc, u32 active, u32 mask) {
+  Warp* w = run->warp;
+  w->live &= ~mask;
+  if (mask == active) drop_group(w, w->now); else w->groups[w->now] = (Group){pc + 1, active & ~mask, 0};
+  all_go_on(w);
+  if (!w->group_count) w->state = ENDED;
+}
+
+// Instructions of the whole warp: waits until all lanes that live are there. Returns whether they are.
+static int all_here(Run* run, int pc, u32 active) {
+  Warp* w = run->warp;
+  if (active == w->live) return 1;
+  w->groups[w->now].waits = 1;
+  meet(w);
+  if (next_group(w) >= 0) return 0;
+  report_lane(run, KIND_DIVERGENT_BARRIER, pc, active);
+  all_go_on(w);
+  return 1;
+}
+
+static void whole_warp(Run* run, const Instruction* i, int pc, u32 mask) {
+  switch (i->action) {
+    case ACTION_BARRIER: run->warp->state = AT_BARRIER; run->warp->epoch++; break;
+    case ACTION_WARP_BARRIER: run->warp->epoch++; break;
+    case ACTION_SHUFFLE: shuffle(run, i, pc, mask); break;
+    case ACTION_MMA: product(run, i); break;
+    case ACTION_LOAD_MATRIX: case ACTION_STORE_MATRIX: matrices(run, i, pc); break;
+    default: together(run, i, mask);
+  }
+}
+
+static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
+  switch (i->action) {
+    case ACTION_ARITHMETIC: arithmetic(run, i, pc, mask); break;
+    case ACTION_LOAD: load(run, i, pc, mask); break;
+    case ACTION_STORE: store(run, i, pc, mask); break;
+    case ACTION_ATOMIC: atomic(run, i, pc, mask); break;
+    case ACTION_COPY: copy(run, i, pc, mask); break;
+    case ACTION_COMMIT: run->warp->copy_group++; break;
+    case ACTION_WAIT: await_copies(run, (u32)i->offset); break;
+  }
+}
+
+// Runs a warp until it waits at a barrier, ends, or has had its share.
+static void run_warp(Run* run, u64 share) {
+  Machine* m = run->machine; Warp* w = run->warp;
+  meet(w);
+  w->now = next_group(w);
+  while (w->state == READY) {
+    s32 pc = w->groups[w->now].pc; u32 active = w->groups[w->now].mask;
+    const Instruction* i = &m->code[pc];
+    if (i->action == ACTION_LABEL) {
+      w->groups[w->now].pc = pc + 1;
+      if (w->group_count > 1) { meet(w); w->now = next_group(w); }
+      if (m->executed >= m->budget) { report(run, KIND_NO_END, pc, -1, NOWHERE, 0, 0, -1, -1); w->state = ENDED; }
+      continue;
+    }
+    u32 mask = guarded(run, i, pc, active);
+    if (i->action >= ACTION_BARRIER && !all_here(run, pc, active)) { w->now = next_group(w); continue; }
+    m->executed++;
+    m->counts[pc].warps++; m->counts[pc].lanes += __builtin_popcount(mask);
+    switch (i->action) {
+      case ACTION_BRANCH:
+        branch(run, i, pc, active, mask);
+        if (w->group_count > 1) { meet(w); w->now = next_group(w); }
+        if (share && m->executed >= share && i->target <= pc) return;
+        continue;
+      case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
+      case ACTION_RETURN:
+        if (!mask) break;
+        leave(run, pc, active, mask);
+        if (w->state != ENDED) { meet(w); w->now = next_group(w); }
+        continue;
+      default:
+        if (i->action >= ACTION_BARRIER) whole_warp(run, i, pc, mask);
+        else if (mask) straight(run, i, pc, mask);
+    }
+    w->groups[w->now].pc = pc + 1;
+  }
+}
+
+// ---- programs ----------------------------------------------------------------------------------------------------
+static void fill(Warp* w, s32 slot, u32 value) {
+  if (slot >= 0) for (int l = 0; l < LANES; l++) ((u32*)(w->registers + slot))[l] = value;
+}
+static int registers_of(const Machine* m) { return m->file / REGISTER_BYTES; }
+
+static void make_warp(const Machine* m, Warp* w) {
+  w->registers = aligned_alloc(64, (m->file + 511) / 64 * 64);
+  w->faults = malloc(registers_of(m) * sizeof(u64));
+  w->distance = malloc(registers_of(m));
+  w->local = calloc(LANES, m->local + 1);
+  w->decisions = calloc(m->controls + 1, sizeof(Decisions));
+  memset(w->registers, 0xa5, m->file);
+  for (int k = 0; k < m->constant_count; k++) {
+    const Constant* c = &m->constants[k];
+    for (int l = 0; l < LANES; l++) memcpy(w->registers + c->slot + l * c->width, &c->value, c->width);
+  }
+}
+static void free_warp(Warp* w) { free(w->registers); free(w->faults); free(w->distance); free(w->local); free(w->decisions); free(w->copies); }
+
+static void fill_special(const Machine* m, Warp* w, int number, s32 program) {
+  const s32 *threads = m->threads, *grid = m->grid, *special = m->special;
+  for (int l = 0; l < LANES; l++) {
+    int thread = number * LANES + l;
+    u32 place[] = {thread % threads[0], thread / threads[0] % threads[1], thread / threads[0] / threads[1]};
+    for (int k = 0; k < 3; k++) if (special[SPECIAL_TID_X + k] >= 0) ((u32*)(w->registers + special[SPECIAL_TID_X + k]))[l] = place[k];
+    if (special[SPECIAL_LANEID] >= 0) ((u32*)(w->registers + special[SPECIAL_LANEID]))[l] = l;
+  }
+  u32 of_program[] = {program % grid[0], program / grid[0] % grid[1], program / grid[0] / grid[1]};
+  for (int k = 0; k < 3; k++) {
+    fill(w, special[SPECIAL_CTAID_X + k], of_program[k]);
+    fill(w, special[SPECIAL_NTID_X + k], threads[k]);
+    fill(w, special[SPECIAL_NCTAID_X + k], grid[k]);
+  }
+  fill(w, special[SPECIAL_WARPID], number);
+}
+
+static void start_warp(const Machine* m, Warp* w, int number, s32 program) {
+  int rest = m->threads[0] * m->threads[1] * m->threads[2] - number * LANES;
+  for (int r = 0; r < registers_of(m); r++) w->faults[r] = ALL_LANES;  // nothing is written yet
+  memset(w->distance, 0, registers_of(m));
+  for (int k = 0; k < m->constant_count; k++) w->faults[m->constants[k].slot / REGISTER_BYTES] = 0;
+  for (int k = 0; k < SPECIALS; k++) if (m->special[k] >= 0) w->faults[m->special[k] / REGISTER_BYTES] = 0;
+  fill_special(m, w, number, program);
+  memset(w->decisions, 0, m->controls * sizeof(Decisions));
+  w->live = rest >= LANES ? ALL_LANES : (1u << rest) - 1;
+  w->groups[0] = (Group){0, w->live, 0};
+  w->group_count = 1; w->state = READY; w->epoch = 0; w->copy_count = 0; w->copy_group = 0;
+}
+
+// All warps of a program take the same way through the loops and branches of its source.
+static void compare_decisions(Run* run) {
+  Machine* m = run->machine;
+  for (int n = 1; n < run->warp_count; n++) {
+    if (!memcmp(run->warps[n].decisions, run->warps[0].decisions, m->controls * sizeof(Decisions))) continue;
+    run->number = n;
+    for (int pc = 0; pc < m->instructions; pc++) {
+      int k = m->code[pc].slots[0];
+      if (m->code[pc].control && memcmp(&run->warps[n].decisions[k], &run->warps[0].decisions[k], sizeof(Decisions)))
+        report(run, KIND_WARPS_DISAGREE, pc, -1, NOWHERE, 0, 0, 0, -1);
+    }
+  }
+}
+
+static void release_barrier(Run* run) {
+  run->epoch++;
+  for (int n = 0; n < run->warp_count; n++) {
+    Warp* w = &run->warps[n];
+    run->number = n;
+    if (w->state == AT_BARRIER) w->state = READY;
+    else report(run, KIND_BARRIER_NOT_REACHED, w->groups[0].pc, -1, NOWHERE, 0, 0, -1, -1);
+  }
+}
+
+static void run_program(Run* run, s32 program, u64* seed) {
+  Machine* m = run->machine;
+  int cells = m->shared / (m->shared_granule ? m->shared_granule : 1) + 1;
+  run->program = program; run->epoch++;
+  memset(run->shared, 0xa5, m->shared);
+  if (m->check) { memset(run->shared_cells, 0, cells * sizeof(Cell)); for (int k = 0; k < cells; k++) run->shared_cells[k].wrote.program = run->shared_cells[k].read.program = -1; }
+  for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
+  for (;;) {
+    int ready = 0, waiting = 0, list[32];
+    for (int n = 0; n < run->warp_count; n++) {
+      if (run->warps[n].state == READY) list[ready++] = n;
+      waiting += run->warps[n].state == AT_BARRIER;
+    }
+    if (!ready && !waiting) break;
+    if (!ready) { release_barrier(run); continue; }
+    run->number = list[random_number(seed) % ready];
+    run->warp = &run->warps[run->number];
+    run_warp(run, m->quantum ? m->executed + 1 + random_number(seed) % m->quantum : 0);
+  }
+  if (m->check && m->executed < m->budget) compare_decisions(run);
+}
+
+int run_machine(Machine* m) {
+  int threads = m->threads[0] * m->threads[1] * m->threads[2], programs = m->grid[0] * m->grid[1] * m->grid[2];
+  Run run = {.machine = m, .warp_count = (threads + LANES - 1) / LANES};
+  u64 seed = m->seed * 2654435761u + 88172645463325252ull;
+  run.warps = calloc(run.warp_count, sizeof(Warp));
+  run.shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
+  run.shared_cells = calloc(m->shared / (m->shared_granule ? m->shared_granule : 1) + 1, sizeof(Cell));
+  for (int n = 0; n < run.warp_count; n++) make_warp(m, &run.warps[n]);
+  for (s32 program = m->first; program < programs && program < m->end && m->executed < m->budget; program += m->step) run_program(&run, program, &seed);
+  for (int n = 0; n < run.warp_count; n++) free_warp(&run.warps[n]);
+  free(run.warps); free(run.shared); free(run.shared_cells);
+  return m->finding_count;
+}

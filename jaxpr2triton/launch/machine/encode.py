@@ -1,0 +1,395 @@
+"""Instructions as text → instructions as the machine wants them: every operand a place in the file of registers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from jaxpr2triton.launch.machine import layout
+from jaxpr2triton.launch.machine.layout import LANES, RESULTS, SLOTS, SPECIAL, Action, Mixes, Number, Reduces, Space
+from jaxpr2triton.launch.machine.operations import operation
+from jaxpr2triton.launch.machine.ptx import WIDTHS, Address, Instruction, Module, NotUnderstood, Operand, literal
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A constant that is known when the kernel starts: where an argument, or a table, lies."""
+
+    what: str  # parameter, table
+    number: int
+    offset: int = 0
+
+
+Value = int | Pointer
+
+
+@dataclass
+class Encoded:
+    """A kernel that is ready to run on any arrays."""
+
+    module: Module
+    code: list[layout.Instruction] = field(default_factory=list)
+    opcodes: dict[int, str] = field(default_factory=dict)  # of the arithmetic, by its place
+    constants: dict[tuple[Value, int], int] = field(default_factory=dict)  # value and width → slot
+    special: list[int] = field(default_factory=lambda: [-1] * len(SPECIAL))
+    file: int = 0  # bytes of registers so far
+    shared_granule: int = 16
+    global_granule: int = 8
+    static_shared: int = 0  # bytes; what the launch gives comes after them
+    local: int = 0
+    controls: int = 0
+
+
+def encode(module: Module, control_lines: frozenset[int] = frozenset()) -> Encoded:
+    """`control_lines` are the lines of the source that begin with `for`, `while` or `if`."""
+    encoder = _Encoder(module, Encoded(module), control_lines)
+    for instruction in module.body:
+        try:
+            encoder.encoded.code.append(encoder.encode(instruction))
+        except (NotUnderstood, KeyError, ValueError, IndexError, StopIteration) as problem:
+            raise NotUnderstood(f"{instruction.text}: {problem!r}") from problem
+    return encoder.encoded
+
+
+class _Encoder:
+    def __init__(self, module: Module, encoded: Encoded, control_lines: frozenset[int]) -> None:
+        self.module = module
+        self.encoded = encoded
+        self.control_lines = control_lines
+        self.labels = {each.target: place for place, each in enumerate(module.body) if not each.opcode}
+        self.registers: dict[str, int] = {}
+        self.shared, encoded.static_shared = _laid_out(module.shared)
+        self.local, encoded.local = _laid_out(module.local)
+        self.tables = {name: number for number, name in enumerate(module.tables)}
+        self.never_written = set(module.registers) - {name for each in module.body for name in _written(each)}
+
+    # places
+
+    def _allocated(self, width: int) -> int:
+        slot = self.encoded.file
+        self.encoded.file += LANES * max(width, 4)
+        return slot
+
+    def slot(self, name: str, kind: str) -> int:
+        """The place of a register, a literal, an array, or a special register, as an operand of that type."""
+        module = self.module
+        if name in module.registers:
+            if kind and WIDTHS[module.registers[name]] != WIDTHS[kind]:
+                raise NotUnderstood(f"{name} of type {module.registers[name]} as {kind}")
+            if name not in self.registers:
+                self.registers[name] = self._allocated(self.width(name))
+            return self.registers[name]
+        if name.removeprefix("%") in SPECIAL:
+            number = SPECIAL.index(name.removeprefix("%"))
+            if self.encoded.special[number] < 0:
+                self.encoded.special[number] = self._allocated(4)
+            return self.encoded.special[number]
+        return self.constant(self._value(name, kind), WIDTHS[kind])
+
+    def _value(self, name: str, kind: str) -> Value:
+        for places in (self.shared, self.local):
+            if name in places:
+                return places[name]
+        if name in self.tables:
+            return Pointer("table", self.tables[name])
+        if name in self.module.parameters:
+            return Pointer("parameter", self.module.parameters.index(name))
+        value = literal(name)
+        if value is None:
+            raise NotUnderstood(f"operand {name}")
+        return int(value != 0) if kind == "pred" else value
+
+    def constant(self, value: Value, width: int) -> int:
+        places = self.encoded.constants
+        if (value, width) not in places:
+            places[value, width] = self._allocated(width)
+        return places[value, width]
+
+    def width(self, register: str) -> int:
+        """Bytes; a byte lives in a register of 16 bits."""
+        return max(2, WIDTHS[self.module.registers[register]])
+
+    # instructions
+
+    def encode(self, of: Instruction) -> layout.Instruction:
+        made = layout.Instruction(guard=-1, negated=int(of.negated), parts=1)
+        if of.guard:
+            made.guard = self.slot(of.guard, "pred")
+        if not of.opcode:
+            made.action = Action.LABEL
+        elif of.name in _ENCODE:
+            _ENCODE[of.name](self, of, made)
+        else:
+            self.arithmetic(of, made)
+        return made
+
+    def put(self, made: layout.Instruction, results: Iterable[int], operands: Iterable[int]) -> None:
+        results, operands = list(results), list(operands)
+        if len(results) > RESULTS or len(results) + len(operands) > SLOTS:
+            raise NotUnderstood("too many registers")
+        made.results, made.operands = len(results), len(operands)
+        made.slots[: len(results) + len(operands)] = [*results, *operands]
+
+    def address(self, operand: Operand, made: layout.Instruction) -> int:
+        assert isinstance(operand, Address)
+        made.offset = operand.offset
+        register = operand.base in self.module.registers
+        made.wide = int(not register or self.width(operand.base) == 8)
+        return self.slot(operand.base, "" if register else "b64")
+
+    def arithmetic(self, of: Instruction, made: layout.Instruction) -> None:
+        opcode, operands = _plain(of, self.module)
+        found = operation(opcode)
+        if found is None:
+            raise NotUnderstood("no such arithmetic")
+        if of.name in ("mov", "prmt", "bfi"):  # bits that LLVM leaves undefined, and that nobody reads: any value will do
+            operands = [operands[0], *("0xa5a5" if each in self.never_written else each for each in operands[1:])]
+        if len(operands) != len(found.results) + len(found.operands):
+            raise NotUnderstood(f"{len(operands)} operands instead of {len(found.results) + len(found.operands)}")
+        to, sources = operands[: len(found.results)], operands[len(found.results) :]
+        self.put(
+            made,
+            [self._allocated(WIDTHS[kind]) if name == "_" else self.slot(name, kind) for name, kind in zip(to, found.results)],
+            [self.slot(name, kind) for name, kind in zip(sources, found.operands)],
+        )
+        self.computes(made, opcode, found.results[0], found.operands[0])
+
+    def computes(self, made: layout.Instruction, opcode: str, result: str, operand: str) -> None:
+        name, *modifiers = opcode.split(".")
+        made.action, made.row = Action.ARITHMETIC, max(2, WIDTHS[result])
+        made.number = _FLOATS.get(result, Number.BITS) if name in _ADDS_UP else Number.BITS
+        if operand in _WHOLE_REGISTERS:
+            made.mixes = {"selp": Mixes.CHOICE, "and": Mixes.AND, "or": Mixes.OR}.get(name, Mixes.ALL)
+        made.flags = int(operand == "pred")
+        made.equality = int(name in ("setp", "set") and modifiers[0] in ("eq", "ne", "equ", "neu"))
+        self.encoded.opcodes[len(self.encoded.code)] = opcode
+
+    # the other kinds
+
+    def memory(self, of: Instruction, made: layout.Instruction) -> None:
+        if "param" in (word.partition("::")[0] for word in of.opcode.split(".")):
+            return self.parameter(of, made)
+        loads, kind = of.name != "st", of.modifiers[-1]
+        made.action = Action.LOAD if loads else Action.STORE
+        made.space, made.width = _space(of), WIDTHS[kind]
+        made.parts = next((int(word[1:]) for word in of.modifiers if word in ("v2", "v4", "v8")), 1)
+        made.flags = int("nc" in of.modifiers)
+        made.number = Number.SIGNED if kind.startswith("s") and loads else Number.BITS
+        value, place = of.operands if loads else reversed(of.operands)
+        values = [value] if isinstance(value, str) else list(value)
+        made.row = next((self.width(each) for each in values if each in self.module.registers), max(2, made.width))
+        slots = [self.slot(each, _OF_WIDTH[made.row]) for each in values]
+        at = self.address(place, made)
+        self.put(made, slots if loads else [], [at] if loads else [at, *slots])
+        self._seen(made)
+
+    def _seen(self, made: layout.Instruction) -> None:
+        if made.space == Space.SHARED:
+            self.encoded.shared_granule = min(self.encoded.shared_granule, made.width)
+        elif made.space == Space.GLOBAL:
+            self.encoded.global_granule = min(self.encoded.global_granule, made.width)
+
+    def parameter(self, of: Instruction, made: layout.Instruction) -> None:
+        """Arguments of kernels are constants, those of functions that were written out are registers."""
+        place, value = of.operands if of.name == "st" else reversed(of.operands)
+        assert isinstance(place, Address)
+        kind = of.modifiers[-1]
+        values = [value] if isinstance(value, str) else list(value)
+        if len(values) > 1 or not isinstance(values[0], str):
+            raise NotUnderstood("a vector of parameters")
+        if place.base in self.module.parameters:
+            number = self.module.parameters.index(place.base)
+            where = self.constant(Pointer("parameter", number, place.offset), WIDTHS[kind])
+        else:
+            where = self.slot(place.base, kind)
+        register = self.slot(values[0], kind)
+        to, source = (where, register) if of.name == "st" else (register, where)
+        self.put(made, [to], [source])
+        self.computes(made, f"mov.b{8 * WIDTHS[kind]}", kind, kind)
+
+    def atomic(self, of: Instruction, made: layout.Instruction) -> None:
+        words = [word for word in of.modifiers if word in _ATOMIC]
+        if len(words) != 1 or "noftz" in of.modifiers:
+            raise NotUnderstood("this atomic")
+        kind = of.modifiers[-1]
+        made.action, made.space, made.width, made.row = Action.ATOMIC, _space(of), WIDTHS[kind], WIDTHS[kind]
+        made.reduces, made.number = _ATOMIC[words[0]], _NUMBERS.get(kind, Number.BITS)
+        returned, place, *values = of.operands if of.name == "atom" else ("", *of.operands)
+        at = self.address(place, made)
+        results = [self.slot(str(returned), kind)] if returned and returned != "_" else []
+        self.put(made, results, [at, *(self.slot(str(each), kind) for each in values)])
+        self._seen(made)
+
+    def matrices(self, of: Instruction, made: layout.Instruction) -> None:
+        if "m8n8" not in of.modifiers or of.modifiers[-1] != "b16":
+            raise NotUnderstood("matrices of this shape")
+        loads = of.name == "ldmatrix"
+        made.action = Action.LOAD_MATRIX if loads else Action.STORE_MATRIX
+        made.space, made.width, made.row, made.flags = Space.SHARED, 2, 4, int("trans" in of.modifiers)
+        made.parts = next(int(word[1:]) for word in of.modifiers if word in ("x1", "x2", "x4"))
+        values, place = of.operands if loads else reversed(of.operands)
+        slots = [self.slot(each, "b32") for each in ([values] if isinstance(values, str) else list(values))]
+        at = self.address(place, made)
+        self.put(made, slots if loads else [], [at] if loads else [at, *slots])
+        self._seen(made)
+
+    def copy(self, of: Instruction, made: layout.Instruction) -> None:
+        if "commit_group" in of.modifiers:
+            made.action = Action.COMMIT
+        elif "wait_group" in of.modifiers or "wait_all" in of.modifiers:
+            made.action = Action.WAIT
+            made.offset = int(str(of.operands[0]), 0) if of.operands else 0
+        elif "shared" in (word.partition("::")[0] for word in of.modifiers) and "bulk" not in of.modifiers:
+            to, source, size, *rest = of.operands
+            assert isinstance(source, Address)
+            made.action, made.space, made.width = Action.COPY, Space.SHARED, int(str(size), 0)
+            at = self.address(to, made)
+            made.target = source.offset
+            self.put(made, [], [at, self.slot(source.base, "b64"), *(self.slot(str(each), "b32") for each in rest)])
+            self._seen(made)
+            self.encoded.global_granule = min(self.encoded.global_granule, made.width)
+        else:
+            raise NotUnderstood("this copy")
+
+    def branch(self, of: Instruction, made: layout.Instruction) -> None:
+        made.action, made.target = Action.BRANCH, self.labels[of.target]
+        if of.guard and of.line in self.control_lines:
+            made.control = 1
+            made.slots[0] = self.encoded.controls
+            self.encoded.controls += 1
+
+    def barrier(self, of: Instruction, made: layout.Instruction) -> None:
+        if of.opcode == "bar.warp.sync":
+            made.action = Action.WARP_BARRIER
+        elif of.operands == ("0",) and not {"red", "arrive"} & set(of.modifiers):
+            made.action = Action.BARRIER
+        else:
+            raise NotUnderstood("a barrier but that of all threads")
+
+    def shuffle(self, of: Instruction, made: layout.Instruction) -> None:
+        made.action, made.row, made.flags = Action.SHUFFLE, 4, ("up", "down", "bfly", "idx").index(of.modifiers[1])
+        results, *operands = of.operands
+        names = [results] if isinstance(results, str) else list(results)
+        kinds = ("b32", "pred")
+        self.put(
+            made, [self.slot(name, kind) for name, kind in zip(names, kinds)], [self.slot(str(each), "b32") for each in operands[:3]]
+        )
+
+    def redux(self, of: Instruction, made: layout.Instruction) -> None:
+        word, kind = of.modifiers[1:3]
+        made.action, made.row, made.reduces = Action.REDUX, 4, Reduces[word.upper()]
+        made.number = _NUMBERS.get(kind, Number.BITS)
+        self.put(made, [self.slot(str(of.operands[0]), "b32")], [self.slot(str(of.operands[1]), "b32")])
+
+    def vote(self, of: Instruction, made: layout.Instruction) -> None:
+        made.action, made.row, made.flags = Action.VOTE, 4, ("ballot", "all", "any", "uni").index(of.modifiers[1])
+        voter = str(of.operands[1])
+        made.negated |= 2 * voter.startswith("!")
+        kind = "b32" if of.modifiers[1] == "ballot" else "pred"
+        self.put(made, [self.slot(str(of.operands[0]), kind)], [self.slot(voter.lstrip("!"), "pred")])
+
+    def product(self, of: Instruction, made: layout.Instruction) -> None:
+        shape = next(word for word in of.modifiers if word.startswith("m") and "n" in word)
+        m, rest = shape[1:].split("n")
+        n, k = rest.split("k")
+        total, left, right, _ = (word for word in of.modifiers if word in _ELEMENTS)
+        if left != right or n != "8" or int(m) not in (8, 16):
+            raise NotUnderstood("a product of these matrices")
+        made.action, made.row = Action.MMA, 8 if total == "f64" else 4
+        made.number, made.flags = _ELEMENTS[left], _ELEMENTS[total]
+        made.shape[:] = [int(m), int(n), int(k)]
+        kinds = ["f64" if each == "f64" else "b32" for each in (total, left, right, total)]
+        lists = [[each] if isinstance(each, str) else list(each) for each in of.operands]
+        results, *operands = [[self.slot(name, kind) for name in names] for names, kind in zip(lists, kinds)]
+        self.put(made, results, [slot for slots in operands for slot in slots])
+
+
+def _laid_out(arrays: dict) -> tuple[dict[str, int], int]:
+    """Where each array begins, and where they end; those without a size share what comes after the others."""
+    places, end = {}, 0
+    for name, array in arrays.items():
+        if array.size:
+            end = -(-end // array.align) * array.align
+            places[name] = end
+            end += array.size
+    end = -(-end // 16) * 16
+    return places | {name: end for name, array in arrays.items() if not array.size}, end
+
+
+def _written(of: Instruction) -> tuple[str, ...]:
+    if not of.operands or of.name in ("st", "stmatrix", "bar", "red", "cp"):
+        return ()
+    first = of.operands[0]
+    return first if isinstance(first, tuple) else (first,) if isinstance(first, str) else ()
+
+
+def _plain(of: Instruction, module: Module) -> tuple[str, list[str]]:
+    """The name of the operation and its operands, one after the other."""
+    opcode, operands = of.opcode, list(of.operands)
+    if of.name == "mov" and any(isinstance(each, tuple) for each in operands):
+        word, parts = ("pack", operands[1]) if isinstance(operands[1], tuple) else ("unpack", operands[0])
+        opcode = f"{word}.b{8 * WIDTHS[of.modifiers[-1]]}.{len(parts)}"
+    if of.name == "cvt" and of.modifiers[-1] in ("s8", "u8") and WIDTHS[module.registers.get(str(operands[1]), "b16")] == 4:
+        opcode += ".w32"  # a byte in a register of 32 bits
+    flat = [name for each in operands for name in ([each] if isinstance(each, str) else each if isinstance(each, tuple) else [])]
+    if any(isinstance(each, Address) for each in operands):
+        raise NotUnderstood("an address here")
+    return opcode, flat
+
+
+def _space(of: Instruction) -> Space:
+    spaces = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL, "const": Space.GLOBAL}
+    return next(spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces)
+
+
+def _nothing(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
+    made.action = Action.NOTHING
+
+
+def _ends(action: Action) -> Callable[[_Encoder, Instruction, layout.Instruction], None]:
+    def encode(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
+        made.action = action
+
+    return encode
+
+
+_OF_WIDTH = {2: "b16", 4: "b32", 8: "b64"}
+_WHOLE_REGISTERS = ("b32", "u32", "s32", "f32", "pred")
+_ADDS_UP = ("add", "sub", "mul", "fma", "min", "max", "mad")  # after a butterfly: two lanes' values become one total
+_FLOATS = {
+    **{"f16": Number.F16, "bf16": Number.BF16, "f32": Number.F32, "f64": Number.F64},
+    **{"f16x2": Number.F16_PAIR, "bf16x2": Number.BF16_PAIR},
+}
+_NUMBERS = {
+    **_FLOATS,
+    **dict.fromkeys(("s8", "s16", "s32", "s64"), Number.SIGNED),
+    **dict.fromkeys(("u8", "u16", "u32", "u64"), Number.UNSIGNED),
+}
+_ELEMENTS = {
+    **{"f16": Number.F16, "bf16": Number.BF16, "tf32": Number.TF32, "f32": Number.F32, "f64": Number.F64},
+    **{"s8": Number.SIGNED, "u8": Number.UNSIGNED, "s32": Number.SIGNED},
+}
+_ATOMIC = {
+    **{"add": Reduces.ADD, "min": Reduces.MIN, "max": Reduces.MAX, "and": Reduces.AND, "or": Reduces.OR, "xor": Reduces.XOR},
+    **{"exch": Reduces.EXCHANGE, "cas": Reduces.COMPARE, "inc": Reduces.INCREMENT, "dec": Reduces.DECREMENT},
+}
+_ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] = {
+    **dict.fromkeys(("ld", "st", "ldu"), _Encoder.memory),
+    **dict.fromkeys(("atom", "red"), _Encoder.atomic),
+    **dict.fromkeys(("ldmatrix", "stmatrix"), _Encoder.matrices),
+    **dict.fromkeys(("bar", "barrier"), _Encoder.barrier),
+    **dict.fromkeys(("ret", "exit"), _ends(Action.RETURN)),
+    **dict.fromkeys(("membar", "fence", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
+    "trap": _ends(Action.TRAP),
+    "bra": _Encoder.branch,
+    "cp": _Encoder.copy,
+    "shfl": _Encoder.shuffle,
+    "redux": _Encoder.redux,
+    "vote": _Encoder.vote,
+    "mma": _Encoder.product,
+}
+
+
+def as_array(instructions: list[layout.Instruction]) -> ctypes.Array[layout.Instruction]:
+    return (layout.Instruction * max(1, len(instructions)))(*instructions)

@@ -1,0 +1,60 @@
+// Races. Each granule of memory remembers who wrote it last and who read it last, and when: between which barriers of
+// the program, and between which of the warp. Two accesses by different threads, at least one of them a write, need a
+// barrier between them: bar.sync if they belong to two warps, bar.warp.sync (or bar.sync) if they belong to two lanes
+// of one; no barrier lies between two programs. So what is found does not depend on the order that the machine took.
+
+#define MANY 255  // warps, or lanes
+
+static inline int same_time(const Run* run, const Access* past) { return past->program == run->program && past->epoch == run->epoch; }
+
+static inline Access access_now(const Run* run, int pc, int lane) {
+  return (Access){run->program, pc, run->epoch, run->warp->epoch, run->stamp, (u8)run->number, (u8)lane, 0};
+}
+
+static void remember_reader(const Run* run, Cell* cell, int pc, int lane) {
+  Access* past = &cell->read;
+  if (past->program >= 0 && past->program != run->program) cell->programs_read = 1;
+  Access now = access_now(run, pc, lane);
+  if (same_time(run, past)) {
+    if (past->warp != now.warp) now.warp = MANY;
+    else if (past->warp_epoch == now.warp_epoch && past->lane != now.lane) now.lane = MANY;
+  }
+  *past = now;
+}
+
+// Returns whether what is read is undefined.
+static int reads(Run* run, Cell* cell, int defined, int pc, int buffer, s64 offset, int lane) {
+  const Access* past = &cell->wrote;
+  if (past->program >= 0 && past->program != run->program) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
+  else if (same_time(run, past)) {
+    if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
+    else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+  }
+  remember_reader(run, cell, pc, lane);
+  return past->program < 0 ? !defined : cell->undefined;
+}
+
+static void clash_with_writer(Run* run, const Access* past, int pc, int buffer, s64 offset, int lane) {
+  if (past->program != run->program) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
+  else if (past->epoch != run->epoch) return;
+  else if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
+  else if (past->lane == lane) return;
+  else if (past->stamp == run->stamp) report_clash(run, KIND_TWO_VALUES, pc, past, buffer, offset, lane);
+  else if (past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+}
+static void clash_with_reader(Run* run, const Cell* cell, int pc, int buffer, s64 offset, int lane) {
+  const Access* past = &cell->read;
+  if (past->program != run->program || cell->programs_read) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
+  else if (past->epoch != run->epoch) return;
+  else if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
+  else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+}
+
+// `same`: memory holds that value already; many threads may write one value that all of them know.
+static void writes(Run* run, Cell* cell, int defined, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
+  int written = cell->wrote.program >= 0;
+  if (written && !same) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
+  if (cell->read.program >= 0 && !(same && (written || defined))) clash_with_reader(run, cell, pc, buffer, offset, lane);
+  cell->wrote = access_now(run, pc, lane);
+  cell->undefined = undefined;
+}

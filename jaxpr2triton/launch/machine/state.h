@@ -1,0 +1,69 @@
+// A program that runs: its warps, what they wait for, and what was found.
+
+typedef struct { s32 pc; u32 mask; int waits; } Group;  // lanes of a warp that go together
+
+typedef struct {  // cp.async: read when it is issued, and in shared memory once it is awaited
+  s32 pc, lane; u32 group; s64 offset; int size; u8 bytes[16]; int undefined;
+} Copy;
+
+typedef struct { u32 taken, passed; } Decisions;  // of one warp at one branch
+
+typedef struct {
+  u8* registers;
+  u64* faults;      // for each register: lanes whose value is undefined, and above them lanes whose copies differ
+  u8* distance;     // for each register: how far away the lane is whose value it holds, straight from a butterfly
+  u8* local;
+  u32 carry[LANES];
+  Group groups[LANES];
+  int group_count, now;  // now: the group that runs
+  enum { READY, AT_BARRIER, ENDED } state;
+  u32 live, epoch;
+  Copy* copies; int copy_count, copy_room; u32 copy_group;
+  Decisions* decisions;  // for each branch that the source has
+} Warp;
+
+typedef struct {
+  Machine* machine;
+  Warp* warps; int warp_count;
+  Warp* warp; int number;  // the one that runs
+  s32 program;
+  u32 epoch, stamp;
+  u8* shared; Cell* shared_cells;
+} Run;
+
+#define UNDEFINED(faults) ((u32)(faults))
+#define DIFFERENT(faults) ((u32)((faults) >> 32))
+#define ALL_LANES 0xffffffffu
+#define REGISTER_BYTES 128  // what the smallest one takes; one of 64 bits takes two of them
+#define EACH_LANE(l, mask) for (int l = 0; l < LANES; l++) if ((mask) >> l & 1)
+
+enum { IN_SHARED = -1, IN_LOCAL = -2, NOWHERE = -3 };
+
+static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp, int other_lane) {
+  Machine* m = run->machine;
+  for (int i = 0; i < m->finding_count; i++) {
+    Finding* f = &m->findings[i];
+    if (f->kind == kind && f->pc == pc && f->other_pc == other_pc) { f->count++; return; }
+  }
+  if (m->finding_count < m->most_findings)
+    m->findings[m->finding_count++] = (Finding){1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_warp, other_lane};
+}
+static void report_lane(Run* run, int kind, int pc, u32 lanes) {
+  report(run, kind, pc, -1, NOWHERE, 0, __builtin_ctz(lanes), -1, -1);
+}
+static void report_clash(Run* run, int kind, int pc, const Access* other, int buffer, s64 offset, int lane) {
+  report(run, kind, pc, other->pc, buffer, offset, lane, other->warp, other->lane);
+}
+
+static inline u64 faults_of(const Warp* w, s32 slot) { return w->faults[slot / REGISTER_BYTES]; }
+static inline void set_faults(Warp* w, s32 slot, u32 mask, u64 faults) {
+  u64 both = (u64)mask << 32 | mask, *at = &w->faults[slot / REGISTER_BYTES];
+  *at = (*at & ~both) | (faults & both);
+  w->distance[slot / REGISTER_BYTES] = 0;
+}
+static inline u32 lanes_that_hold(const u32* predicate) {
+  u32 mask = 0;
+  for (int l = 0; l < LANES; l++) mask |= (predicate[l] & 1u) << l;
+  return mask;
+}
+static inline u64 random_number(u64* state) { *state ^= *state << 13; *state ^= *state >> 7; *state ^= *state << 17; return *state; }
