@@ -88,6 +88,8 @@ def fuse(
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
               "interpret"  the kernels in Triton's interpreter, on any machine; slow, for tests
+              "machine"    the kernels compiled for an NVIDIA device, and their PTX run with every access checked,
+                           on any machine with a C compiler; for tests
               "xla"        plain XLA, everywhere
     strict    raise `NotFusible` if any equation would be left to XLA, on every machine
     roles     what axes become, instead of what the compiler chooses, by the names that `explain` shows:
@@ -109,7 +111,7 @@ def fuse(
     asked = parse_roles(program_name(function), roles)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
-    return Interruptible(jitted) if backend == "interpret" else jitted
+    return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
 
 
 _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}

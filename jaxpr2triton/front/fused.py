@@ -50,7 +50,7 @@ from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 # What a user may ask for.
-BACKENDS = ("auto", "triton", "interpret", "xla")
+BACKENDS = ("auto", "triton", "interpret", "machine", "xla")
 # Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
 KERNELS = "kernels"
 
@@ -200,8 +200,9 @@ def _on_host(
             hint='backend="auto" to let XLA run it there, or backend="interpret" to run the kernels in Triton\'s '
             "interpreter",
         )
-    if backend in ("interpret", KERNELS):
-        return _run_kernels("interpret", jaxpr, name, strict, roles, target, args)
+    if backend in ("interpret", "machine", KERNELS):
+        mode: Mode = "machine" if backend == "machine" else "interpret"
+        return _run_kernels(mode, jaxpr, name, strict, roles, target, args)
     if backend != "xla" and (strict or roles.asked):  # what a GPU would refuse is refused here too
         compiled_program(jaxpr, name, roles, strict, target)
     return run(jaxpr, *args)
@@ -212,7 +213,7 @@ def _on_gpu(
 ) -> list[Any]:
     if backend == "xla":
         return run(jaxpr, *args)
-    mode: Mode = "interpret" if backend == "interpret" else "device"
+    mode: Mode = "interpret" if backend == "interpret" else "machine" if backend == "machine" else "device"
     return _run_kernels(mode, jaxpr, name, strict, roles, target or planned_for(platform), args)
 
 

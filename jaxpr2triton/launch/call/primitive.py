@@ -20,15 +20,17 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
 from jaxpr2triton.errors import CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call.bridge import ffi_call
-from jaxpr2triton.launch.call.devices import target_for
+from jaxpr2triton.launch.call.devices import planned_for, target_for
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.launch.interpret.interrupts import noting_interrupts
+from jaxpr2triton.launch.machine.kernels import compiled_for_machine, run_on_machine
 from jaxpr2triton.mistakes import instead_of
 
-Mode = Literal["device", "interpret"]
+Mode = Literal["device", "interpret", "machine"]
 
 kernel_p = Primitive("kernel")
 kernel_p.multiple_results = True
@@ -48,8 +50,9 @@ def launch_kernel(
     """The outputs of `kernel`, which computes what `region` computes; traceable.
 
     With mode "device" the kernel runs on CUDA and ROCm devices, and XLA runs the region on all others; with "interpret"
-    Triton's interpreter runs the kernel on any machine. When Triton refuses the kernel the `alternatives` are tried in
-    order, and then XLA runs the region with one `KernelFallback` warning, or `KernelRefused` is raised under `strict`.
+    Triton's interpreter runs the kernel on any machine; with "machine" it is compiled as for a device, and the machine
+    runs its PTX. When Triton refuses the kernel the `alternatives` are tried in order, and then XLA runs the region with
+    one `KernelFallback` warning, or `KernelRefused` is raised under `strict`.
     """
     for candidate in (kernel, *alternatives):
         _check_signature(candidate, region)
@@ -93,7 +96,7 @@ def _lower_region(ctx: Any, *args: Any, region: ClosedJaxpr) -> Any:
     return mlir.lower_fun(jaxpr_as_fun(region), multiple_results=True)(ctx, *args)
 
 
-def _lower_interpreted(ctx: Any, *args: Any, kernel: Kernel) -> Any:
+def _lower_callback(ctx: Any, *args: Any, run: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Any:
     """A callback that XLA hands NumPy arrays to.
 
     `jax.pure_callback` would put them on a device again first, which can wait for the very thread that it runs on.
@@ -104,7 +107,7 @@ def _lower_interpreted(ctx: Any, *args: Any, kernel: Kernel) -> Any:
     def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         inputs = [np.asarray(array) for array in arrays]
         with noting_interrupts():
-            outputs = run_interpreted(kernel, inputs)
+            outputs = run(inputs)
         return tuple(_as_words(array) if array.dtype.itemsize == 8 else array for array in outputs)
 
     returned = [_words_of(aval) if aval.dtype.itemsize == 8 else aval for aval in ctx.avals_out]
@@ -142,11 +145,14 @@ def _lower_on_device(
     alternatives: tuple[Kernel, ...],
 ) -> Any:
     if mode == "interpret":
-        return _lower_interpreted(ctx, *args, kernel=kernel)
-    if platform is None:
+        return _lower_callback(ctx, *args, run=lambda arrays: run_interpreted(kernel, arrays))
+    if mode == "device" and platform is None:
         return _lower_region(ctx, *args, region=region)
     try:
-        chosen, binary = _first_accepted((kernel, *alternatives), platform)
+        if mode == "machine":
+            chosen, binary = _first_accepted((kernel, *alternatives), planned_for(), compiled_for_machine)
+            return _lower_callback(ctx, *args, run=functools.partial(run_on_machine, chosen, binary))
+        chosen, binary = _first_accepted((kernel, *alternatives), target_for(platform or ""), compile_kernel)
         return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
     except KernelRefused as refusal:
         if strict:
@@ -158,13 +164,14 @@ def _lower_on_device(
             return _lower_region(ctx, *args, region=region)
 
 
-def _first_accepted(kernels: Sequence[Kernel], platform: str) -> tuple[Kernel, Binary]:
+def _first_accepted(
+    kernels: Sequence[Kernel], target: Target, compiled: Callable[[Kernel, Target], Binary]
+) -> tuple[Kernel, Binary]:
     """The first kernel that compiles; the refusal of the first one if none does."""
-    target = target_for(platform)
     refusals = []
     for kernel in kernels:
         try:
-            return kernel, compile_kernel(kernel, target)
+            return kernel, compiled(kernel, target)
         except KernelRefused as refusal:
             refusals.append(refusal)
     raise refusals[0]

@@ -46,14 +46,17 @@ _binaries_lock = threading.Lock()
 _key_locks = tuple(threading.Lock() for _ in range(64))
 
 
-def compile_kernel(kernel: Kernel, target: Target) -> Binary:
-    """The binary, or `KernelRefused` with the kernel's name and the reason. Threads never compile a kernel twice."""
-    key = _key(kernel, target)
+def compile_kernel(kernel: Kernel, target: Target, lines: bool = False) -> Binary:
+    """The binary, or `KernelRefused` with the kernel's name and the reason. Threads never compile a kernel twice.
+
+    With `lines` its code says which line of the source each instruction comes from.
+    """
+    key = _key(kernel, target, lines)
     with _key_locks[int(key[:8], 16) % len(_key_locks)]:
         with _binaries_lock:
             found = _binaries.get(key)
         if found is None:
-            found = _from_disk(key) or _compiled(kernel, target, key)
+            found = _from_disk(key) or _compiled(kernel, target, lines, key)
         with _binaries_lock:
             _binaries[key] = found
             _binaries.move_to_end(key)
@@ -70,7 +73,7 @@ def asm(kernel: Kernel, target: Target, kind: str) -> str:
         raise UserError(f"there is no {kind} for {target.name}", hint="one of " + ", ".join(_STAGES[target.backend]))
     if kind == "ptx":
         return str(compile_kernel(kernel, target).code)
-    made = _stages(kernel, target)
+    made = _stages(kernel, target, False)
     return disassembled(made.stages["cubin"]) if kind == "sass" else str(made.stages[kind])
 
 
@@ -100,11 +103,12 @@ def _ptx_version(arch: int) -> int:
             return 85 if arch < 100 else 88
 
 
-def _key(kernel: Kernel, target: Target) -> str:
+def _key(kernel: Kernel, target: Target, lines: bool) -> str:
     elements = [element_name(buffer.dtype) for buffer in kernel.buffers]
     names = [buffer.name for buffer in kernel.buffers]
     parts = [_FORMAT, triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
-    text = json.dumps([*parts, kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)])
+    parts += [kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)]
+    text = json.dumps(parts + ["lines"] if lines else parts)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -118,10 +122,10 @@ def _from_disk(key: str) -> Binary | None:
     return Binary(**{**entry, "code": code})
 
 
-def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefused:
+def _compiled(kernel: Kernel, target: Target, lines: bool, key: str) -> Binary | KernelRefused:
     try:
         with working(f"Triton compiles {kernel.name} for {target.name}") as work:
-            binary = _fresh(kernel, target)
+            binary = _fresh(kernel, target, lines)
     except KernelRefused as refusal:
         LOGGER.debug("kernel %s for %s: refused after %.2f s", kernel.name, target.name, work.elapsed)
         return _same(refusal)
@@ -133,11 +137,11 @@ def _compiled(kernel: Kernel, target: Target, key: str) -> Binary | KernelRefuse
     return binary
 
 
-def _fresh(kernel: Kernel, target: Target) -> Binary:
+def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     for axis, programs, most in zip("xyz", kernel.grid, MOST_PROGRAMS):
         if not 1 <= programs <= most:
             raise KernelRefused(f"kernel {kernel.name}: {programs} programs along {axis}, where 1 to {most} can run")
-    made = _stages(kernel, target)
+    made = _stages(kernel, target, lines)
     if made.shared > target.shared_bytes:
         limit = f"{target.name} has {target.shared_bytes}"
         raise KernelRefused(f"kernel {kernel.name} needs {made.shared} bytes of shared memory, and {limit}")
@@ -148,10 +152,10 @@ def _fresh(kernel: Kernel, target: Target) -> Binary:
 
 
 @functools.lru_cache(maxsize=8)
-def _stages(kernel: Kernel, target: Target) -> Any:
+def _stages(kernel: Kernel, target: Target, lines: bool) -> Any:
     with TRITON_LOCK:
         try:
-            return triton_side("compile.triton_compiler").compile_with_triton(kernel, target, _options(kernel, target))
+            return triton_side("compile.triton_compiler").compile_with_triton(kernel, target, _options(kernel, target), lines)
         except CompilerBug:
             raise
         except Exception as problem:

@@ -30,8 +30,8 @@ class Compiled:
     scratch: int
 
 
-def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, Any]) -> Compiled:
-    """The caller locks. Errors are Triton's own."""
+def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, Any], lines: bool = False) -> Compiled:
+    """The caller locks. Errors are Triton's own. `lines` of the source are said in the code, and Triton's own paths too."""
     function = load_function(kernel)
     buffers = kernel.buffers
     parameters = [f"{buffer.name}_ptr" for buffer in buffers]
@@ -42,7 +42,7 @@ def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, An
         attrs={(position,): [["tt.divisibility", 16]] for position in range(len(buffers))},
     )
     with _private_cache(), knobs.compilation.scope():
-        knobs.compilation.disable_line_info = True  # absolute paths of the source file, in PTX
+        knobs.compilation.disable_line_info = not lines
         knobs.compilation.always_compile = True
         device = GPUTarget(target.backend, target.arch, target.warp_size)
         made = triton.compile(source, target=device, options=dict(options))

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 
+from jaxpr2triton.launch.elements import poison
+
 Array = np.ndarray
 
 # Floats that NumPy does not have, by Triton's names; the interpreter keeps their bits in unsigned integers.
@@ -35,13 +37,6 @@ def encode(values: Array, name: str, stored: np.dtype) -> Array:
     if narrow is None:
         return values.astype(stored, copy=False)
     return np.asarray(values, np.float32).astype(narrow).view(stored)
-
-
-def poison(dtype: np.dtype) -> np.generic:
-    """A number that stands for "undefined": NaN, or bytes of 0xA5."""
-    if dtype.kind == "f":
-        return dtype.type(np.nan)
-    return np.frombuffer(b"\xa5" * dtype.itemsize, dtype)[0] if dtype.kind in "iu" else dtype.type(True)
 
 
 def _where_defined(defined: Array, values: Array) -> Array:

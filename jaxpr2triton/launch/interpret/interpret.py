@@ -10,8 +10,7 @@ import numpy as np
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side
-from jaxpr2triton.launch.elements import element_name
-from jaxpr2triton.launch.interpret.arithmetic import poison
+from jaxpr2triton.launch.elements import element_name, poisoned
 from jaxpr2triton.launch.interpret.memory import make_memory
 
 _WATCHING: list[set[str]] = []
@@ -36,7 +35,7 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     """
     inputs = [_checked(kernel, buffer, array) for buffer, array in zip(kernel.inputs, arrays, strict=True)]
     outputs = poisoned_outputs(kernel)
-    kept = [_poisoned(buffer) for buffer in kernel.kept]
+    kept = [poisoned(buffer) for buffer in kernel.kept]
     writable = list(zip((*kernel.outputs, *kernel.kept), (*outputs, *kept)))
     memory = make_memory(kernel.name, list(zip(kernel.inputs, inputs)), writable)
     elements = tuple(element_name(buffer.dtype) for buffer in kernel.buffers)
@@ -50,7 +49,7 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
 
 def poisoned_outputs(kernel: Kernel) -> list[np.ndarray]:
     """What a kernel finds where it has written nothing yet."""
-    return [_poisoned(buffer) for buffer in kernel.outputs]
+    return [poisoned(buffer) for buffer in kernel.outputs]
 
 
 def _checked(kernel: Kernel, buffer: Buffer, array: np.ndarray) -> np.ndarray:
@@ -60,9 +59,3 @@ def _checked(kernel: Kernel, buffer: Buffer, array: np.ndarray) -> np.ndarray:
             f"but found {array.dtype}{list(array.shape)}"
         )
     return np.ascontiguousarray(array)
-
-
-def _poisoned(buffer: Buffer) -> np.ndarray:
-    if buffer.dtype.kind in "biu":
-        return np.full(buffer.shape, poison(buffer.dtype))
-    return np.full(buffer.shape, np.nan, buffer.dtype)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer
-from jaxpr2triton.launch.interpret.arithmetic import poison
+from jaxpr2triton.launch.elements import poison
 
 _SPAN_BITS = 44  # each buffer lies in the middle of its own span of addresses
 _NOBODY = -1

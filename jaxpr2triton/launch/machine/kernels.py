@@ -1,0 +1,113 @@
+"""Our kernels on the machine: compiled as for a device, and run with every check."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug, UserError
+from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
+from jaxpr2triton.launch.elements import poisoned
+from jaxpr2triton.launch.machine.findings import Finding
+from jaxpr2triton.launch.machine.layout import LANES
+from jaxpr2triton.launch.machine.run import At, Block, Program, Ran, Settings, run
+
+_CONTROL = re.compile(r"\s*(?:for|while|if|elif)\b")
+_USERS = re.compile(r"\s*# ([^:\s]+:\d+): ")
+
+
+@dataclass(frozen=True)
+class Examined:
+    """One run of one kernel on the machine."""
+
+    kernel: Kernel
+    target: str
+    outputs: tuple[np.ndarray, ...]
+    ran: Ran
+    forgotten: tuple[str, ...]  # outputs with elements that nothing wrote
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.ran.findings
+
+
+_WATCHING: list[list[Examined]] = []
+
+
+@contextlib.contextmanager
+def watched_machine() -> Iterator[list[Examined]]:
+    """What the machine runs inside of the `with`; what it finds there is noted, and no error."""
+    seen: list[Examined] = []
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
+
+def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
+    """The kernel as PTX that knows its lines; `KernelRefused` where a device would refuse it."""
+    if target.backend != "cuda":
+        raise UserError(f"the machine runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
+    return compile_kernel(kernel, target, lines=True)
+
+
+def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a compiled kernel for these inputs. What is wrong with it is a `CompilerBug`, unless it is watched."""
+    examined = examine(kernel, binary, arrays)
+    for seen in _WATCHING:
+        seen.append(examined)
+    wrong = [str(finding) for finding in examined.findings]
+    wrong += [f"elements of {name} are never written" for name in examined.forgotten]
+    if wrong and not _WATCHING:
+        raise CompilerBug(f"kernel {kernel.name} on the machine ({examined.target}): " + "; ".join(wrong[:3]))
+    return list(examined.outputs)
+
+
+def examine(
+    kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray], settings: Settings = Settings()
+) -> Examined:
+    """Outputs start poisoned, as in the interpreter; the inputs are never changed."""
+    inputs = [np.ascontiguousarray(array) for array in arrays]
+    made = [poisoned(buffer) for buffer in (*kernel.outputs, *kernel.kept)]
+    blocks = [Block(buffer.name, array, False, granule=buffer.dtype.itemsize) for buffer, array in zip(kernel.inputs, inputs)]
+    blocks += [
+        Block(buffer.name, array, True, False, buffer.dtype.itemsize)
+        for buffer, array in zip((*kernel.outputs, *kernel.kept), made)
+    ]
+    assert isinstance(binary.code, str)
+    program = program_of(binary.code, kernel.source)
+    arguments = [At(number) for number in range(len(blocks))]
+    threads = (kernel.num_warps * LANES, 1, 1)
+    ran = run(program, blocks, arguments, kernel.grid, threads, binary.shared, settings)
+    outputs = made[: len(kernel.outputs)]
+    whole = settings.programs is None
+    forgotten = [each.name for each in kernel.outputs if whole and ran.unwritten.get(each.name)]
+    return Examined(kernel, binary.target, tuple(outputs), ran, tuple(forgotten))
+
+
+@functools.lru_cache(maxsize=256)
+def program_of(ptx: str, source: str) -> Program:
+    lines = source.split("\n")
+    control = frozenset(number for number, line in enumerate(lines, 1) if _CONTROL.match(line))
+    return Program.of(ptx, control, _users_lines(lines))
+
+
+def _users_lines(lines: Sequence[str]) -> dict[int, str]:
+    """model.py:12 for each line of the kernel that comes after `# model.py:12: y = f(x)`."""
+    found, current = {}, ""
+    for number, line in enumerate(lines, 1):
+        if match := _USERS.match(line):
+            current = match.group(1)
+        elif line.startswith(("def ", "@")):
+            current = ""
+        if current:
+            found[number] = current
+    return found
