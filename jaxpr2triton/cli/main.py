@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.compile.compile import asm
-from jaxpr2triton.launch.interpret.interpret import watched_kernels
+from jaxpr2triton.launch.call.primitive import watched_kernels
+from jaxpr2triton.launch.machine.kernels import Examined, watched_machine
 from jaxpr2triton.report import check as checking
+from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
 from jaxpr2triton.report.table import count
 
 THEIRS = (UserError, NotFusible, BackendError)  # not this compiler's failures
@@ -197,21 +200,56 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     if len(seeds) < options.seeds:
         _note(f"{options.args} takes no `seed`, so its arguments are tried once")
     draws = [(seed, request.draw(seed)) for seed in seeds]
-    fused = api.fuse(request.function, backend="interpret", roles=dict(options.role))
+    if options.target is not None:  # for the kernels of programs that are lowered, as for everybody
+        os.environ["J2T_TARGET"] = target_named(options.target).name
+    backend = "machine" if options.compiled else "interpret"
+    fused = api.fuse(request.function, backend=backend, roles=dict(options.role))
     outputs = jax.eval_shape(request.function, *request.shapes)
     reference = _reference(request, jax.jit(request.function))
-    with _watched() as values:
-        comparisons = checking.compare(fused, reference, draws, checking.output_names(outputs))
-    with _watched() as gradients:
-        comparisons += _check_gradients(request, fused, draws)
+    with watched_machine() if options.compiled else contextlib.nullcontext([]) as examined:
+        with _watched() as values:
+            comparisons = checking.compare(fused, reference, draws, checking.output_names(outputs))
+        with _watched() as gradients:
+            comparisons += _check_gradients(request, fused, draws)
     parts = {"values": values[0], "gradients": gradients[0]}
     nothing = checking.why_nothing(comparisons, parts["values"])
     if nothing and not options.allow_none:
         _note("there was nothing to check; --allow-none takes that for success")
-    title = f"{request.name}({', '.join(map(show_spec, request.shapes))}) in Triton's interpreter"
-    text = checking.show_check(f"{title}, {count(len(seeds), 'seed')}", comparisons, parts)
-    good = all(each.agrees for each in comparisons) and (options.allow_none or not nothing)
+    where = "on the machine" if options.compiled else "in Triton's interpreter"
+    title = f"{request.name}({', '.join(map(show_spec, request.shapes))}) {where}, {count(len(seeds), 'seed')}"
+    runs = _compiled_runs(examined)
+    compiled = show_compiled(planned_for().name, runs) if options.compiled else ""
+    text = checking.show_check(title, comparisons, parts, compiled, verdict_on_compiled(runs))
+    found = any(run.found for run in runs)
+    good = all(each.agrees for each in comparisons) and not found and (options.allow_none or not nothing)
     return 0 if good else 1, text
+
+
+def _compiled_runs(examined: Sequence[Examined]) -> list[CompiledRun]:
+    """One for each kernel."""
+    runs: dict[str, list[Examined]] = {}
+    for each in examined:
+        runs.setdefault(each.kernel.name, []).append(each)
+    return [_compiled_run(name, each) for name, each in runs.items()]
+
+
+def _compiled_run(name: str, runs: Sequence[Examined]) -> CompiledRun:
+    found: Counter[tuple[int, str, str]] = Counter()
+    kinds: Counter[str] = Counter()
+    for run in runs:
+        kinds.update(run.statistics.instructions)
+        found.update({(each.line, each.user, each.what): each.times for each in run.findings})
+        found.update((0, "", f"elements of {output} are never written") for output in run.forgotten)
+    every = [run.statistics for run in runs]
+    return CompiledRun(
+        kernel=name,
+        runs=len(runs),
+        instructions=dict(kinds.most_common()),
+        sectors=sum(each.sectors for each in every),
+        least_sectors=sum(each.least_sectors for each in every),
+        bank_conflicts=sum(each.bank_conflicts for each in every),
+        found=tuple(Found(*key, times) for key, times in found.items()),
+    )
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ COMMANDS = {
     "dump": "print the Triton source, or what a target's compiler makes of it",
     "show": "print the program after one stage of the compiler",
     "explain": "print the kernels, the bytes they move, and what stays with XLA and why",
-    "check": "compare the kernels, in Triton's interpreter, with JAX: values and gradients",
+    "check": "compare the kernels with JAX, values and gradients: interpreted, or compiled with --compiled",
 }
 _EXAMPLES = {
     "dump": (
@@ -38,6 +38,7 @@ _EXAMPLES = {
     "check": (
         "check model.py:softmax 'f32[64,1000]'",
         "check model.py:top 'f32[64,10]' --static axis=1 --seeds 10",
+        "check model.py:rnn 'f32[4,8]' 'f32[5,4,8]' --compiled --target sm_80",
     ),
 }
 
@@ -116,9 +117,8 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         help="what an axis becomes, by its name in `explain`: grid, lane, loop or unroll",
     )
     add("--debug", action="store_true", help="show the traceback of an error")
-    if command != "check":
-        known = ", ".join(TARGETS)
-        add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")
+    known = ", ".join(TARGETS)
+    add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")
     match command:
         case "dump":
             kinds = sorted({kind for kinds in ASSEMBLIES.values() for kind in kinds})
@@ -131,6 +131,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             add("--why", action="store_true", help="add how the kernels were planned, step by step")
         case "check":
             add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
+            add("--compiled", action="store_true", help="compile the kernels, and run their PTX with every access checked")
             add("--allow-none", action="store_true", help="exit with 0 even if there was nothing to check")
     return parser
 

@@ -14,6 +14,8 @@ import numpy as np
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.report.table import count, table
 
+_GOOD = "all agree"
+
 # The largest |difference| allowed, as a part of the largest |value|, by the coarsest dtype that takes part.
 _ALLOWED = {"f64": 1e-9, "f32": 5e-5, "f16": 1e-2, "bf16": 6e-2, "c64": 5e-5, "c128": 1e-9}
 
@@ -113,11 +115,17 @@ class Checked:
         return f"{ran}; left to XLA: {listed}" if names else ran
 
 
-def show_check(title: str, comparisons: Sequence[Comparison], parts: Mapping[str, Checked]) -> str:
-    """A table, what it stands for, and a verdict on the last line."""
+def show_check(
+    title: str, comparisons: Sequence[Comparison], parts: Mapping[str, Checked], more: str = "", found: str = ""
+) -> str:
+    """A table, what it stands for, and a verdict on the last line; `more` before it, and `found` besides."""
     width = max(map(len, parts))
     ran = [f"{name:{width}}  {part}" for name, part in parts.items() if any(each.part == name for each in comparisons)]
-    return "\n".join([title, *([_table(comparisons)] if comparisons else []), *ran, _verdict(comparisons, parts)])
+    verdict = _verdict(comparisons, parts)
+    if found:
+        verdict = f"{verdict}, {found}" if verdict != _GOOD else found
+    lines = [title, *([_table(comparisons)] if comparisons else []), *ran, *([more] if more else []), verdict]
+    return "\n".join(lines)
 
 
 def why_nothing(comparisons: Sequence[Comparison], values: Checked) -> str:
@@ -132,7 +140,7 @@ def _verdict(comparisons: Sequence[Comparison], parts: Mapping[str, Checked]) ->
     if wrong:
         return f"MISMATCH in {wrong} of {count(len(comparisons), 'array')}"
     nothing = why_nothing(comparisons, parts["values"])
-    return f"NOTHING CHECKED: {nothing}" if nothing else "all agree"
+    return f"NOTHING CHECKED: {nothing}" if nothing else _GOOD
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

@@ -6,10 +6,11 @@ Where kernels cannot run, and where Triton refuses this one, XLA runs the region
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import jax
@@ -37,6 +38,30 @@ kernel_p.multiple_results = True
 
 _fallen_back: set[Kernel] = set()
 _fallen_back_lock = threading.Lock()
+
+
+_WATCHING: list[set[str]] = []
+
+
+@contextlib.contextmanager
+def watched_kernels() -> Iterator[set[str]]:
+    """The names of the kernels that run inside of the `with`, in the interpreter or on the machine."""
+    seen: set[str] = set()
+    _WATCHING.append(seen)
+    try:
+        yield seen
+    finally:
+        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+
+
+def _noting_runs(kernel: Kernel, run: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
+    def noting(arrays: list[np.ndarray]) -> list[np.ndarray]:
+        outputs = run(arrays)
+        for seen in _WATCHING:
+            seen.add(kernel.name)
+        return outputs
+
+    return noting
 
 
 def launch_kernel(
@@ -79,7 +104,8 @@ def _abstract_eval(*avals: Any, region: ClosedJaxpr, **params: Any) -> list[Any]
 
 def _impl(*args: Any, kernel: Kernel, mode: Mode, **params: Any) -> list[Any]:
     if mode == "interpret":
-        return [jax.numpy.asarray(output) for output in run_interpreted(kernel, [np.asarray(arg) for arg in args])]
+        run = _noting_runs(kernel, lambda arrays: run_interpreted(kernel, arrays))
+        return [jax.numpy.asarray(output) for output in run([np.asarray(arg) for arg in args])]
     with jax.disable_jit(False):  # without jit this function would call itself
         return _jitted(kernel, mode=mode, **params)(*args)
 
@@ -145,13 +171,14 @@ def _lower_on_device(
     alternatives: tuple[Kernel, ...],
 ) -> Any:
     if mode == "interpret":
-        return _lower_callback(ctx, *args, run=lambda arrays: run_interpreted(kernel, arrays))
+        return _lower_callback(ctx, *args, run=_noting_runs(kernel, lambda arrays: run_interpreted(kernel, arrays)))
     if mode == "device" and platform is None:
         return _lower_region(ctx, *args, region=region)
     try:
         if mode == "machine":
             chosen, binary = _first_accepted((kernel, *alternatives), planned_for(), compiled_for_machine)
-            return _lower_callback(ctx, *args, run=functools.partial(run_on_machine, chosen, binary))
+            run = functools.partial(run_on_machine, chosen, binary)
+            return _lower_callback(ctx, *args, run=_noting_runs(chosen, run))
         chosen, binary = _first_accepted((kernel, *alternatives), target_for(platform or ""), compile_kernel)
         return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
     except KernelRefused as refusal:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,20 +11,6 @@ from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side
 from jaxpr2triton.launch.elements import element_name, poisoned
 from jaxpr2triton.launch.interpret.memory import make_memory
-
-_WATCHING: list[set[str]] = []
-
-
-@contextlib.contextmanager
-def watched_kernels() -> Iterator[set[str]]:
-    """The names of the kernels that run inside of the `with`."""
-    seen: set[str] = set()
-    _WATCHING.append(seen)
-    try:
-        yield seen
-    finally:
-        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
-
 
 def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of `kernel` for these inputs.
@@ -42,8 +27,6 @@ def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.nda
     with TRITON_LOCK:
         triton_side("interpret.interpreter").run(kernel.name, kernel.source, elements, kernel.grid, memory)
     memory.check_all_written(kernel.outputs)
-    for seen in _WATCHING:
-        seen.add(kernel.name)
     return outputs
 
 

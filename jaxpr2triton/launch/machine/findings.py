@@ -44,11 +44,15 @@ class Finding:
     times: int
     user: str = ""  # the user's line that the kernel's line computes
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
         other = f" against line {self.other_line} `{self.other_instruction}`" if self.other_instruction else ""
+        return f"{WORDS[self.kind]}: `{self.instruction}`{other}; {self.where}"
+
+    def __str__(self) -> str:
         user = f" ({self.user})" if self.user else ""
         times = "once" if self.times == 1 else f"{self.times:,} times"
-        return f"{WORDS[self.kind]}: line {self.line}{user} `{self.instruction}`{other}; {self.where}; {times}"
+        return f"line {self.line}{user}: {self.what}; {times}"
 
 
 def in_words(found: layout.Finding, names: list[str], texts: list[str], lines: list[int], users: dict[int, str]) -> Finding:

@@ -18,6 +18,7 @@ from jaxpr2triton.launch.elements import poisoned
 from jaxpr2triton.launch.machine.findings import Finding
 from jaxpr2triton.launch.machine.layout import LANES
 from jaxpr2triton.launch.machine.run import At, Block, Program, Ran, Settings, run
+from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 
 _CONTROL = re.compile(r"\s*(?:for|while|if|elif)\b")
 _USERS = re.compile(r"\s*# ([^:\s]+:\d+): ")
@@ -30,12 +31,17 @@ class Examined:
     kernel: Kernel
     target: str
     outputs: tuple[np.ndarray, ...]
+    program: Program
     ran: Ran
     forgotten: tuple[str, ...]  # outputs with elements that nothing wrote
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         return self.ran.findings
+
+    @property
+    def statistics(self) -> Statistics:
+        return statistics(self.program.encoded.module.body, self.ran.counts)
 
 
 _WATCHING: list[list[Examined]] = []
@@ -61,7 +67,7 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a compiled kernel for these inputs. What is wrong with it is a `CompilerBug`, unless it is watched."""
-    examined = examine(kernel, binary, arrays)
+    examined = examine(kernel, binary, arrays, Settings(count=bool(_WATCHING)))
     for seen in _WATCHING:
         seen.append(examined)
     wrong = [str(finding) for finding in examined.findings]
@@ -90,7 +96,7 @@ def examine(
     outputs = made[: len(kernel.outputs)]
     whole = settings.programs is None
     forgotten = [each.name for each in kernel.outputs if whole and ran.unwritten.get(each.name)]
-    return Examined(kernel, binary.target, tuple(outputs), ran, tuple(forgotten))
+    return Examined(kernel, binary.target, tuple(outputs), program, ran, tuple(forgotten))
 
 
 @functools.lru_cache(maxsize=256)
