@@ -72,15 +72,18 @@ class Outcome:
         return Counter(each.why for each in left if each.primitive in (*pipeline.RAW_LOOPS, *LOOPS))
 
 
-def check(program: Program, seed: int = 0) -> Outcome:
-    """Compare the kernels with plain `jax.jit` on fresh inputs; raises `Mismatch`, or what a mistake of ours raises."""
+def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcome:
+    """Compare the kernels with plain `jax.jit` on fresh inputs; raises `Mismatch`, or what a mistake of ours raises.
+
+    With the backend "machine" they are compiled, and what the machine finds in them is a mistake of ours.
+    """
     compiled: list[Compiled] = []
 
     def recording(jaxpr: Any, name: str, roles: Roles, policy: Policy) -> Compiled:
         compiled.append(compile_jaxpr(jaxpr, name, roles, policy))
         return compiled[-1]
 
-    fuse = functools.partial(j2t.fuse, backend="interpret")
+    fuse = functools.partial(j2t.fuse, backend=backend)
     with jax.enable_x64(program.x64), planned_with(**(SMALL if program.small else {})):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)

@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
+    parser.add_argument("--backend", choices=("interpret", "machine"), default="interpret")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
@@ -54,14 +55,14 @@ def main() -> int:
         start = time.monotonic()
         try:
             with limited(options.patience):
-                outcome = check(program)
+                outcome = check(program, backend=options.backend)
         except (Exception, TooLong) as problem:
             kind = failure(problem)
             counts["failures"] += 1
             seen[kind] += 1
             print(f"seed {options.seed}, program {number}: {kind}", flush=True)
             if seen[kind] <= options.reports and not isinstance(problem, TooLong):
-                report(program, kind, options.failures, number)
+                report(program, kind, options.failures, number, options.backend)
             continue
         if time.monotonic() - start > SLOW:
             print(f"seed {options.seed}, program {number}: took {time.monotonic() - start:.0f} s", flush=True)
@@ -88,10 +89,10 @@ def drawn(seed: int, number: int, transforms: list[str], loops: float) -> Progra
     return drawn_program(Random(seed, number), ALL, transforms)
 
 
-def report(program: Program, kind: str, folder: Path | None, number: int) -> None:
-    small, why = reduced(program, kind), "(it passes now)"
+def report(program: Program, kind: str, folder: Path | None, number: int, backend: str) -> None:
+    small, why = reduced(program, kind, backend), "(it passes now)"
     try:
-        check(small)
+        check(small, backend=backend)
     except Exception as problem:
         why = "".join(traceback.format_exception(problem, limit=-3, chain=False))
     text = f"{small}\n{''.join(f'# {line}' + chr(10) for line in why.splitlines())}"

@@ -30,7 +30,7 @@ def failure(problem: BaseException) -> str:
     return f"{type(problem).__name__} in {place}"
 
 
-def reduced(program: Program, kind: str) -> Program:
+def reduced(program: Program, kind: str, backend: str = "interpret") -> Program:
     """The smallest program found that fails in the same way."""
     tries, end = TRIES_AT_MOST, time.monotonic() + SECONDS_AT_MOST
     progress = True
@@ -40,16 +40,16 @@ def reduced(program: Program, kind: str) -> Program:
             tries -= 1
             if tries <= 0 or time.monotonic() > end:
                 break
-            if fails(candidate, kind):
+            if fails(candidate, kind, backend):
                 program, progress = candidate, True
                 break
     return program
 
 
-def fails(program: Program, kind: str) -> bool:
+def fails(program: Program, kind: str, backend: str) -> bool:
     try:
         with limited(PATIENCE):
-            check(program)
+            check(program, backend=backend)
     except (Exception, TooLong) as problem:
         return failure(problem) == kind
     return False

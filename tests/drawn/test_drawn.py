@@ -25,11 +25,11 @@ DEEP = EXAMPLES > 100
 TARGETS_TRIED = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 
-def compared(program: Program) -> None:
+def compared(program: Program, backend: str = "interpret") -> None:
     """The program's kernels agree with JAX, and not only because there was nothing to compare."""
     hypothesis.assume(not is_known(program))
     hypothesis.note(str(program))
-    outcome = check(program)
+    outcome = check(program, backend=backend)
     hypothesis.event(f"{len(outcome.kernels)} kernels")
     hypothesis.assume(outcome.compared > outcome.skipped)
 
@@ -57,6 +57,12 @@ def test_transformed(program: Program) -> None:
 @given(loop_programs(tuple(TRANSFORMS)))
 def test_loops(program: Program) -> None:
     compared(program)
+
+
+@hypothesis.settings(max_examples=max(EXAMPLES // 3, 4))
+@given(programs(families.ALL, tuple(TRANSFORMS)) | loop_programs(tuple(TRANSFORMS)))
+def test_compiled(program: Program) -> None:
+    compared(program, "machine")
 
 
 @pytest.mark.compile

@@ -2,7 +2,7 @@
 //
 // A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode that
 // works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied. Lanes that
-// went apart run smallest address first and meet again at labels. Warps take turns in random order between barriers.
+// went apart take turns, those that are further back first (order.py), and meet again at labels. Warps take turns in random order between barriers.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,10 +85,11 @@ static void meet(Warp* w) {  // lanes at one place go on together
       drop_group(w, h);
     }
 }
-static int next_group(const Warp* w) {  // -1: all of them wait
+static int before(const Machine* m, s32 a, s32 b) { return m->code[a].rank != m->code[b].rank ? m->code[a].rank < m->code[b].rank : a < b; }
+static int next_group(const Machine* m, const Warp* w) {  // the one that is further back; -1: all of them wait
   int best = -1;
   for (int g = 0; g < w->group_count; g++)
-    if (!w->groups[g].waits && (best < 0 || w->groups[g].pc < w->groups[best].pc)) best = g;
+    if (!w->groups[g].waits && (best < 0 || before(m, w->groups[g].pc, w->groups[best].pc))) best = g;
   return best;
 }
 static void all_go_on(Warp* w) { for (int g = 0; g < w->group_count; g++) w->groups[g].waits = 0; }
@@ -133,7 +134,7 @@ static int all_here(Run* run, int pc, u32 active) {
   if (active == w->live) return 1;
   w->groups[w->now].waits = 1;
   meet(w);
-  if (next_group(w) >= 0) return 0;
+  if (next_group(run->machine, w) >= 0) return 0;
   report_lane(run, KIND_DIVERGENT_BARRIER, pc, active);
   all_go_on(w);
   return 1;
@@ -166,31 +167,31 @@ static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
 static void run_warp(Run* run, u64 share) {
   Machine* m = run->machine; Warp* w = run->warp;
   meet(w);
-  w->now = next_group(w);
+  w->now = next_group(m, w);
   while (w->state == READY) {
     s32 pc = w->groups[w->now].pc; u32 active = w->groups[w->now].mask;
     const Instruction* i = &m->code[pc];
     if (i->action == ACTION_LABEL) {
       w->groups[w->now].pc = pc + 1;
-      if (w->group_count > 1) { meet(w); w->now = next_group(w); }
+      if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
       if (m->executed >= m->budget) { report(run, KIND_NO_END, pc, -1, NOWHERE, 0, 0, -1, -1); w->state = ENDED; }
       continue;
     }
     u32 mask = guarded(run, i, pc, active);
-    if (i->action >= ACTION_BARRIER && !all_here(run, pc, active)) { w->now = next_group(w); continue; }
+    if (i->action >= ACTION_BARRIER && !all_here(run, pc, active)) { w->now = next_group(m, w); continue; }
     m->executed++;
     m->counts[pc].warps++; m->counts[pc].lanes += __builtin_popcount(mask);
     switch (i->action) {
       case ACTION_BRANCH:
         branch(run, i, pc, active, mask);
-        if (w->group_count > 1) { meet(w); w->now = next_group(w); }
+        if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
         if (share && m->executed >= share && i->target <= pc) return;
         continue;
       case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
       case ACTION_RETURN:
         if (!mask) break;
         leave(run, pc, active, mask);
-        if (w->state != ENDED) { meet(w); w->now = next_group(w); }
+        if (w->state != ENDED) { meet(w); w->now = next_group(m, w); }
         continue;
       default:
         if (i->action >= ACTION_BARRIER) whole_warp(run, i, pc, mask);

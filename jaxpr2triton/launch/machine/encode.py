@@ -7,8 +7,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from jaxpr2triton.launch.machine import layout
-from jaxpr2triton.launch.machine.layout import LANES, RESULTS, SLOTS, SPECIAL, Action, Mixes, Number, Reduces, Space
+from jaxpr2triton.launch.machine.layout import (
+    LANES,
+    LOCAL_WINDOW,
+    RESULTS,
+    SHARED_WINDOW,
+    SLOTS,
+    SPECIAL,
+    Action,
+    Mixes,
+    Number,
+    Reduces,
+    Space,
+)
 from jaxpr2triton.launch.machine.operations import operation
+from jaxpr2triton.launch.machine.order import ranks
 from jaxpr2triton.launch.machine.ptx import WIDTHS, Address, Instruction, Module, NotUnderstood, Operand, literal
 
 
@@ -44,9 +57,9 @@ class Encoded:
 def encode(module: Module, control_lines: frozenset[int] = frozenset()) -> Encoded:
     """`control_lines` are the lines of the source that begin with `for`, `while` or `if`."""
     encoder = _Encoder(module, Encoded(module), control_lines)
-    for instruction in module.body:
+    for instruction, rank in zip(module.body, ranks(module.body)):
         try:
-            encoder.encoded.code.append(encoder.encode(instruction))
+            encoder.encoded.code.append(encoder.encode(instruction, rank))
         except (NotUnderstood, KeyError, ValueError, IndexError, StopIteration) as problem:
             raise NotUnderstood(f"{instruction.text}: {problem!r}") from problem
     return encoder.encoded
@@ -112,8 +125,8 @@ class _Encoder:
 
     # instructions
 
-    def encode(self, of: Instruction) -> layout.Instruction:
-        made = layout.Instruction(guard=-1, negated=int(of.negated), parts=1)
+    def encode(self, of: Instruction, rank: int) -> layout.Instruction:
+        made = layout.Instruction(guard=-1, rank=rank, negated=int(of.negated), parts=1)
         if of.guard:
             made.guard = self.slot(of.guard, "pred")
         if not of.opcode:
@@ -185,9 +198,9 @@ class _Encoder:
         self._seen(made)
 
     def _seen(self, made: layout.Instruction) -> None:
-        if made.space == Space.SHARED:
+        if made.space in (Space.SHARED, Space.GENERIC):
             self.encoded.shared_granule = min(self.encoded.shared_granule, made.width)
-        elif made.space == Space.GLOBAL:
+        if made.space in (Space.GLOBAL, Space.GENERIC):
             self.encoded.global_granule = min(self.encoded.global_granule, made.width)
 
     def parameter(self, of: Instruction, made: layout.Instruction) -> None:
@@ -251,6 +264,15 @@ class _Encoder:
             self.encoded.global_granule = min(self.encoded.global_granule, made.width)
         else:
             raise NotUnderstood("this copy")
+
+    def generic(self, of: Instruction, made: layout.Instruction) -> None:
+        """cvta: an address of one space as one of any, or (`to`) the other way round."""
+        window = {Space.SHARED: SHARED_WINDOW, Space.LOCAL: LOCAL_WINDOW}.get(_space(of), 0)
+        kind = of.modifiers[-1]
+        to, source = map(str, of.operands)
+        by = self.constant((-window if "to" in of.modifiers else window) % 256 ** WIDTHS[kind], WIDTHS[kind])
+        self.put(made, [self.slot(to, kind)], [self.slot(source, kind), by])
+        self.computes(made, f"add.{kind}", kind, kind)
 
     def branch(self, of: Instruction, made: layout.Instruction) -> None:
         made.action, made.target = Action.BRANCH, self.labels[of.target]
@@ -340,7 +362,7 @@ def _plain(of: Instruction, module: Module) -> tuple[str, list[str]]:
 
 def _space(of: Instruction) -> Space:
     spaces = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL, "const": Space.GLOBAL}
-    return next(spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces)
+    return next((spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces), Space.GENERIC)
 
 
 def _nothing(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
@@ -381,6 +403,7 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     **dict.fromkeys(("bar", "barrier"), _Encoder.barrier),
     **dict.fromkeys(("ret", "exit"), _ends(Action.RETURN)),
     **dict.fromkeys(("membar", "fence", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
+    "cvta": _Encoder.generic,
     "trap": _ends(Action.TRAP),
     "bra": _Encoder.branch,
     "cp": _Encoder.copy,

@@ -9,6 +9,8 @@ import ctypes as c
 from enum import IntEnum
 
 LANES = 32
+SHARED_WINDOW = 1 << 39  # generic addresses of shared memory begin here
+LOCAL_WINDOW = 1 << 38
 BUFFER_SHIFT = 40  # an address in global memory: the number of the buffer plus one, and this many bits inside of it
 RESULTS = 8  # registers that one instruction writes, at most
 SLOTS = 16  # registers that one instruction names, results first
@@ -43,6 +45,7 @@ class Space(IntEnum):
     GLOBAL = 0
     SHARED = 1
     LOCAL = 2
+    GENERIC = 3  # the address says which
 
 
 class Mixes(IntEnum):
@@ -116,6 +119,7 @@ class Instruction(c.Structure):
         ("offset", c.c_int64),  # of an address; other numbers of other instructions
         ("slots", c.c_int32 * SLOTS),  # where its registers lie: results, then operands
         ("guard", c.c_int32),  # the predicate's register, or -1
+        ("rank", c.c_int32),  # lanes that went apart take turns by it
         ("target", c.c_int32),  # of a branch; of cp.async the offset of what it reads
         ("action", c.c_uint8),
         ("results", c.c_uint8),
@@ -246,7 +250,10 @@ _C_TYPES = {
     c.c_uint64: "u64",
     c.c_void_p: "void*",
 }
-_NUMBERS = {"LANES": LANES, "BUFFER_SHIFT": BUFFER_SHIFT, "RESULTS": RESULTS, "SLOTS": SLOTS}
+_NUMBERS = {
+    **{"LANES": LANES, "BUFFER_SHIFT": BUFFER_SHIFT, "RESULTS": RESULTS, "SLOTS": SLOTS},
+    **{"SHARED_WINDOW": f"{SHARED_WINDOW}ull", "LOCAL_WINDOW": f"{LOCAL_WINDOW}ull"},
+}
 _STRUCTURES = (Instruction, Buffer, Constant, Finding, Counts, Access, Cell, Machine)
 _WORDS = (Action, Space, Mixes, Reduces, Number, Kind)
 

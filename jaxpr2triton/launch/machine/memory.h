@@ -11,6 +11,10 @@ typedef struct { u8* bytes; int buffer; s64 offset; Cell* cells; int granule, de
 // Where `size` bytes at an address lie; without bytes, after a report, if they lie nowhere.
 static inline Place place_of(Run* run, int space, int pc, u64 address, int size, int lane) {
   Machine* m = run->machine;
+  if (space == SPACE_GENERIC) {
+    space = address >> BUFFER_SHIFT ? SPACE_GLOBAL : address & SHARED_WINDOW ? SPACE_SHARED : SPACE_LOCAL;
+    address -= space == SPACE_GLOBAL ? 0 : space == SPACE_SHARED ? SHARED_WINDOW : LOCAL_WINDOW;
+  }
   Place place = {0, space == SPACE_SHARED ? IN_SHARED : IN_LOCAL, (s64)address, 0, 1, 0};
   s64 room = space == SPACE_SHARED ? m->shared : m->local;
   u8* base = space == SPACE_SHARED ? run->shared : run->warp->local + (s64)lane * m->local;
