@@ -5,10 +5,10 @@
 
 static f64 number_in(const u8* row, int number, int lane, int half) {
   switch (number) {
-    case NUMBER_F16: return f16_f(((const u16*)row)[lane]);
-    case NUMBER_BF16: return bf16_f(((const u16*)row)[lane]);
-    case NUMBER_F16_PAIR: return f16_f(((const u16*)row)[2 * lane + half]);
-    case NUMBER_BF16_PAIR: return bf16_f(((const u16*)row)[2 * lane + half]);
+    case NUMBER_F16: return f16_value(((const u16*)row)[lane]);
+    case NUMBER_BF16: return bf16_value(((const u16*)row)[lane]);
+    case NUMBER_F16_PAIR: return f16_value(((const u16*)row)[2 * lane + half]);
+    case NUMBER_BF16_PAIR: return bf16_value(((const u16*)row)[2 * lane + half]);
     case NUMBER_F32: return ((const f32*)row)[lane];
     default: return ((const f64*)row)[lane];
   }

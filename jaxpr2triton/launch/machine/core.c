@@ -3,9 +3,8 @@
 // A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode that
 // works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied. Lanes that
 // went apart take turns, those that are further back first (order.py), and meet again at labels. Warps take turns in random order between barriers.
-#include <math.h>
+#include <fenv.h>
 #include <stdlib.h>
-#include <string.h>
 #include "arithmetic.h"
 #include "layout.h"
 #include "state.h"
@@ -300,6 +299,9 @@ static void run_program(Run* run, s32 program, u64* seed) {
 int run_machine(Machine* m) {
   int threads = m->threads[0] * m->threads[1] * m->threads[2], programs = m->grid[0] * m->grid[1] * m->grid[2];
   Run run = {.machine = m, .warp_count = (threads + LANES - 1) / LANES};
+  fenv_t callers;  // XLA's threads flush denormals
+  fegetenv(&callers);
+  fesetenv(FE_DFL_ENV);
   u64 seed = m->seed * 2654435761u + 88172645463325252ull;
   run.warps = calloc(run.warp_count, sizeof(Warp));
   run.shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
@@ -308,5 +310,6 @@ int run_machine(Machine* m) {
   for (s32 program = m->first; program < programs && program < m->end && m->executed < m->budget; program += m->step) run_program(&run, program, &seed);
   for (int n = 0; n < run.warp_count; n++) free_warp(&run.warps[n]);
   free(run.warps); free(run.shared); free(run.shared_cells);
+  fesetenv(&callers);
   return m->finding_count;
 }

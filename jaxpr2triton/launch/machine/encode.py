@@ -352,8 +352,10 @@ def _plain(of: Instruction, module: Module) -> tuple[str, list[str]]:
     if of.name == "mov" and any(isinstance(each, tuple) for each in operands):
         word, parts = ("pack", operands[1]) if isinstance(operands[1], tuple) else ("unpack", operands[0])
         opcode = f"{word}.b{8 * WIDTHS[of.modifiers[-1]]}.{len(parts)}"
-    if of.name == "cvt" and of.modifiers[-1] in ("s8", "u8") and WIDTHS[module.registers.get(str(operands[1]), "b16")] == 4:
-        opcode += ".w32"  # a byte in a register of 32 bits
+    if of.name == "cvt" and of.modifiers[-1] in WIDTHS and isinstance(operands[-1], str):
+        register = WIDTHS[module.registers.get(operands[-1], of.modifiers[-1])]
+        if register > max(2, WIDTHS[of.modifiers[-1]]):
+            opcode += f".w{8 * register}"  # a part of a longer register
     flat = [name for each in operands for name in ([each] if isinstance(each, str) else each if isinstance(each, tuple) else [])]
     if any(isinstance(each, Address) for each in operands):
         raise NotUnderstood("an address here")

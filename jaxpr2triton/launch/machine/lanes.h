@@ -68,8 +68,8 @@ static void together(Run* run, const Instruction* i, u32 mask) {  // redux and v
 
 static f64 element(const u8* bits, int number, int n) {
   switch (number) {
-    case NUMBER_F16: return f16_f(((const u16*)bits)[n]);
-    case NUMBER_BF16: return bf16_f(((const u16*)bits)[n]);
+    case NUMBER_F16: return f16_value(((const u16*)bits)[n]);
+    case NUMBER_BF16: return bf16_value(((const u16*)bits)[n]);
     case NUMBER_F64: { f64 x; memcpy(&x, bits, 8); return x; }
     case NUMBER_SIGNED: return ((const s8*)bits)[n];
     case NUMBER_UNSIGNED: return bits[n];
@@ -78,7 +78,7 @@ static f64 element(const u8* bits, int number, int n) {
 }
 static void put_sum(u8* to, int number, int n, f64 sum) {
   switch (number) {
-    case NUMBER_F16: ((u16*)to)[n] = d_f16(sum); break;
+    case NUMBER_F16: ((u16*)to)[n] = f16_rn(sum); break;
     case NUMBER_F32: { f32 x = (f32)sum; memcpy(to, &x, 4); break; }
     case NUMBER_F64: memcpy(to, &sum, 8); break;
     default: { s32 x = (s32)(u32)(s64)sum; memcpy(to, &x, 4); }

@@ -24,9 +24,9 @@ from pathlib import Path
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch.machine.build import HERE, built, opened
 from jaxpr2triton.launch.machine.families.spelling import C_TYPES, Operation
+from jaxpr2triton.launch.machine.layout import LANES, header
 from jaxpr2triton.launch.machine.operations import operation, usual_operations
 
-LANES = 32
 PARTS = 2  # of the usual operations, compiled at the same time
 
 _lock = threading.RLock()
@@ -47,10 +47,11 @@ def operation_functions(opcodes: Iterable[str], noise: bool = False) -> dict[str
 
 
 @functools.cache
-def core(noise: bool = False, source: Path = HERE / "core.c") -> ctypes.CDLL:
+def core(source: Path = HERE / "core.c") -> ctypes.CDLL:
     """The interpreter itself, which calls those functions."""
     with _lock:
-        return opened(built(source.read_text("utf-8"), ["NOISE"] if noise else []))
+        text = source.read_text("utf-8").replace('#include "layout.h"\n', header())
+        return opened(built(text))
 
 
 def function_of(symbol: str, operation: Operation) -> str:

@@ -123,7 +123,7 @@ def run(
         most_findings=MOST_FINDINGS,
         special=tuple(encoded.special),
     )
-    core(settings.noise).run_machine(ctypes.byref(machine))
+    core().run_machine(ctypes.byref(machine))
     del keep_alive
     names = [block.name for block in every]
     texts, lines = [each.text for each in module.body], [each.line for each in module.body]
