@@ -267,7 +267,8 @@ def markdown(results: Results, options: Sequence[str]) -> str:
     ]
     for title, header, rows in results.tables():
         if rows:
-            lines += ["", f"## {title}", "", *(f"| {' | '.join(words)} |" for words in markdown_rows(header, rows))]
+            lines += ["", f"## {title}", ""] + ([*xla.GRAPHS.splitlines(), ""] if header is XLA_HEADER else [])
+            lines += [f"| {' | '.join(words)} |" for words in markdown_rows(header, rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
 from typing import Any, cast, overload
 
 import jax
@@ -165,22 +166,28 @@ def _bound(traced: Trace, leaves: Sequence[Any], *, name: str, strict: bool, **s
 
 
 def program_name(function: Callable[..., Any]) -> str:
-    """A name for the function's kernels: `layer_norm`, and `lambda` for a lambda."""
+    """A name for the function's kernels: `layer_norm`, and `lambda_at_12` for a lambda, after its line."""
     while isinstance(function, functools.partial):
         function = function.func
     name = getattr(function, "__name__", None) or type(function).__name__
+    code = _lambda_code(function)
+    if code is not None and name == code.co_name:
+        return f"lambda_at_{code.co_firstlineno}"
     clean = re.sub(r"\W+", "_", name).strip("_") or "program"
     return f"f_{clean}" if clean[0].isdigit() else clean
 
 
 def _title(function: Callable[..., Any]) -> str:
     """Where a lambda is, as it has no name: `lambda at model.py:12`."""
+    code = _lambda_code(function)
+    return "" if code is None else f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
+def _lambda_code(function: Callable[..., Any]) -> CodeType | None:
     while isinstance(function, functools.partial):
         function = function.func
     code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or code.co_name != "<lambda>":
-        return ""
-    return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return code if isinstance(code, CodeType) and code.co_name == "<lambda>" else None
 
 
 @overload

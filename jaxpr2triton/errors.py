@@ -52,6 +52,10 @@ class KernelRefused(Jaxpr2TritonError, RuntimeError):
     """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
 
 
+class AssemblerTooOld(KernelRefused):
+    """The assembler that JAX finds cannot read any kernel for the device."""
+
+
 @dataclass(frozen=True, eq=False)
 class Mistake:
     """What went wrong in this compiler, as a reason for leaving something to XLA; never a limit of it."""

@@ -152,6 +152,13 @@ def test_loops_of_ptx() -> None:
     assert sass.rounds(round_of_four, None) == 1
 
 
+def test_what_is_left_out_of_the_count_is_said() -> None:
+    results = loops.Results(xla=[["noisy_chain", "forward", "1 + 0", 503, 1, 2, "100 x 5"]])
+    written = loops.markdown(results, ["--xla"])
+    assert f"## XLA on an H200\n\n{xla.GRAPHS}\n| program | pass |" in written
+    assert xla.GRAPHS in (Path(loops.__file__).parent / "results" / "loops-sm_90.md").read_text()
+
+
 def test_launches_of_a_loop() -> None:
     step = 3 * 32 + 4 + 8  # two rows are written and one read, with the place; the counter is copied
     n = '{"known_trip_count":{"n":"100"}}'

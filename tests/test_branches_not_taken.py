@@ -336,9 +336,9 @@ def test_what_derivative_rules_do_besides_is_done(transform: Any, ordered: bool)
 def test_strict_derivatives_with_side_effects() -> None:
     forwards, backwards = rules_that_tell(False)
     for rule in (forwards, backwards):
-        with pytest.raises(j2t.NotFusible, match="the derivative of lambda stays with XLA: a derivative rule"):
+        with pytest.raises(j2t.NotFusible, match=r"the derivative of lambda_at_\d+ stays with XLA: a derivative rule"):
             jax.grad(j2t.fuse(lambda x, rule=rule: rule(x).sum(), strict=True))(X)
-        with pytest.raises(j2t.NotFusible, match="the derivative of lambda stays with XLA: a derivative rule"):
+        with pytest.raises(j2t.NotFusible, match=r"the derivative of lambda_at_\d+ stays with XLA: a derivative rule"):
             j2t.transpile(lambda x, rule=rule: rule(x).sum(), X, grad=True)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import triton
 
 import jaxpr2triton as j2t
 from bench import xla
@@ -72,24 +73,54 @@ def test_what_is_left_over_is_between_the_kernels() -> None:
     assert text.count("stablehlo.sort") == 1
 
 
-@pytest.mark.cuda_plugin
-@pytest.mark.skipif(
-    importlib.util.find_spec("jax_plugins") is None
-    or not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
-    reason="JAX's CUDA plugin is not installed",
-)
-@pytest.mark.parametrize("name", LOSSES)
-def test_xla_compiles_it_for_an_h200(name: str) -> None:
+def with_the_plugin(test: Any) -> Any:
+    """Needs JAX's plugin for CUDA."""
+    found = any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13))
+    missing = importlib.util.find_spec("jax_plugins") is None or not found
+    return pytest.mark.cuda_plugin(pytest.mark.skipif(missing, reason="JAX's CUDA plugin is not installed")(test))
+
+
+def compile_elsewhere(name: str, **variables: str) -> None:
     """In a process of its own, because the plugin is only loaded without a device if JAX is told to run on the CPU."""
     program = f"from tests.test_cuda_lowering import check_compiled; check_compiled({name!r})"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=Path(__file__).parents[1],
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **variables},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+@with_the_plugin
+@pytest.mark.parametrize("name", LOSSES)
+def test_xla_compiles_it_for_an_h200(name: str) -> None:
+    compile_elsewhere(name)
+
+
+# Stands for the ptxas of CUDA 12.4: it reads no newer PTX, and notes what it is given.
+OLD_PTXAS = """\
+#!/bin/sh
+if [ "$1" = --version ]; then echo "Cuda compilation tools, release 12.4, V12.4.131"; exit; fi
+grep -E "^\\.version|\\.entry" "$1" >> "{folder}/given"
+version=$(sed -n "s/^\\.version //p" "$1")
+case $version in
+    8.[5-9] | 9.*) echo "fatal   : Unsupported .version $version; current version is '8.4'" >&2; exit 255 ;;
+esac
+exec "{ptxas}" "$@"
+"""
+
+
+@with_the_plugin
+@pytest.mark.skipif(jax.version.__version_info__ < (0, 11), reason="an older JAX assembles at the first launch")
+def test_an_old_toolkit_on_the_path_assembles_it(tmp_path: Path) -> None:
+    ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    (tmp_path / "ptxas").write_text(OLD_PTXAS.format(folder=tmp_path, ptxas=ptxas))
+    (tmp_path / "ptxas").chmod(0o755)
+    compile_elsewhere("layer_norm", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    given = (tmp_path / "given").read_text()
+    assert ".version 8.0" in given and ".entry layer_norm_loss_bwd" in given
 
 
 def check_compiled(name: str) -> None:

@@ -19,7 +19,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
-from tests.compiling import BY_NAME, RUNNABLE, halves_of, shapes_of
+from tests.compiling import BY_NAME, LOOPING, RUNNABLE, halves_of, kernels_of, shapes_of
 
 pytestmark = [pytest.mark.compile, pytest.mark.usefixtures("no_disk_cache")]
 ALL = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
@@ -46,6 +46,21 @@ def test_kernels_compile(name: str, target: str) -> None:
         for kernel in half.compiled.kernels:
             binary = compile_kernel(kernel, TARGETS[target])
             assert binary.target == target and binary.shared <= TARGETS[target].shared_bytes
+
+
+def in_old_ptx() -> list[tuple[str, str]]:
+    """Programs with loops and without, and targets; in the quick profile a handful of programs, each for one target."""
+    names = (*LOOPING, *RUNNABLE)
+    if ALL:
+        return [(name, target) for name in names for target in ("sm_80", "sm_90")]
+    return [(name, ("sm_80", "sm_90")[number % 2]) for number, name in enumerate(names[::13])]
+
+
+@pytest.mark.parametrize(("name", "target"), in_old_ptx())
+def test_ptx_8_is_enough(name: str, target: str) -> None:
+    """JAX may find an assembler of CUDA 12.0. Triton's own, which has read this PTX, holds it to its version."""
+    for kernel in kernels_of(name):
+        assert "\n.version 8.0\n" in str(compile_kernel(kernel, TARGETS[target]).code)
 
 
 def test_what_is_kept_is_read_after_a_barrier() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
-import re
 from typing import Any
 
 import jax
@@ -21,26 +21,36 @@ def scores(x: Any) -> Any:
     return jnp.sort(jax.nn.softmax(x * 2))
 
 
+def total(x: Any) -> Any:
+    return jnp.sin(x).sum()
+
+
 def test_what_programs_say_of_themselves() -> None:
     program = j2t.transpile(scores, X)
     assert repr(program) == "Program(name='scores', kernels=1, leftovers=1)"
-    pair = j2t.transpile(lambda x: jnp.sin(x).sum(), X, grad=0)
+    pair = j2t.transpile(total, X, grad=0)
     assert repr(pair) == (
-        "GradProgram(name='lambda', forward=Program(name='lambda_fwd', kernels=1, leftovers=0), "
-        "backward=Program(name='lambda_bwd', kernels=1, leftovers=0), residuals=1)"
+        "GradProgram(name='total', forward=Program(name='total_fwd', kernels=1, leftovers=0), "
+        "backward=Program(name='total_bwd', kernels=1, leftovers=0), residuals=1)"
     )
     assert (type(program).__name__, type(pair).__name__) == (j2t.Program.__name__, j2t.GradProgram.__name__)
     assert isinstance(program.kernels[0], j2t.Kernel) and isinstance(program.leftovers[0], j2t.Leftover)
 
 
 def test_lambdas_are_called_after_their_line() -> None:
-    program = j2t.transpile(lambda x: jnp.sin(x), X)
-    assert re.match(r"lambda at test_looking\.py:\d+: \(f32\[4,8\]\) → ", program.explain())
-    assert [kernel.name for kernel in program.kernels] == ["lambda_0"]
+    one = lambda x: jnp.sin(x)  # noqa: E731
+    line = one.__code__.co_firstlineno
+    for each in (one, functools.partial(one), jax.jit(one)):
+        program = j2t.transpile(each, X)
+        assert program.explain().startswith(f"lambda at test_looking.py:{line}: (f32[4,8]) → ")
+        assert [kernel.name for kernel in program.kernels] == [f"lambda_at_{line}"]
     two = j2t.transpile(lambda x: jnp.cos(jnp.sort(jnp.sin(x))), X)
-    assert [kernel.name for kernel in two.kernels] == ["lambda_0", "lambda_1"]
+    assert [kernel.name for kernel in two.kernels] == [f"lambda_at_{line + 6}_0", f"lambda_at_{line + 6}_1"]
     pair = j2t.transpile(lambda x: jnp.sin(x).sum(), X, grad=0)
-    assert re.match(r"lambda at test_looking\.py:\d+, forward: ", pair.explain())
+    assert [kernel.name for kernel in pair.forward.kernels] == [f"lambda_at_{line + 8}_fwd"]
+    assert pair.explain().startswith(f"lambda at test_looking.py:{line + 8}, forward: ")
+    one.__name__ = "sine"
+    assert [kernel.name for kernel in j2t.transpile(one, X).kernels] == ["sine"]
 
 
 @pytest.mark.parametrize("arrays", [(X,), (X.astype(jnp.bfloat16),)])
@@ -84,9 +94,12 @@ def test_copies_are_the_program_itself() -> None:
 def test_the_header_of_a_module_is_folded() -> None:
     """Types in runs, leftovers of one kind in one line, and no line longer than those of kernels."""
     arrays = [X] * 60
-    source = j2t.transpile(lambda *xs: [jnp.sort(x) for x in xs], *arrays).source
-    lines = source.splitlines()
-    assert lines[0] == "# lambda: (60 x f32[4,8]) → (60 x f32[4,8])"
+
+    def sorted_each(*xs: Any) -> Any:
+        return [jnp.sort(x) for x in xs]
+
+    lines = j2t.transpile(sorted_each, *arrays).source.splitlines()
+    assert lines[0] == "# sorted_each: (60 x f32[4,8]) → (60 x f32[4,8])"
     assert len(lines) == 2 and lines[1].startswith("#   left to XLA: 60 x sort, such as ")
     many = j2t.transpile(lambda *xs: [jnp.sort(x) for x in xs], *(jnp.ones((4, 100 + n)) for n in range(40))).source
     assert all(line.startswith("#") and len(line) <= 110 for line in many.splitlines())

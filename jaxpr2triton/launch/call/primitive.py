@@ -20,9 +20,10 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
-from jaxpr2triton.errors import CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.call.assembler import check_assembler
 from jaxpr2triton.launch.call.bridge import ffi_call
 from jaxpr2triton.launch.call.devices import planned_for, target_for
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
@@ -36,7 +37,7 @@ Mode = Literal["device", "interpret", "machine"]
 kernel_p = Primitive("kernel")
 kernel_p.multiple_results = True
 
-_fallen_back: set[Kernel] = set()
+_fallen_back: set[Kernel | str] = set()
 _fallen_back_lock = threading.Lock()
 
 
@@ -179,7 +180,10 @@ def _lower_on_device(
             chosen, binary = _first_accepted((kernel, *alternatives), planned_for(), compiled_for_machine)
             run = functools.partial(run_on_machine, chosen, binary)
             return _lower_callback(ctx, *args, run=_noting_runs(chosen, run))
-        chosen, binary = _first_accepted((kernel, *alternatives), target_for(platform or ""), compile_kernel)
+        target = target_for(platform or "")
+        if platform == "cuda":
+            check_assembler(target)
+        chosen, binary = _first_accepted((kernel, *alternatives), target, compile_kernel)
         return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
     except KernelRefused as refusal:
         if strict:
@@ -205,11 +209,16 @@ def _first_accepted(
 
 
 def _warn_once(kernel: Kernel, refusal: KernelRefused) -> None:
+    """Once for each kernel, but once for all of them where the assembler is to blame."""
+    for_all = isinstance(refusal, AssemblerTooOld)
+    told = refusal.what if for_all else kernel
     with _fallen_back_lock:
-        if kernel in _fallen_back:
+        if told in _fallen_back:
             return
-        _fallen_back.add(kernel)
-    warnings.warn(f"XLA runs what kernel {kernel.name} was made for: {refusal.what}", KernelFallback, stacklevel=2)
+        _fallen_back.add(told)
+    subject = "what kernels were" if for_all else f"what kernel {kernel.name} was"
+    hint = f"; {refusal.hint}" if refusal.hint else ""
+    warnings.warn(f"XLA runs {subject} made for: {refusal.what}{hint}", KernelFallback, stacklevel=2)
 
 
 # what the primitive that wraps a whole program does instead

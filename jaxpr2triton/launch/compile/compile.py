@@ -26,6 +26,7 @@ from jaxpr2triton.progress import LOGGER, working
 
 _FORMAT = 1  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
+_CAME_WITH = {88: 90, 100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}  # devices, and their version of PTX
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
 
 
@@ -86,21 +87,18 @@ def resources(binary: Binary) -> Resources:
 
 def _options(kernel: Kernel, target: Target) -> dict[str, Any]:
     options = {"num_warps": kernel.num_warps, "num_stages": kernel.num_stages, "enable_fp_fusion": True}
-    return options | {"ptx_version": _ptx_version(target.arch)} if isinstance(target.arch, int) else options
+    return options | {"ptx_version": ptx_version(target.arch)} if isinstance(target.arch, int) else options
 
 
-def _ptx_version(arch: int) -> int:
-    """The oldest version of PTX that knows the device.
+def ptx_version(arch: int) -> int:
+    """The oldest version of PTX in which Triton's code for the device can be written: sm_90 → 80, which is 8.0.
 
-    Triton would take the newest that its own assembler knows, but JAX's assembler reads the text, and may be older.
+    Triton would take the newest that its own assembler knows, but the assembler that JAX finds reads the text, and may
+    be of an older toolkit. Triton names the device with all its features from sm_90 on: sm_90a came with PTX 8.0, those
+    after it with the versions below. What it writes for sm_80 to sm_89 would be 7.x, but for 8-bit floats on sm_89
+    (8.1), which stay with XLA; and 8.0 is as far back as JAX's own toolkits go.
     """
-    match arch:
-        case 100 | 101:
-            return 86
-        case 120:
-            return 87
-        case _:
-            return 85 if arch < 100 else 88
+    return _CAME_WITH.get(arch, 80 if arch <= 90 else 90)
 
 
 def _key(kernel: Kernel, target: Target, lines: bool) -> str:

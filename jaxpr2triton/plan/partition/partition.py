@@ -129,7 +129,7 @@ def _names(regions: Sequence[Closed], name: str) -> list[str]:
     """What the kernels are called: f; or f_0, f_1, …. Regions of one form are one kernel, as layers of networks are."""
     numbers: dict[object, int] = {}
     found = [numbers.setdefault(form_of(region) if len(regions) > 1 else None, len(numbers)) for region in regions]
-    is_name = len(numbers) == 1 and not keyword.iskeyword(name)  # the kernels of a lambda all have numbers
+    is_name = len(numbers) == 1 and not keyword.iskeyword(name)  # `class_0` may be a function's name
     return [identifiers([name if is_name else f"{name}_{number}"])[0] for number in found]
 
 
