@@ -52,6 +52,10 @@ class KernelRefused(Jaxpr2TritonError, RuntimeError):
     """Triton or the device cannot take a kernel: too many resources, or an internal error of Triton's."""
 
 
+class SourceRefused(KernelRefused):
+    """Triton does not understand a kernel's source: a mistake of this compiler's, if no other form of it will do."""
+
+
 class AssemblerTooOld(KernelRefused):
     """The assembler that JAX finds cannot read any kernel for the device."""
 

@@ -211,13 +211,11 @@ class Emitter(Statements):
         bodies = []
         for position, own in zip(SIDES, branch.sides):
             body = Scope(scope, None, own=own)
-            self.names.enter()
             for node in branch.chosen:
                 self._require(node.operands[position], body)
             for name, node in zip(names, branch.chosen):
                 value, tile = node.operands[position], self.spell.tile(node.axes)
                 body.lines.append(f"{name} = {self._whole(value, body, tile, node.dtype)}")
-            self.names.leave()
             bodies.append(body.lines)
         otherwise, then = bodies
         self._say(scope, (f"if {self._get(predicate, scope).text}:", then), branch.chosen[0].eqn)

@@ -33,7 +33,9 @@ class Scope:
 
     @cached_property
     def depth(self) -> int:
-        return 0 if self.parent is None else self.parent.depth + 1
+        """How many loops are around. A side of a branch has no names of its own: Triton wants what is assigned on both
+        sides to be of one type."""
+        return 0 if self.parent is None else self.parent.depth + (self.axis is not None)
 
     @cached_property
     def open_loops(self) -> frozenset[Axis]:

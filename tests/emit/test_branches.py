@@ -187,6 +187,31 @@ def test_a_predicate_for_all_lanes_is_one() -> None:
     assert len(branches_of(reading.function_of(kernel))) == 1, kernel.source
 
 
+def sides_of_two_types(which: Any, x: Any, where: Any) -> Any:
+    def small() -> Any:
+        return 0.25 * x - 0.5 * jnp.sin(x.min())
+
+    def turned() -> Any:
+        chosen = jnp.where(where, x, x)
+        return x - 0.25 * jnp.tanh(x * chosen.sum())
+
+    return lax.switch(which, (small, turned, lambda: x))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("size", [1, 3])
+def test_nothing_has_two_types_on_two_sides(size: int) -> None:
+    """A name that both sides of an `if` assign is of one type for Triton, whether or not anybody reads it."""
+
+    def run(x: Any, which: Any, where: Any) -> Any:
+        return jax.grad(lambda x: sides_of_two_types(which, x, where).sum())(x)
+
+    x, where = RNG.standard_normal((1, size)).astype(np.float32), RNG.random((2, 2 * size if size == 1 else 3)) > 0.5
+    with planned_with(writing={"branch": 0}):
+        for kernel in j2t.transpile(run, x, 1, where).kernels:
+            compile_kernel(kernel, TARGETS["sm_90"])
+
+
 @pytest.mark.compile
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
 def test_compiles(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:

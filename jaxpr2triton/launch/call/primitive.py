@@ -20,7 +20,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
-from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused, SourceRefused
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call.assembler import check_assembler
@@ -185,6 +185,9 @@ def _lower_on_device(
             check_assembler(target)
         chosen, binary = _first_accepted((kernel, *alternatives), target, compile_kernel)
         return mlir.lower_fun(functools.partial(ffi_call, binary, chosen), multiple_results=True)(ctx, *args)
+    except SourceRefused as refusal:
+        with instead_of(CompilerBug(refusal.what), kernel.name, strict, "XLA runs what the kernel was made for"):
+            return _lower_region(ctx, *args, region=region)
     except KernelRefused as refusal:
         if strict:
             raise

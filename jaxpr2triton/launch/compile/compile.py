@@ -14,7 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpr2triton.errors import CompilerBug, KernelRefused, UserError
+from jaxpr2triton.errors import CompilerBug, KernelRefused, SourceRefused, UserError
 from jaxpr2triton.hardware import MOST_PROGRAMS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
@@ -157,14 +157,16 @@ def _stages(kernel: Kernel, target: Target, lines: bool) -> Any:
         except CompilerBug:
             raise
         except Exception as problem:
-            refusal = KernelRefused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
+            is_ours = type(problem).__name__ == "CompilationError" and "numel" not in str(problem)  # of a tile, at most
+            refused = SourceRefused if is_ours else KernelRefused
+            refusal = refused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
             refusal.add_note(f"Triton says: {problem}"[:4000])
             raise refusal from problem
 
 
 def _same(refusal: KernelRefused) -> KernelRefused:
     """Without the traceback, which keeps all of Triton's modules alive."""
-    copy = KernelRefused(refusal.what, where=refusal.where, hint=refusal.hint)
+    copy = type(refusal)(refusal.what, where=refusal.where, hint=refusal.hint)
     for note in getattr(refusal, "__notes__", ()):
         copy.add_note(note)
     return copy

@@ -122,8 +122,9 @@ def _pieces(ptx: str) -> Iterator[str]:
             continue
         held = f"{held} {line}".strip()
         while match := _PIECE.match(held):
-            yield match.group().rstrip(";").strip()
             held = held[match.end() :].strip()
+            if not (match.group().endswith(";") and _HEAD.search(match.group())):  # a function that is written below
+                yield match.group().rstrip(";").strip()
 
 
 # functions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import threading
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpr2triton.errors import BackendError, CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.errors import BackendError, BugWarning, CompilerBug, KernelFallback, KernelRefused
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge, primitive
@@ -28,6 +29,7 @@ from tests.launch.handmade import SOFTMAX, add_kernel, dtype_of, make_kernel
 
 X = jnp.asarray(np.random.default_rng(0).standard_normal((5, 300), dtype=np.float32))
 BAD = make_kernel("bad", "tl.store(out_ptr, nowhere)", SPECS := [("x", (5, 300), "float32")], [("out", *SPECS[0][1:])])
+LARGE = dataclasses.replace(BAD, name="large", grid=(1, 70_000, 1))
 
 
 def launcher(
@@ -214,23 +216,33 @@ def test_rocm_with_that_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refused_kernel_falls_back_with_one_warning() -> None:
-    function = launcher(BAD, strict=False)
+    function = launcher(LARGE, strict=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         texts = [lowered(function), lowered(lambda x: function(x) + 1)]
     assert [(warning.category, str(warning.message)) for warning in caught] == [
         (
             KernelFallback,
-            "XLA runs what kernel bad was made for: "
-            "Triton refuses kernel bad: CompilationError: NameError('nowhere is not defined')",
+            "XLA runs what kernel large was made for: kernel large: 70000 programs along y, where 1 to 65535 can run",
         )
     ]
     assert all("custom_call" not in text and "exponential" in text for text in texts)
 
 
 def test_a_refused_kernel_under_strict() -> None:
-    with pytest.raises(KernelRefused, match="Triton refuses kernel bad"):
-        lowered(launcher(BAD))
+    with pytest.raises(KernelRefused, match="kernel large: 70000 programs along y"):
+        lowered(launcher(LARGE))
+
+
+def test_source_that_triton_does_not_understand_is_a_bug_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CompilerBug, match="Triton refuses kernel bad: CompilationError: NameError"):
+        lowered(launcher(BAD, strict=False))
+    monkeypatch.setenv("J2T_RAISE", "0")
+    with pytest.raises(CompilerBug, match="Triton refuses kernel bad: CompilationError: NameError"):
+        lowered(launcher(BAD, strict=True))
+    with pytest.warns(BugWarning, match="a bug in jaxpr2triton, in program bad"):
+        text = lowered(launcher(BAD, strict=False))
+    assert "custom_call" not in text and "exponential" in text
 
 
 def test_smaller_alternatives_are_tried_in_order() -> None:
