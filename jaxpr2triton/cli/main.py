@@ -32,8 +32,8 @@ from jaxpr2triton.front.fused import watched_programs
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.call.devices import planned_for
-from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.call.primitive import watched_kernels
+from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.machine.kernels import Examined, watched_machine
 from jaxpr2triton.report import check as checking
 from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
@@ -206,7 +206,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     fused = api.fuse(request.function, backend=backend, roles=dict(options.role))
     outputs = jax.eval_shape(request.function, *request.shapes)
     reference = _reference(request, jax.jit(request.function))
-    with watched_machine() if options.compiled else contextlib.nullcontext([]) as examined:
+    with watched_machine() as examined:
         with _watched() as values:
             comparisons = checking.compare(fused, reference, draws, checking.output_names(outputs))
         with _watched() as gradients:

@@ -131,7 +131,11 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             add("--why", action="store_true", help="add how the kernels were planned, step by step")
         case "check":
             add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
-            add("--compiled", action="store_true", help="compile the kernels, and run their PTX with every access checked")
+            add(
+                "--compiled",
+                action="store_true",
+                help="compile the kernels, and run their PTX with every access checked",
+            )
             add("--allow-none", action="store_true", help="exit with 0 even if there was nothing to check")
     return parser
 

@@ -55,7 +55,9 @@ def watched_kernels() -> Iterator[set[str]]:
         _WATCHING[:] = [each for each in _WATCHING if each is not seen]
 
 
-def _noting_runs(kernel: Kernel, run: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Callable[..., list[np.ndarray]]:
+def _noting_runs(
+    kernel: Kernel, run: Callable[[list[np.ndarray]], list[np.ndarray]]
+) -> Callable[..., list[np.ndarray]]:
     def noting(arrays: list[np.ndarray]) -> list[np.ndarray]:
         outputs = run(arrays)
         for seen in _WATCHING:
@@ -77,8 +79,8 @@ def launch_kernel(
 
     With mode "device" the kernel runs on CUDA and ROCm devices, and XLA runs the region on all others; with "interpret"
     Triton's interpreter runs the kernel on any machine; with "machine" it is compiled as for a device, and the machine
-    runs its PTX. When Triton refuses the kernel the `alternatives` are tried in order, and then XLA runs the region with
-    one `KernelFallback` warning, or `KernelRefused` is raised under `strict`.
+    runs its PTX. When Triton refuses the kernel the `alternatives` are tried in order, and then XLA runs the region
+    with one `KernelFallback` warning, or `KernelRefused` is raised under `strict`.
     """
     for candidate in (kernel, *alternatives):
         _check_signature(candidate, region)

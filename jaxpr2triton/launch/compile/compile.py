@@ -153,11 +153,13 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
 def _stages(kernel: Kernel, target: Target, lines: bool) -> Any:
     with TRITON_LOCK:
         try:
-            return triton_side("compile.triton_compiler").compile_with_triton(kernel, target, _options(kernel, target), lines)
+            compiler = triton_side("compile.triton_compiler")
+            return compiler.compile_with_triton(kernel, target, _options(kernel, target), lines)
         except CompilerBug:
             raise
         except Exception as problem:
-            is_ours = type(problem).__name__ == "CompilationError" and "numel" not in str(problem)  # of a tile, at most
+            # but for tiles of too many elements
+            is_ours = type(problem).__name__ == "CompilationError" and "numel" not in str(problem)
             refused = SourceRefused if is_ours else KernelRefused
             refusal = refused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
             refusal.add_note(f"Triton says: {problem}"[:4000])

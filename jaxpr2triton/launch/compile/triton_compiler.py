@@ -31,7 +31,7 @@ class Compiled:
 
 
 def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, Any], lines: bool = False) -> Compiled:
-    """The caller locks. Errors are Triton's own. `lines` of the source are said in the code, and Triton's own paths too."""
+    """The caller locks. Errors are Triton's own. With `lines` the code says those of the source, and Triton's paths."""
     function = load_function(kernel)
     buffers = kernel.buffers
     parameters = [f"{buffer.name}_ptr" for buffer in buffers]

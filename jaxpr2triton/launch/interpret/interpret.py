@@ -12,6 +12,7 @@ from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side
 from jaxpr2triton.launch.elements import element_name, poisoned
 from jaxpr2triton.launch.interpret.memory import make_memory
 
+
 def run_interpreted(kernel: Kernel, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of `kernel` for these inputs.
 

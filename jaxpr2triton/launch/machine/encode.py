@@ -156,14 +156,21 @@ class _Encoder:
         found = operation(opcode)
         if found is None:
             raise NotUnderstood("no such arithmetic")
-        if of.name in ("mov", "prmt", "bfi"):  # bits that LLVM leaves undefined, and that nobody reads: any value will do
+        if of.name in (
+            "mov",
+            "prmt",
+            "bfi",
+        ):  # bits that LLVM leaves undefined, and that nobody reads: any value will do
             operands = [operands[0], *("0xa5a5" if each in self.never_written else each for each in operands[1:])]
         if len(operands) != len(found.results) + len(found.operands):
             raise NotUnderstood(f"{len(operands)} operands instead of {len(found.results) + len(found.operands)}")
         to, sources = operands[: len(found.results)], operands[len(found.results) :]
         self.put(
             made,
-            [self._allocated(WIDTHS[kind]) if name == "_" else self.slot(name, kind) for name, kind in zip(to, found.results)],
+            [
+                self._allocated(WIDTHS[kind]) if name == "_" else self.slot(name, kind)
+                for name, kind in zip(to, found.results)
+            ],
             [self.slot(name, kind) for name, kind in zip(sources, found.operands)],
         )
         self.computes(made, opcode, found.results[0], found.operands[0])
@@ -190,7 +197,7 @@ class _Encoder:
         made.flags = int("nc" in of.modifiers)
         made.number = Number.SIGNED if kind.startswith("s") and loads else Number.BITS
         value, place = of.operands if loads else reversed(of.operands)
-        values = [value] if isinstance(value, str) else list(value)
+        values = _names(value)
         made.row = next((self.width(each) for each in values if each in self.module.registers), max(2, made.width))
         slots = [self.slot(each, _OF_WIDTH[made.row]) for each in values]
         at = self.address(place, made)
@@ -208,8 +215,8 @@ class _Encoder:
         place, value = of.operands if of.name == "st" else reversed(of.operands)
         assert isinstance(place, Address)
         kind = of.modifiers[-1]
-        values = [value] if isinstance(value, str) else list(value)
-        if len(values) > 1 or not isinstance(values[0], str):
+        values = _names(value)
+        if len(values) > 1:
             raise NotUnderstood("a vector of parameters")
         if place.base in self.module.parameters:
             number = self.module.parameters.index(place.base)
@@ -242,7 +249,7 @@ class _Encoder:
         made.space, made.width, made.row, made.flags = Space.SHARED, 2, 4, int("trans" in of.modifiers)
         made.parts = next(int(word[1:]) for word in of.modifiers if word in ("x1", "x2", "x4"))
         values, place = of.operands if loads else reversed(of.operands)
-        slots = [self.slot(each, "b32") for each in ([values] if isinstance(values, str) else list(values))]
+        slots = [self.slot(each, "b32") for each in _names(values)]
         at = self.address(place, made)
         self.put(made, slots if loads else [], [at] if loads else [at, *slots])
         self._seen(made)
@@ -292,10 +299,12 @@ class _Encoder:
     def shuffle(self, of: Instruction, made: layout.Instruction) -> None:
         made.action, made.row, made.flags = Action.SHUFFLE, 4, ("up", "down", "bfly", "idx").index(of.modifiers[1])
         results, *operands = of.operands
-        names = [results] if isinstance(results, str) else list(results)
+        names = _names(results)
         kinds = ("b32", "pred")
         self.put(
-            made, [self.slot(name, kind) for name, kind in zip(names, kinds)], [self.slot(str(each), "b32") for each in operands[:3]]
+            made,
+            [self.slot(name, kind) for name, kind in zip(names, kinds)],
+            [self.slot(str(each), "b32") for each in operands[:3]],
         )
 
     def redux(self, of: Instruction, made: layout.Instruction) -> None:
@@ -322,8 +331,9 @@ class _Encoder:
         made.number, made.flags = _ELEMENTS[left], _ELEMENTS[total]
         made.shape[:] = [int(m), int(n), int(k)]
         kinds = ["f64" if each == "f64" else "b32" for each in (total, left, right, total)]
-        lists = [[each] if isinstance(each, str) else list(each) for each in of.operands]
-        results, *operands = [[self.slot(name, kind) for name in names] for names, kind in zip(lists, kinds)]
+        results, *operands = [
+            [self.slot(name, kind) for name in _names(each)] for each, kind in zip(of.operands, kinds)
+        ]
         self.put(made, results, [slot for slots in operands for slot in slots])
 
 
@@ -346,25 +356,33 @@ def _written(of: Instruction) -> tuple[str, ...]:
     return first if isinstance(first, tuple) else (first,) if isinstance(first, str) else ()
 
 
+def _names(operand: Operand) -> list[str]:
+    """Of registers, one or several."""
+    if isinstance(operand, Address):
+        raise NotUnderstood("an address here")
+    return [operand] if isinstance(operand, str) else list(operand)
+
+
 def _plain(of: Instruction, module: Module) -> tuple[str, list[str]]:
     """The name of the operation and its operands, one after the other."""
     opcode, operands = of.opcode, list(of.operands)
     if of.name == "mov" and any(isinstance(each, tuple) for each in operands):
-        word, parts = ("pack", operands[1]) if isinstance(operands[1], tuple) else ("unpack", operands[0])
+        word, parts = (
+            ("pack", _names(operands[1])) if isinstance(operands[1], tuple) else ("unpack", _names(operands[0]))
+        )
         opcode = f"{word}.b{8 * WIDTHS[of.modifiers[-1]]}.{len(parts)}"
     if of.name == "cvt" and of.modifiers[-1] in WIDTHS and isinstance(operands[-1], str):
         register = WIDTHS[module.registers.get(operands[-1], of.modifiers[-1])]
         if register > max(2, WIDTHS[of.modifiers[-1]]):
             opcode += f".w{8 * register}"  # a part of a longer register
-    flat = [name for each in operands for name in ([each] if isinstance(each, str) else each if isinstance(each, tuple) else [])]
-    if any(isinstance(each, Address) for each in operands):
-        raise NotUnderstood("an address here")
-    return opcode, flat
+    return opcode, [name for each in operands for name in _names(each)]
 
 
 def _space(of: Instruction) -> Space:
     spaces = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL, "const": Space.GLOBAL}
-    return next((spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces), Space.GENERIC)
+    return next(
+        (spaces[word.partition("::")[0]] for word in of.modifiers if word.partition("::")[0] in spaces), Space.GENERIC
+    )
 
 
 def _nothing(encoder: _Encoder, of: Instruction, made: layout.Instruction) -> None:
@@ -395,7 +413,14 @@ _ELEMENTS = {
     **{"s8": Number.SIGNED, "u8": Number.UNSIGNED, "s32": Number.SIGNED},
 }
 _ATOMIC = {
-    **{"add": Reduces.ADD, "min": Reduces.MIN, "max": Reduces.MAX, "and": Reduces.AND, "or": Reduces.OR, "xor": Reduces.XOR},
+    **{
+        "add": Reduces.ADD,
+        "min": Reduces.MIN,
+        "max": Reduces.MAX,
+        "and": Reduces.AND,
+        "or": Reduces.OR,
+        "xor": Reduces.XOR,
+    },
     **{"exch": Reduces.EXCHANGE, "cas": Reduces.COMPARE, "inc": Reduces.INCREMENT, "dec": Reduces.DECREMENT},
 }
 _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] = {
@@ -404,7 +429,9 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     **dict.fromkeys(("ldmatrix", "stmatrix"), _Encoder.matrices),
     **dict.fromkeys(("bar", "barrier"), _Encoder.barrier),
     **dict.fromkeys(("ret", "exit"), _ends(Action.RETURN)),
-    **dict.fromkeys(("membar", "fence", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
+    **dict.fromkeys(
+        ("membar", "fence", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing
+    ),
     "cvta": _Encoder.generic,
     "trap": _ends(Action.TRAP),
     "bra": _Encoder.branch,

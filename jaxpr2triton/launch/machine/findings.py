@@ -55,7 +55,9 @@ class Finding:
         return f"line {self.line}{user}: {self.what}; {times}"
 
 
-def in_words(found: layout.Finding, names: list[str], texts: list[str], lines: list[int], users: dict[int, str]) -> Finding:
+def in_words(
+    found: layout.Finding, names: list[str], texts: list[str], lines: list[int], users: dict[int, str]
+) -> Finding:
     """`names` of buffers; `texts` and `lines` of instructions; `users`: the user's line for each line of the kernel."""
     other = found.other_pc
     return Finding(

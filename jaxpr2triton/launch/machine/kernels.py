@@ -17,7 +17,7 @@ from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.elements import poisoned
 from jaxpr2triton.launch.machine.findings import Finding
 from jaxpr2triton.launch.machine.layout import LANES
-from jaxpr2triton.launch.machine.run import At, Block, Program, Ran, Settings, run
+from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, run
 from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 
 _CONTROL = re.compile(r"\s*(?:for|while|if|elif)\b")
@@ -66,7 +66,7 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
 
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a compiled kernel for these inputs. What is wrong with it is a `CompilerBug`, unless it is watched."""
+    """The outputs of a compiled kernel; what is wrong with it is a `CompilerBug`, unless somebody watches."""
     examined = examine(kernel, binary, arrays, Settings(count=bool(_WATCHING)))
     for seen in _WATCHING:
         seen.append(examined)
@@ -77,13 +77,13 @@ def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray])
     return list(examined.outputs)
 
 
-def examine(
-    kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray], settings: Settings = Settings()
-) -> Examined:
+def examine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray], settings: Settings = EVERYTHING) -> Examined:
     """Outputs start poisoned, as in the interpreter; the inputs are never changed."""
     inputs = [np.ascontiguousarray(array) for array in arrays]
     made = [poisoned(buffer) for buffer in (*kernel.outputs, *kernel.kept)]
-    blocks = [Block(buffer.name, array, False, granule=buffer.dtype.itemsize) for buffer, array in zip(kernel.inputs, inputs)]
+    blocks = [
+        Block(buffer.name, array, False, granule=buffer.dtype.itemsize) for buffer, array in zip(kernel.inputs, inputs)
+    ]
     blocks += [
         Block(buffer.name, array, True, False, buffer.dtype.itemsize)
         for buffer, array in zip((*kernel.outputs, *kernel.kept), made)

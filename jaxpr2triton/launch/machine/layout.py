@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes as c
 from enum import IntEnum
+from typing import Any
 
 LANES = 32
 SHARED_WINDOW = 1 << 39  # generic addresses of shared memory begin here
@@ -264,22 +265,22 @@ def header() -> str:
     for words in _WORDS:
         prefix = words.__name__.upper()
         lines.append("enum { " + ", ".join(f"{prefix}_{word.name} = {word.value}" for word in words) + " };")
-    lines.append("enum { " + ", ".join("SPECIAL_" + name.replace(".", "_").upper() for name in SPECIAL) + ", SPECIALS };")
+    lines.append(
+        "enum { " + ", ".join("SPECIAL_" + name.replace(".", "_").upper() for name in SPECIAL) + ", SPECIALS };"
+    )
     for structure in _STRUCTURES:
-        members = " ".join(_member(name, kind) for name, kind in structure._fields_)
+        members = " ".join(_member(*field[:2]) for field in structure._fields_)
         lines.append(f"typedef struct {{ {members} }} {structure.__name__};")
     return "\n".join(lines) + "\n"
 
 
-def _member(name: str, kind: type) -> str:
+def _member(name: str, kind: Any) -> str:
     if hasattr(kind, "_length_"):
         return f"{_type(kind._type_)} {name}[{kind._length_}];"
     return f"{_type(kind)} {name};"
 
 
-def _type(kind: type) -> str:
+def _type(kind: Any) -> str:
     if kind in _C_TYPES:
         return _C_TYPES[kind]
-    if issubclass(kind, c._Pointer):  # type: ignore[attr-defined]
-        return f"{kind._type_.__name__}*"
-    return kind.__name__
+    return f"{kind._type_.__name__}*" if hasattr(kind, "contents") else str(kind.__name__)

@@ -1,7 +1,7 @@
 """In which order lanes that went apart take turns, so that they meet again where a device lets them meet.
 
-The blocks of a kernel are put in an order in which every loop is in one piece, before what comes after it, and every way
-through a branch comes before the place where the ways meet. Lanes that are further back in it go first.
+The blocks of a kernel are put in an order in which every loop is in one piece, before what comes after it, and every
+way through a branch comes before the place where the ways meet. Lanes that are further back in it go first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from jaxpr2triton.launch.machine.ptx import Instruction
 
 def ranks(body: Sequence[Instruction]) -> list[int]:
     """The place of each instruction's block in that order."""
-    starts = sorted({0} | {n + 1 for n, each in enumerate(body) if each.name in _ENDS} | {n for n, each in enumerate(body) if not each.opcode})
+    starts = sorted(
+        {0}
+        | {n + 1 for n, each in enumerate(body) if each.name in _ENDS}
+        | {n for n, each in enumerate(body) if not each.opcode}
+    )
     starts = [start for start in starts if start < len(body)]
     block_of = {label.target: n for n, label in enumerate(body) if not label.opcode}
     graph = nx.DiGraph()

@@ -1,4 +1,4 @@
-"""PTX text → flat instructions: scopes and calls written out, every register with a name of its own, lines of the source."""
+"""PTX text → flat instructions: scopes and calls written out, every register with its own name, lines of the source."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ class _Function:
     pieces: tuple[str, ...]
 
 
-_HEAD = re.compile(r"\.(?P<kind>entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?")
+_HEAD = re.compile(
+    r"\.(?P<kind>entry|func)\s*(?:\((?P<results>[^)]*)\))?\s*(?P<name>[\w$]+)\s*(?:\((?P<parameters>[^)]*)\))?"
+)
 
 
 def _function(text: str, head: re.Match[str], pieces: Iterator[str]) -> _Function:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxpr2triton.launch.machine import layout
-from jaxpr2triton.launch.machine.encode import Encoded, Pointer, Value, as_array, encode
+from jaxpr2triton.launch.machine.encode import Encoded, Value, as_array, encode
 from jaxpr2triton.launch.machine.findings import Finding, in_words
 from jaxpr2triton.launch.machine.layout import BUFFER_SHIFT, LANES
 from jaxpr2triton.launch.machine.library import core, operation_functions
@@ -62,6 +62,9 @@ class Settings:
     programs: range | None = None  # which of the grid; all of them if None
 
 
+EVERYTHING = Settings()
+
+
 @dataclass(frozen=True)
 class Ran:
     findings: tuple[Finding, ...]
@@ -77,7 +80,7 @@ def run(
     grid: tuple[int, int, int],
     threads: tuple[int, int, int],
     shared: int = 0,
-    settings: Settings = Settings(),
+    settings: Settings = EVERYTHING,
 ) -> Ran:
     """`arguments` are the kernel's: pointers into blocks, or bytes as they are; parameters without one are null."""
     encoded = program.encoded
