@@ -47,14 +47,15 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
   u8* results[RESULTS]; const u8* operands[SLOTS];
   const s32* sources = i->slots + i->results;
   for (int k = 0; k < i->operands; k++) operands[k] = w->registers + sources[k];
-  u64 faults = 0; int distance = 0;
+  u64 faults = 0; int distance = 0, one_distance = 0;
   if (run->machine->check) {  // before the operands may be overwritten
     faults = mixed_faults(w, i, sources);
     for (int k = 0; k < i->operands; k++) distance |= w->distance[sources[k] / REGISTER_BYTES];
+    if (distance) one_distance = only_distance(w, i, sources);
     if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
   }
-  f64 size[LANES];
-  if (distance && i->number) sizes_of(w, i, sources, size);
+  Meeting meeting;
+  int meet = distance && i->number && mask == ALL_LANES && lanes_meet(w, i, sources, &meeting);
   if (mask == ALL_LANES) {
     for (int k = 0; k < i->results; k++) results[k] = w->registers + i->slots[k];
     ((Arithmetic*)i->run)(results, operands, w->carry);
@@ -67,10 +68,10 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
     blend((u8*)w->carry, (u8*)carry, 4, mask);
   }
   if (!run->machine->check) return;
-  if (distance && i->number && mask == ALL_LANES && copies_differ(w, i, distance, size)) faults |= (u64)ALL_LANES << 32;
+  if (meet && copies_differ(w, i, &meeting)) faults |= (u64)ALL_LANES << 32;
   for (int k = 0; k < i->results; k++) {
     set_faults(w, i->slots[k], mask, faults);
-    if (distance && !i->number && mask == ALL_LANES) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;  // only moved
+    if (one_distance && !i->number && mask == ALL_LANES) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)one_distance;  // only moved
   }
 }
 

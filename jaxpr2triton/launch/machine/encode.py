@@ -398,7 +398,7 @@ def _ends(action: Action) -> Callable[[_Encoder, Instruction, layout.Instruction
 
 _OF_WIDTH = {2: "b16", 4: "b32", 8: "b64"}
 _WHOLE_REGISTERS = ("b32", "u32", "s32", "f32", "pred")
-_ADDS_UP = ("add", "sub", "mul", "fma", "min", "max", "mad")  # after a butterfly: two lanes' values become one total
+_ADDS_UP = ("add", "mul", "fma", "min", "max")  # after a butterfly: two lanes' values become one total
 _FLOATS = {
     **{"f16": Number.F16, "bf16": Number.BF16, "f32": Number.F32, "f64": Number.F64},
     **{"f16x2": Number.F16_PAIR, "bf16x2": Number.BF16_PAIR},
