@@ -44,7 +44,8 @@ static inline f64 ftz64(f64 x) {
   u64 u = bits64(x);
   return float64(u & 0x7ff0000000000000ull ? u : u & 0x8000000000000000ull);
 }
-static inline u16 ftz16(u16 u) { return u & 0x7c00 ? u : u & 0x8000; }
+static inline u16 ftz_f16(u16 u) { return u & 0x7c00 ? u : u & 0x8000; }
+static inline u16 ftz_bf16(u16 u) { return u & 0x7f80 ? u : u & 0x8000; }
 
 // .sat: into [0, 1]; NaN and -0 become +0
 static inline f64 sat64(f64 x) { return x > 0 ? (x < 1 ? x : 1.0) : 0.0; }
@@ -173,12 +174,8 @@ static inline f32 e4m3_value(u8 u) {
 }
 static inline f32 e5m2_value(u8 u) { return f16_value((u16)(u << 8)); }
 
-// tf32 are floats whose last 13 bits are zero; `half` is what is added before they are cut
-static inline u32 tf32_of(f32 x, u32 half) {
-  u32 u = bits32(x);
-  u32 cut = (u & 0x7f800000u) == 0x7f800000u ? u : (u + half) & 0xffffe000u;
-  return x != x ? 0x7fffffffu : cut;
-}
+// tf32 are floats whose last 13 bits are zero; `half` is what is added before they are cut, to infinity too
+static inline u32 tf32_of(f32 x, u32 half) { return x != x ? 0x7fffffffu : (bits32(x) + half) & 0xffffe000u; }
 static inline u32 tf32_rna(f32 x) { return tf32_of(x, 0x1000); }
 static inline u32 tf32_rn(f32 x) { return tf32_of(x, 0xfff + (bits32(x) >> 13 & 1)); }
 static inline u32 tf32_rz(f32 x) { return tf32_of(x, 0); }
@@ -187,26 +184,26 @@ static inline u32 tf32_rz(f32 x) { return tf32_of(x, 0); }
 
 static inline f32 min32(f32 a, f32 b) {
   f32 less = a < b ? a : b < a ? b : float32(bits32(a) | bits32(b));
-  return one_nan32(a != a ? b : b != b ? a : less);
+  return a != a ? b : b != b ? a : less;
 }
 static inline f32 max32(f32 a, f32 b) {
   f32 more = a > b ? a : b > a ? b : float32(bits32(a) & bits32(b));
-  return one_nan32(a != a ? b : b != b ? a : more);
+  return a != a ? b : b != b ? a : more;
 }
 static inline f64 min64(f64 a, f64 b) {
   f64 less = a < b ? a : b < a ? b : float64(bits64(a) | bits64(b));
-  return one_nan64(a != a ? b : b != b ? a : less);
+  return a != a ? b : b != b ? a : less;
 }
 static inline f64 max64(f64 a, f64 b) {
   f64 more = a > b ? a : b > a ? b : float64(bits64(a) & bits64(b));
-  return one_nan64(a != a ? b : b != b ? a : more);
+  return a != a ? b : b != b ? a : more;
 }
-static inline f32 min_nan32(f32 a, f32 b) { return a != a || b != b ? float32(0x7fffffffu) : min32(a, b); }
-static inline f32 max_nan32(f32 a, f32 b) { return a != a || b != b ? float32(0x7fffffffu) : max32(a, b); }
+static inline f32 min_nan32(f32 a, f32 b) { return a != a || b != b ? a + b : min32(a, b); }
+static inline f32 max_nan32(f32 a, f32 b) { return a != a || b != b ? a + b : max32(a, b); }
 // .xorsign: the sign is that of a·b
 static inline f32 xorsign32(f32 x, f32 a, f32 b) {
   u32 sign = (bits32(a) ^ bits32(b)) & 0x80000000u;
-  return x != x ? x : float32((bits32(x) & 0x7fffffffu) | sign);
+  return float32((bits32(x) & 0x7fffffffu) | sign);
 }
 
 // ---- approximations: the nearest value, or with -DNOISE one up to two units beside it
@@ -234,7 +231,12 @@ static inline f32 sin_32(f32 x) { return (f32)sin((f64)x); }
 static inline f32 cos_32(f32 x) { return (f32)cos((f64)x); }
 static inline f32 tanh_32(f32 x) { return (f32)tanh((f64)x); }
 static inline f32 rsqrt_32(f32 x) { return (f32)(1.0 / __builtin_sqrt((f64)x)); }
-static inline f64 rsqrt_64(f64 x) { return (f64)(1.0L / sqrtl((long double)x)); }
+// what is nearly right, times (1 - wrong)^-1/2 as 1 + wrong/2 + 3/8 wrong², in f128
+static inline f64 rsqrt_64(f64 x) {
+  f64 found = 1.0 / __builtin_sqrt(x);
+  f128 wrong = 1 - (f128)x * found * found;
+  return x > 0 && x < INFINITY ? (f64)(found + found * wrong * (0.5 + 0.375 * wrong)) : found;
+}
 
 // div.approx multiplies by the reciprocal, which is zero for the largest divisors
 static inline f32 div_approx32(f32 a, f32 b) {

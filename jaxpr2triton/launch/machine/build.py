@@ -2,9 +2,9 @@
 
     built("int one(void) { return 1; }")   →   ~/.cache/jaxpr2triton/machine/3f….so
 
-A library is known by its text, the flags, the compiler and the processor that it is made for, and is written whole or not at
-all: of processes that make the same one at once, the last to finish wins. Where the folder cannot be written, or J2T_CACHE=0,
-libraries are in a temporary folder of this process.
+A library is known by its text, the flags, the compiler and the processor that it is made for, and is written whole or
+not at all: of processes that make the same one at once, the last to finish wins. Where the folder cannot be written, or
+J2T_CACHE=0, libraries are in a temporary folder of this process.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ Each function does its operation in the 32 lanes of a warp:
 
     void f(uint8_t *const results[4], const uint8_t *const operands[4], uint32_t *carry)
 
-Results and operands are rows of 32 lanes: predicates as u32 that are 0 or 1, bytes in the u16 that they live in, all else
-as long as its type. A result may be the row of an operand. `carry` is a row of u32, the carry flags, which may be null for
-operations that have none. Floats are only right in the default floating-point environment: whoever calls these functions
-from a thread that flushes denormals, as XLA's do, sets it (`fesetenv(FE_DFL_ENV)`) and restores it.
+Results and operands are rows of 32 lanes: predicates as u32 that are 0 or 1, bytes in the u16 that they live in, all
+else as long as its type. A result may be the row of an operand. `carry` is a row of u32, the carry flags, which may be
+null for operations that have none. Floats are only right in the default floating-point environment: whoever calls these
+functions from a thread that flushes denormals, as XLA's do, sets it (`fesetenv(FE_DFL_ENV)`) and restores it.
 """
 
 from __future__ import annotations

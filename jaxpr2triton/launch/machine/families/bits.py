@@ -97,7 +97,7 @@ def reversal(s: Spelling) -> Operation:
 
 
 def find(s: Spelling) -> Operation:
-    """bfind: the highest bit that is unlike the sign; .shiftamt: how far it is from the top. All ones if there is none."""
+    """bfind: the highest bit unlike the sign, all ones if there is none; .shiftamt: how far it is from the top."""
     n = width(s.type)
     value = f"(u{n})(a < 0 ? ~a : a)" if s.type[0] == "s" else "a"
     found = f"const u32 at = highest({value}); d0 = "

@@ -43,6 +43,11 @@ def _operand(s: Spelling) -> str:
     return f"b{longer[0][1:]}" if longer else register(s.type)
 
 
+def _number(s: Spelling) -> str:
+    """The operand; denormals of f32 alone are flushed."""
+    return read(s if s.type == "f32" else Spelling(s.name, (), s.types), "a")
+
+
 def of_integers(s: Spelling) -> Operation | None:
     to, source = s.types
     if s.has("sat"):
@@ -68,14 +73,17 @@ def from_integer(s: Spelling) -> Operation | None:
 
 
 def to_integer(s: Spelling) -> Operation | None:
-    """The nearest integer that there is, for infinity too; NaN is zero, or the upper half's first where 64 bits are in play."""
+    """The nearest integer that there is, for infinity too.
+
+    NaN is zero, but with 64 bits on either side it is the highest bit alone.
+    """
     to, source = s.types
     ways = [WHOLE[each] for each in s.modifiers if each in WHOLE]
-    if len(ways) != 1 or (s.has("ftz") and source not in ("f32", "f16")):
+    if len(ways) != 1 or (s.has("ftz") and source != "f32"):
         return None
     n = width(to)
     of_nan = "0" if n < 64 and source != "f64" else f"({_c(to)})((u64)1 << {n - 1})"
-    x = f"__builtin_{ways[0]}((f64){read(s, 'a')})"
+    x = f"__builtin_{ways[0]}((f64){_number(s)})"
     if n < 32:
         least, most = _ends(to)
         found = f"({_c(to)})clamp(s32_of(x), {least}, {most})"
@@ -89,7 +97,7 @@ def of_floats(s: Spelling) -> Operation | None:
     to, source = s.types
     ways = [WHOLE[each] for each in s.modifiers if each in WHOLE]
     size = "64" if source == "f64" else "32"
-    x = read(s, "a")
+    x = _number(s)
     if ways:
         if to != source:
             return None
@@ -97,15 +105,11 @@ def of_floats(s: Spelling) -> Operation | None:
     for change in ("sat", "relu"):
         x = f"{change}{size}({x})" if s.has(change) else x
     if to in HALVES:
-        return Operation((to,), (source,), f"d0 = {_half(s, to, x, source)};") if s.rounding in ("rn", "rz") else None
+        return Operation((to,), (source,), f"d0 = {to}_{s.rounding}({x});") if s.rounding in ("rn", "rz") else None
     if to == "f32" and source == "f64":
         x = f"(f32)({x})" if s.rounding == "rn" else f"{s.rounding}32({x})"
     target = Spelling(s.name, s.modifiers if to == "f32" else (), (to,))
     return Operation((to,), (source,), f"d0 = {written(target, x)};")
-
-
-def _half(s: Spelling, to: str, x: str, source: str) -> str:
-    return f"{to}_{s.rounding}({x})"
 
 
 def two_floats(s: Spelling) -> Operation | None:

@@ -23,7 +23,9 @@ def read(s: Spelling, name: str, type: str = "") -> str:
         case "f32", True:
             return f"ftz32({name})"
         case "f16", True:
-            return f"f16_value(ftz16({name}))"
+            return f"f16_value(ftz_f16({name}))"
+        case "bf16", True:
+            return f"ftz32(bf16_value({name}))"
         case "f16" | "bf16", _:
             return f"{type}_value({name})"
         case _:
@@ -34,7 +36,7 @@ def written(s: Spelling, value: str) -> str:
     """A C number as what the register gets: rounded to a half, denormals flushed, every NaN the one NaN."""
     if s.type in HALVES:
         value = f"{s.type}_rn({value})"
-        return f"ftz16({value})" if s.has("ftz") else value
+        return f"ftz_{s.type}({value})" if s.has("ftz") else value
     value = f"ftz32({value})" if s.has("ftz") else value
     return f"one_nan{SIZE[s.type]}({value})"
 
@@ -66,10 +68,9 @@ def arithmetic(s: Spelling) -> Operation:
         value = NEAREST[s.name].format(x=x, y=y, z=z, f="f" if s.type == "f32" else "")
     else:
         value = _rounded_once(s, x, y, z)
-    if s.has("sat"):
-        value = f"sat{SIZE[s.type]}({value})"
-    if s.has("relu"):
-        value = f"relu{SIZE[s.type]}({value})"
+    for change in ("sat", "relu"):
+        if s.has(change):
+            value = f"{change}{'32' if s.type == 'f32' else '64'}({value})"  # a half is not rounded before
     return same(s.type, count, written(s, value))
 
 
@@ -121,7 +122,7 @@ def smaller_or_larger(s: Spelling) -> Operation | None:
 def sign(s: Spelling) -> Operation:
     """neg and abs change the sign and nothing else, of NaN too."""
     if s.type in HALVES:
-        x = "ftz16(a)" if s.has("ftz") else "a"
+        x = "ftz_f16(a)" if s.has("ftz") else "a"
         return same(s.type, 1, f"{x} ^ 0x8000" if s.name == "neg" else f"{x} & 0x7fff")
     x = read(s, "a")
     return same(s.type, 1, f"-{x}" if s.name == "neg" else f"__builtin_fabs{'f' if s.type == 'f32' else ''}({x})")

@@ -43,7 +43,7 @@ def total_with_carry(s: Spelling) -> Operation | None:
 
 
 def _with_carry(s: Spelling, expression: str, count: int = 2) -> Operation | None:
-    """`expression` starts with an operand, or with what is as long; bit n of the wider sum is the carry, or the borrow."""
+    """`expression` starts with what is as long as an operand; bit n of the wider sum is the carry, or the borrow."""
     if width(s.type) == 16:
         return None
     narrow = unsigned(s.type)
@@ -85,7 +85,7 @@ def product_with_carry(s: Spelling) -> Operation | None:
 
 
 def quotient(s: Spelling) -> Operation:
-    """div and rem as the hardware has them where C has not: x / 0 is all ones, x % 0 is x, and the least / -1 is itself."""
+    """div and rem, also where C has none: x / 0 is all ones, x % 0 is x, and the least number / -1 is itself."""
     t = C_TYPES[s.type]
     if s.name == "div":
         value, of_zero, of_minus_one = "a / b", f"({t})-1", f"({t})(({unsigned(s.type)})0 - ({unsigned(s.type)})a)"
@@ -119,7 +119,7 @@ def distance(s: Spelling) -> Operation:
 
 
 def dot(s: Spelling) -> Operation | None:
-    """dp4a: four products of bytes, added to c; dp2a: two halves of a by two bytes of b, its lower or its upper ones."""
+    """dp4a adds four products of bytes to c; dp2a those of two halves of a by the lower or upper two bytes of b."""
     first, second = s.types
     high = s.has("hi")
     if (s.name == "dp4a") != (not s.modifiers) or len(s.modifiers) > 1:

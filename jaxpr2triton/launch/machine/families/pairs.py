@@ -35,7 +35,7 @@ def in_halves(type: str, one: Operation) -> Operation:
     outer = "".join(f"const {C_TYPES[type]} {name}_ = {name}; " for name, t in zip(names, one.operands) if t == part)
     for i, place in enumerate(("low", "high")):
         given = "".join(
-            f"const {C_TYPES[part]} {name} = {_from_bits(part, f'(u{half})({name}_ >> {i * half})')}; "
+            f"const {C_TYPES[part]} {name} = {_from_bits(part, f'({name}_ >> {i * half})' if i else f'{name}_')}; "
             for name, t in zip(names, one.operands)
             if t == part
         )
@@ -49,7 +49,7 @@ def in_halves(type: str, one: Operation) -> Operation:
 
 
 def _from_bits(part: str, bits: str) -> str:
-    return f"float32({bits})" if part == "f32" else f"({C_TYPES[part]}){bits}"
+    return f"float32((u32){bits})" if part == "f32" else f"({C_TYPES[part]}){bits}"
 
 
 def _to_bits(part: str, value: str) -> str:

@@ -2,8 +2,8 @@
 
     fma.rn.ftz.f32   →   Spelling(name="fma", modifiers=("rn", "ftz"), types=("f32",))
 
-Each file beside this one has the rows of a family. A row says which spellings it is for, so that one with a modifier that
-nobody thought of is unknown instead of wrong.
+Each file beside this one has the rows of a family. A row says which spellings it is for, so that one with a modifier
+that nobody thought of is unknown instead of wrong.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Spelling:
         return modifier in self.modifiers
 
 
-Rule = Callable[[Spelling], Operation | None]
+Rule = Callable[[Spelling], Operation | None]  # None: there is no such form
 
 
 @dataclass(frozen=True)
 class Row:
-    """The rule for some names, with any of the modifiers, and each type one of those given; None: it has no such form."""
+    """The rule for some names, any of the modifiers, and types of which each is one of those given."""
 
     names: tuple[str, ...]
     modifiers: frozenset[str]
@@ -76,6 +76,7 @@ class Row:
     def takes(self, spelling: Spelling) -> bool:
         return (
             self.modifiers.issuperset(spelling.modifiers)
+            and len({*ROUNDINGS}.intersection(spelling.modifiers)) < 2
             and len(spelling.types) == len(self.types)
             and all(each in known for each, known in zip(spelling.types, self.types))
         )

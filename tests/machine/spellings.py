@@ -1,0 +1,71 @@
+"""Spellings beyond the usual ones: those that are known all the same, and those that nobody knows."""
+
+from __future__ import annotations
+
+RARE = (
+    *("add.sat.f32", "sub.rn.ftz.sat.f32", "fma.rz.sat.f32", "mul.rp.ftz.sat.f32", "add.ftz.f16", "mul.sat.f16"),
+    *("fma.rn.ftz.f16", "fma.rn.sat.f16x2", "add.rn.f32x2", "fma.rz.f32x2", "fma.rn.f32.bf16", "add.rz.f32.f16"),
+    *("sub.f32.bf16", "min.ftz.xorsign.abs.f32", "max.NaN.xorsign.abs.bf16x2", "neg.ftz.f16", "abs.ftz.f16x2"),
+    *("div.rz.f32", "div.rm.ftz.f32", "div.rp.f32", "rcp.rz.f32", "rcp.rp.f32", "rcp.rm.f32", "sqrt.rz.f32"),
+    *("sqrt.rp.f32", "sqrt.rm.ftz.f32", "cnot.b16", "cnot.b32", "cnot.b64", "bmsk.wrap.b32", "szext.wrap.s32"),
+    *("szext.wrap.u32", "sad.u16", "sad.s32", "sad.u64", "dp2a.lo.s32.u32", "dp2a.hi.u32.s32", "dp2a.lo.u32.u32"),
+    *("setp.lt.xor.u16", "setp.ltu.ftz.or.f32", "setp.lt.ftz.f16", "setp.hi.u32", "setp.ls.u64", "setp.lo.u16"),
+    *("setp.hs.u32", "setp.nan.and.bf16x2", "setp.geu.f16x2", "set.gtu.ftz.s32.f32", "set.ne.f32.s64"),
+    *("slct.ftz.b64.f32", "slct.s16.s32", "cvt.sat.u16.s64", "cvt.sat.s32.u64", "cvt.sat.u8.s8", "cvt.rz.f32.s64"),
+    *(
+        "cvt.rp.f32.u64",
+        "cvt.rm.f32.s32",
+        "cvt.rz.f64.u64",
+        "cvt.rp.f64.s64",
+        "cvt.rm.f64.s64",
+        "cvt.rz.bf16.f64",
+        "cvt.rz.bf16.s64",
+    ),
+    *(
+        "cvt.rpi.sat.u16.f16",
+        "cvt.rmi.ftz.s64.f32",
+        "cvt.rni.sat.f16.f16",
+        "cvt.rz.relu.f16x2.f32",
+        "cvt.rz.f16.f64",
+        "cvt.rz.bf16.f64",
+    ),
+    *("cvt.ftz.f64.f32", "cvt.rn.ftz.sat.f32.f64", "cvt.rn.relu.tf32.f32", "cvt.rn.satfinite.relu.e4m3x2.f32"),
+    *("cvt.rn.satfinite.relu.e5m2x2.bf16x2", "cvt.rn.relu.f16x2.e4m3x2", "cvt.rn.f32.u8.w32", "cvt.rn.bf16.f16"),
+    *("pack.b64.4", "unpack.b32.2", "ex2.approx.f16", "min.s16x2", "neg.s16x2", "mov.f16x2", "min.f32x2"),
+    *("setp.equ.ftz.and.f32", "cvt.u64.u8.w64", "cvt.rn.ftz.f16.f32", "cvt.ftz.f32.f16", "shr.b16"),
+)
+UNKNOWN = (
+    *("fma.rn.oob.f16", "add", "f32", "", "add.q.f32", "mul.s32", "mul.hi.wide.s32", "mul.wide.u64", "wgmma.f32"),
+    *(
+        "add.sat.u32",
+        "add.cc.u16",
+        "min.relu.u32",
+        "add.rz.f16",
+        "div.rz.f64",
+        "div.f64.f32",
+        "ex2.f32",
+        "ex2.approx.f64",
+    ),
+    *(
+        "sin.approx.f16",
+        "rcp.approx.f64",
+        "tanh.approx.ftz.f32",
+        "setp.lt.b32",
+        "setp.lo.s32",
+        "setp.ltu.s32",
+        "setp.f32",
+    ),
+    *("setp.lt.and.or.s32", "setp.lt.ftz.f64", "set.lt.and.u32.f32", "selp.pred", "shf.l.b32", "prmt.f4e.b32"),
+    *("lop3.and.b32", "cvt.s32.f32", "cvt.rn.f32.pred", "cvt.rm.bf16.f32", "cvt.satfinite.e4m3x2.f32", "cvt.tf32.f32"),
+    *(
+        "cvt.rni.f32.f64",
+        "cvt.rzi.ftz.s32.f16",
+        "dp4a.lo.u32.u32",
+        "dp2a.u32.u32",
+        "testp.f32",
+        "min.abs.f32",
+        "min.ftz.f64",
+        "pack.b32.4",
+    ),
+    *("cvt.rn.f16x2.f16", "mad.wide.cc.u32", "madc.wide.u32", "bmsk.b32", "szext.u32", "add.rn.rz.f32"),
+)

@@ -1,0 +1,191 @@
+"""The machine's libraries: made once, kept on disk, whole or not at all, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxpr2triton.errors import BackendError, CacheWarning, CompilerBug
+from jaxpr2triton.launch.machine import build, library
+from tests.machine.lanes import PROTOTYPE, carries_of, operands_of
+
+ANSWER = "int answer(void) { return 42; }\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("J2T_CACHE_DIR", str(tmp_path))
+    return tmp_path / "machine"
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are compiled from now on."""
+    texts: list[str] = []
+    real = build._compile
+
+    def counted(compiler: tuple[str, ...], flags: list[str], text: str, path: Path) -> None:
+        texts.append(text)
+        real(compiler, flags, text, path)
+
+    monkeypatch.setattr(build, "_compile", counted)
+    return texts
+
+
+def test_a_library_is_made_once(folder: Path, compilations: list[str]) -> None:
+    first, again = build.built(ANSWER), build.built(ANSWER)
+    assert first == again and first.parent == folder and compilations == [ANSWER]
+    assert build.opened(first).answer() == 42
+    assert [path.suffix for path in folder.iterdir()] == [".so"]
+
+
+def test_text_flags_and_defines_make_another_one(folder: Path) -> None:
+    paths = [build.built(ANSWER), build.built(ANSWER + "\n"), build.built(ANSWER, ["NOISE"])]
+    assert len(set(paths)) == 3
+
+
+def test_another_processor_makes_another_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = build.built(ANSWER)
+    monkeypatch.setattr(build, "_identity", lambda compiler: "another")
+    assert build.built(ANSWER) != first
+
+
+def test_without_the_cache_it_is_in_a_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_CACHE", "0")
+    assert build.opened(build.built(ANSWER)).answer() == 42
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "machine").write_text("in the way")
+    monkeypatch.setenv("J2T_CACHE_DIR", str(tmp_path))
+    with pytest.warns(CacheWarning, match="machine cannot be written"):
+        path = build.built(ANSWER)
+    assert build.opened(path).answer() == 42
+    build.built(ANSWER)  # and no second one
+
+
+def test_without_a_compiler_the_message_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -O0")
+    with pytest.raises(BackendError) as caught:
+        build.built(ANSWER)
+    assert str(caught.value) == (
+        "the machine needs a compiler of C, and no-such-compiler cannot be run (No such file or directory)\n"
+        "  try  install gcc, or set CC to a compiler of C that is like it"
+    )
+
+
+def test_c_that_does_not_compile_is_a_mistake_of_ours(folder: Path) -> None:
+    with pytest.raises(CompilerBug, match="gcc refuses the machine's own C"):
+        build.built("int answer(void) { return nothing; }")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
+    (tmp_path / "broken.so").write_text("no library")
+    with pytest.raises(BackendError, match="the machine's library cannot be loaded") as caught:
+        build.opened(tmp_path / "broken.so")
+    assert "set J2T_CACHE_DIR" in str(caught.value)
+
+
+TWO = f"""
+from jaxpr2triton.launch.machine.build import built, opened
+print(opened(built({ANSWER!r})).answer())
+"""
+
+
+def test_two_processes_make_the_same_one_at_once(folder: Path) -> None:
+    environ = {**os.environ, "J2T_CACHE_DIR": str(folder.parent)}
+    running = [
+        subprocess.Popen([sys.executable, "-c", TWO], env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate()[0] for process in running] == ["42\n", "42\n"]
+    assert [path.suffix for path in folder.iterdir()] == [".so"]
+
+
+@pytest.fixture
+def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_functions", {})
+    monkeypatch.setattr(library, "usual_operations", lambda: ("add.f32", "ex2.approx.f32", "xor.b32"))
+
+
+def test_unknown_spellings_are_one_more_library(folder: Path, compilations: list[str], nothing_loaded: None) -> None:
+    usual = library.operation_functions(["add.f32", "xor.b32"])
+    assert len(compilations) == library.PARTS
+    more = library.operation_functions(["div.rz.f32", "add.f32", "cnot.b16", "div.rz.f32"])
+    assert len(compilations) == library.PARTS + 1
+    assert list(more) == ["div.rz.f32", "add.f32", "cnot.b16"] and more["add.f32"] == usual["add.f32"]
+    library.operation_functions(["cnot.b16"])
+    assert len(compilations) == library.PARTS + 1
+
+
+def test_threads_compile_nothing_twice(folder: Path, compilations: list[str], nothing_loaded: None) -> None:
+    found: list[dict[str, int]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(library.operation_functions(["xor.b32"]))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compilations) == library.PARTS and len({each["xor.b32"] for each in found}) == 1
+
+
+def test_an_operation_that_nobody_knows_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(CompilerBug, match="there is no operation wgmma.f32"):
+        library.operation_functions(["wgmma.f32"])
+
+
+def values_of(opcode: str, address: int, *rows: np.ndarray) -> np.ndarray:
+    found = np.zeros(32, np.float32)
+    pointers = ctypes.c_void_p * 4
+    PROTOTYPE(address)(pointers(found.ctypes.data), pointers(*(row.ctypes.data for row in rows)), None)
+    return found
+
+
+def test_noise_is_two_units_at_most_and_the_same_for_the_same_operand() -> None:
+    x = np.linspace(-8, 8, 32, dtype=np.float32)
+    x[:4] = [np.inf, -np.inf, np.nan, 0]
+    opcodes = ["ex2.approx.ftz.f32", "add.f32"]
+    plain, noisy = library.operation_functions(opcodes), library.operation_functions(opcodes, noise=True)
+    assert plain["add.f32"] == noisy["add.f32"]
+    right, found, again = (values_of(opcodes[0], each[opcodes[0]], x) for each in (plain, noisy, noisy))
+    units = found.view(np.int32) - right.view(np.int32)
+    assert (found.view(np.int32) == again.view(np.int32)).all()
+    assert not units[:3].any() and abs(units).max() <= 2 and {-1, 0, 1} <= set(units.tolist())
+
+
+def test_a_result_may_be_the_row_of_an_operand() -> None:
+    opcode = "sub.s32"
+    function = PROTOTYPE(library.operation_functions([opcode])[opcode])
+    a, b = (row[0].copy() for row in operands_of(opcode))
+    expected = a - b
+    pointers = ctypes.c_void_p * 4
+    function(pointers(b.ctypes.data), pointers(a.ctypes.data, b.ctypes.data), carries_of(opcode)[0].ctypes.data)
+    assert (b == expected).all()
+
+
+CORE = """
+#include "arithmetic.h"
+#ifdef NOISE
+int noisy = 1;
+#else
+int noisy = 0;
+#endif
+f32 nearest_bf16(f32 x) { return bf16_value(bf16_rn(x)); }
+"""
+
+
+def test_the_core_is_compiled_with_the_arithmetic(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "core.c").write_text(CORE)
+    cores = [library.core(noise, tmp_path / "core.c") for noise in (False, True)]
+    assert [ctypes.c_int.in_dll(core, "noisy").value for core in cores] == [0, 1]
+    cores[0].nearest_bf16.restype = ctypes.c_float
+    assert cores[0].nearest_bf16(ctypes.c_float(1.00390625)) == 1.0
