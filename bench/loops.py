@@ -39,6 +39,8 @@ from bench import sass, xla
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
+from jaxpr2triton.launch.cycles.flow import Loop, innermost, loops
+from jaxpr2triton.launch.cycles.sass import instructions
 from jaxpr2triton.report.table import table
 from tests.loop_programs import PROGRAMS, LoopProgram
 
@@ -201,15 +203,16 @@ class Code:
     """What matters of machine code."""
 
     barriers: int  # inside of loops
-    step: sass.Loop | None  # the longest loop that has no other inside
+    step: Loop | None  # the longest loop that has no other inside
     unrolled: int  # the steps of the source that one round of it is
 
 
 def code_of(kernel: Kernel) -> Code:
-    found = sass.loops(sass.instructions(asm(kernel, TARGET, "sass")))
+    found = loops(instructions(asm(kernel, TARGET, "sass")))
     barriers = len({i.address for loop in found for i in loop.instructions if i.kind == "BAR"})
-    step = next(iter(sass.innermost(found, SHORT)), None)
-    source = next(iter(sass.innermost(sass.loops(sass.ptx_instructions(asm(kernel, TARGET, "ptx"))), SHORT)), None)
+    step = next(iter(innermost(found, SHORT)), None)
+    asked = innermost(loops(sass.ptx_instructions(asm(kernel, TARGET, "ptx"))), SHORT)
+    source = next(iter(asked), None)
     return Code(barriers, step, sass.rounds(step, source) if step is not None else 1)
 
 
@@ -219,7 +222,7 @@ def done_and_asked(kernel: Kernel, code: Code) -> list[object]:
     The source's are known by the step where there is one loop, with as many steps as it says.
     """
     assert code.step is not None
-    instructions, done = code.step.floating / code.unrolled, code.step.operations / code.unrolled
+    instructions, done = (count(code.step) / code.unrolled for count in (sass.floating, sass.operations))
     measured = [f"{instructions:.1f}", f"{done:.1f}"]
     loops = [axis for axis in kernel.axes if axis.role is Role.LOOP]
     if len(loops) != 1 or loops[0].unbounded:

@@ -8,7 +8,10 @@ from typing import Any
 import jax
 import pytest
 
-from bench import loops, planning, sass, xla
+from bench import cycles, loops, planning, sass, xla
+from jaxpr2triton.launch.cycles.flow import innermost
+from jaxpr2triton.launch.cycles.flow import loops as machine_loops
+from jaxpr2triton.launch.cycles.sass import instructions
 from tests.loop_programs import PROGRAMS
 
 SMALL = ["gae", "lambda_returns"]
@@ -136,18 +139,18 @@ def test_full_sizes_come_with_their_gradients() -> None:
 
 
 def test_loops_of_machine_code() -> None:
-    found = sass.loops(sass.instructions(DISASSEMBLED))
+    found = machine_loops(instructions(DISASSEMBLED))
     assert [(hex(loop.head), len(loop.instructions)) for loop in found] == [("0x30", 9), ("0x60", 2)]
-    assert (found[0].floating, found[0].operations) == (2, 3)
+    assert (sass.floating(found[0]), sass.operations(found[0])) == (2, 3)
     assert (found[0].count(sass.LOADS), found[0].count(sass.STORES)) == (0, 1)
-    assert sass.innermost(found) == found[1:] and sass.innermost(found, 3) == found[:1]
-    assert sass.loops(()) == ()
+    assert innermost(found) == found[1:] and innermost(found, 3) == found[:1]
+    assert machine_loops(()) == ()
 
 
 def test_loops_of_ptx() -> None:
-    (found,) = sass.loops(sass.ptx_instructions(PTX))
-    assert (len(found.instructions), found.operations, found.count(sass.STORES)) == (5, 3, 1)
-    (round_of_four,) = sass.loops(sass.instructions(UNROLLED))
+    (found,) = machine_loops(sass.ptx_instructions(PTX))
+    assert (len(found.instructions), sass.operations(found), found.count(sass.STORES)) == (5, 3, 1)
+    (round_of_four,) = machine_loops(instructions(UNROLLED))
     assert sass.rounds(round_of_four, found) == 4
     assert sass.rounds(round_of_four, None) == 1
 
@@ -182,3 +185,44 @@ def test_every_family_can_be_traced(family: planning.Family) -> None:
     assert set(family.quick) <= set(family.sizes)
     fn, args = family.make(family.sizes[0])
     jax.eval_shape(fn, *args)
+
+
+# cycles
+
+
+def row(kernel: str, whole: float | None, a_step: float | None = None, estimate: int | None = None) -> cycles.Row:
+    return cycles.Row(
+        "f", kernel, "forward", "1 x 1", "", whole, whole, a_step, estimate, "issue 100%", "issue", "", 1.0
+    )
+
+
+def test_what_a_change_did_to_kernels() -> None:
+    before = {"a": row("a", 100.0), "b": row("b", 100.0), "c": row("c", 100.0), "gone": row("gone", 5.0)}
+    after = {"a": row("a", 101.0), "b": row("b", 150.0), "c": row("c", 50.0), "new": row("new", None, 7.0)}
+    assert [line[0::2][:3] for line in cycles.changes(before, after)] == [
+        ["f: b", 100, "1.50"],
+        ["f: c", 100, "0.50"],
+        ["f: gone", 5, cycles.MISSING],
+        ["f: new", cycles.MISSING, cycles.MISSING],
+    ]
+
+
+def test_estimates_against_the_model() -> None:
+    rows = [row(str(n), None, a_step=100.0 * n, estimate=200 * n) for n in range(1, 6)]
+    (line,) = cycles.calibration([*rows, row("without a loop", 3.0)])
+    assert line.startswith("estimate / model of 5 kernels with loops: median 2.00, half of them 2.00 to 2.00")
+    assert line.endswith("rank correlation 1.00")
+    assert cycles.calibration(rows[:2]) == ["too few kernels with loops to compare estimates with"]
+
+
+@pytest.mark.compile
+def test_cycles_of_a_program_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved, page = tmp_path / "before.json", tmp_path / "cycles.md"
+    assert cycles.main(["gae", "--save", str(saved)]) == 0
+    assert cycles.main(["gae", "--against", str(saved), "--markdown", str(page)]) == 0
+    printed, written = capsys.readouterr().out, page.read_text()
+    lines = [line.split() for line in printed.splitlines() if line.startswith("gae")]
+    assert [line[1] for line in lines[:2]] == ["forward", "gradient"]
+    assert "t 128 x " in printed and "loads (L2)" in printed
+    assert "| gae | forward | 128 x 1 |" in written and "## Estimates of schedules" in written
+    assert printed.count("Changes since") == 1 and "1.00" not in printed

@@ -28,7 +28,7 @@ WINGS = {
     "rules": (("pointwise", "written"),),
     "normalize": (("calls",), ("numbers", "random"), ("arrays",), ("loops",)),
     "plan": (("partition", "schedule"),),
-    "launch": (("compile",), ("interpret", "machine"), ("call",)),
+    "launch": (("compile",), ("cycles", "interpret", "machine"), ("call",)),
 }
 FLOOR_OF = {f"{room}.{wing}": n for room, floors in WINGS.items() for n, wings in enumerate(floors) for wing in wings}
 

@@ -192,7 +192,9 @@ def _show(request: Request, options: argparse.Namespace) -> tuple[int, str]:
 
 def _explain(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     program = _transpiled(request, options)
-    return 0, json.dumps(program.explain_json(), indent=2) if options.json else program.explain(why=options.why)
+    if options.json:
+        return 0, json.dumps(program.explain_json(cycles=options.cycles), indent=2)
+    return 0, program.explain(why=options.why, cycles=options.cycles)
 
 
 def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:

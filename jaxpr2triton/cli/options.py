@@ -34,6 +34,7 @@ _EXAMPLES = {
         "explain model.py:loss --args model.py:example --grad --json",
         "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --role k=unroll",
         "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --grad --why",
+        "explain model.py:rnn 'f32[64,64]' 'f32[512,64]' --cycles --target sm_90",
     ),
     "check": (
         "check model.py:softmax 'f32[64,1000]'",
@@ -129,6 +130,12 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         case "explain":
             add("--json", action="store_true", help="the same facts for programs to read")
             add("--why", action="store_true", help="add how the kernels were planned, step by step")
+            add(
+                "--cycles",
+                action="store_true",
+                help="add what the kernels and the steps of their loops take, modelled from the machine code "
+                "for a CUDA device; none is needed",
+            )
         case "check":
             add("--seeds", metavar="N", type=_positive, default=3, help="how many random inputs to try (3)")
             add(

@@ -18,9 +18,11 @@ from jaxpr2triton.front.arguments import Signature, fits
 from jaxpr2triton.front.exported import Exported, NotCallable, exported, not_callable
 from jaxpr2triton.front.modules import one_module
 from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.launch.cycles.model import cycles_of_all
 from jaxpr2triton.launch.interpret.interrupts import delivering_interrupts, waited_for
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.pipeline import Compiled
@@ -72,16 +74,20 @@ class Program:
         """One importable Python module with every kernel."""
         return one_module(self.compiled)
 
-    def explain(self, *, why: bool = False) -> str:
+    def explain(self, *, why: bool = False, cycles: bool = False) -> str:
         """What the kernels move and compute, why they are several, and what is left to XLA, why.
 
-        With `why` also how they were planned. Lines have 100 columns, or what COLUMNS says.
+        With `why` also how they were planned, with `cycles` what they and the steps of their loops take: a model that
+        reads the machine code for a CUDA device, and needs none. Lines have 100 columns, or what COLUMNS says.
         """
-        return report.explain(self.compiled, self.name, self._title, why)
+        return report.explain(self.compiled, self.name, self._title, why, self._modelled() if cycles else None)
 
-    def explain_json(self) -> dict[str, Any]:
+    def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
-        return report.explain_json(self.compiled, self.name)
+        return report.explain_json(self.compiled, self.name, self._modelled() if cycles else None)
+
+    def _modelled(self) -> dict[Kernel, Cycles]:
+        return cycles_of_all(self.kernels, self.compiled.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with delivering_interrupts():
@@ -141,15 +147,21 @@ class GradProgram:
         """One importable Python module with the kernels of both programs."""
         return one_module(self.forward.compiled, self.backward.compiled)
 
-    def explain(self, *, why: bool = False) -> str:
-        """Both programs, and what the first saves for the second; with `why` also how they were planned."""
-        return report.explain_grad(
-            self.forward.compiled, self.backward.compiled, self.residuals, self.name, self._title, why
-        )
+    def explain(self, *, why: bool = False, cycles: bool = False) -> str:
+        """Both programs, and what the first saves for the second; `why` and `cycles` are as for a `Program`."""
+        found = self._modelled() if cycles else None
+        halves = self.forward.compiled, self.backward.compiled
+        return report.explain_grad(*halves, self.residuals, self.name, self._title, why, found)
 
-    def explain_json(self) -> dict[str, Any]:
+    def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
-        return report.explain_grad_json(self.forward.compiled, self.backward.compiled, self.residuals, self.name)
+        found = self._modelled() if cycles else None
+        halves = self.forward.compiled, self.backward.compiled
+        return report.explain_grad_json(*halves, self.residuals, self.name, found)
+
+    def _modelled(self) -> dict[Kernel, Cycles]:
+        kernels = (*self.forward.kernels, *self.backward.kernels)
+        return cycles_of_all(kernels, self.forward.compiled.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         value, residuals = self.forward(*args, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -13,9 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Kernel, Launches, Leftover
 from jaxpr2triton.policy import Policy
+from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
@@ -62,11 +64,17 @@ class Residual(Protocol):
     def where(self) -> str: ...
 
 
-def explain(compiled: Compiled, name: str = "program", title: str = "", why: bool = False) -> str:
+def explain(
+    compiled: Compiled,
+    name: str = "program",
+    title: str = "",
+    why: bool = False,
+    cycles: Mapping[Kernel, Cycles] | None = None,
+) -> str:
     """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons.
 
     No line is longer than 100 columns, or than COLUMNS. `title` stands for the name where the name says little;
-    `why` adds how it was planned.
+    `why` adds how it was planned, and `cycles` what a model says that each kernel takes.
     """
     facts, width = explain_json(compiled, name), report_width()
     lines = [
@@ -91,6 +99,7 @@ def explain(compiled: Compiled, name: str = "program", title: str = "", why: boo
         header = ["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"]
         lines += ["", table(header, rows, width=width)]
     lines += _estimates(facts["kernels"], width)
+    lines += [] if cycles is None else shown_cycles(cycles, width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
     lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
     lines += why_several(compiled.apart, width)
@@ -128,15 +137,22 @@ def explain_grad(
     name: str = "program",
     title: str = "",
     why: bool = False,
+    cycles: Mapping[Kernel, Cycles] | None = None,
 ) -> str:
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
     title, ways = title or name, ((forward, "forward"), (backward, "backward"))
-    halves = [explain(half, f"{title}, {way}", why=why) for half, way in ways]
+    halves = [explain(half, f"{title}, {way}", why=why, cycles=_of_these(half, cycles)) for half, way in ways]
     return "\n\n".join([halves[0], shown_residuals(title, facts, report_width()), halves[1]])
 
 
-def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
+def _of_these(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> Mapping[Kernel, Cycles] | None:
+    return None if cycles is None else {kernel: cycles[kernel] for kernel in compiled.kernels}
+
+
+def explain_json(
+    compiled: Compiled, name: str = "program", cycles: Mapping[Kernel, Cycles] | None = None
+) -> dict[str, Any]:
     """The facts behind `explain`, for programs to read."""
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
@@ -153,7 +169,11 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
             "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
             "in_all": compiled.alone.in_all,
         },
-        "kernels": [_kernel_facts(kernel, n, compiled.policy) for kernel, n in Counter(compiled.kernels).items()],
+        "kernels": [
+            _kernel_facts(kernel, n, compiled.policy)
+            | ({} if cycles is None else {"cycles": cycle_facts(cycles[kernel])})
+            for kernel, n in Counter(compiled.kernels).items()
+        ],
         "steps": list(compiled.steps),
         "apart": [{**asdict(each), "others": list(each.others)} for each in compiled.apart],
         "leftovers": [
@@ -172,12 +192,16 @@ def explain_json(compiled: Compiled, name: str = "program") -> dict[str, Any]:
 
 
 def explain_grad_json(
-    forward: Compiled, backward: Compiled, residuals: Sequence[Residual], name: str = "program"
+    forward: Compiled,
+    backward: Compiled,
+    residuals: Sequence[Residual],
+    name: str = "program",
+    cycles: Mapping[Kernel, Cycles] | None = None,
 ) -> dict[str, Any]:
     """The facts behind `explain_grad`."""
     return {
-        "forward": explain_json(forward, f"{name}, forward"),
-        "backward": explain_json(backward, f"{name}, backward"),
+        "forward": explain_json(forward, f"{name}, forward", cycles),
+        "backward": explain_json(backward, f"{name}, backward", cycles),
         "residuals": _residual_facts(residuals),
     }
 

@@ -14,6 +14,8 @@ import pytest
 
 from jaxpr2triton.cli import main
 from jaxpr2triton.cli.options import COMMANDS
+from jaxpr2triton.errors import BackendError
+from jaxpr2triton.launch.compile import nvidia_tools
 
 CHECKOUT = Path(__file__).parents[2]
 MODEL = """
@@ -207,6 +209,39 @@ def test_explain_in_words_and_for_programs(model: Path, capsys: pytest.CaptureFi
     assert Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--why").out.startswith(
         words.out + "\n  how it was planned\n"
     )
+
+
+@pytest.mark.compile
+def test_explain_with_cycles(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("explain", "model.py:softmax", "f32[8,100]", "--target", "sm_90")
+    plain, run = Run(capsys, *words), Run(capsys, *words, "--cycles")
+    assert (run.code, run.err) == (0, "") and run.out.startswith(plain.out)
+    header, row, *_ = run.out[len(plain.out) :].strip().splitlines()
+    assert header.split() == ["modelled", "steps", "cycles", "from", "DRAM", "µs", "bound", "by", "error"]
+    assert row.split()[0] == "softmax" and row.endswith("±40 %")
+    assert max(map(len, run.out.splitlines())) <= 100
+    facts = json.loads(Run(capsys, *words, "--cycles", "--json").out)
+    assert facts["kernels"][0]["cycles"]["whole"] > 100 and facts["kernels"][0]["cycles"]["target"] == "sm_90"
+    pair = Run(capsys, *words, "--cycles", "--grad=0").out
+    assert pair.count("  modelled  ") == 2 and "\n  softmax_bwd  " in pair
+
+
+def test_cycles_are_modelled_for_some_targets(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--cycles", "--target", "gfx942")
+    message = "jaxpr2triton: cycles are not modelled for gfx942; try one of sm_80, sm_90\n"
+    assert (run.code, run.out, run.err) == (2, "", message)
+
+
+@pytest.mark.compile
+def test_cycles_need_the_tools_of_triton(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> str:
+        raise BackendError(f"this build of Triton does not bring {name} along")
+
+    monkeypatch.setattr(nvidia_tools, "_tool", missing)
+    run = Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--cycles", "--target", "sm_90")
+    assert (run.code, run.out, run.err) == (2, "", "jaxpr2triton: this build of Triton does not bring ptxas along\n")
 
 
 def test_roles(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

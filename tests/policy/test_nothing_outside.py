@@ -16,6 +16,7 @@ TEXT = "of text: how a kernel or a report is laid out"
 WORK = "bounds the work of planning, whose result is the same"
 LIMIT = "a limit of Triton, of a device or of a format, not ours"
 EXACT = "what a number, or a word, can hold"
+MODEL = "of a model of time that reports what was planned, and decides nothing"
 
 NAMED = {
     "emit/layout.py": {"WIDTH": TEXT},
@@ -31,6 +32,13 @@ NAMED = {
     "launch/call/assembler.py": {"_OLDEST": LIMIT, "_LEFT_OUT": LIMIT, "_SECONDS": "of waiting"},
     "launch/call/proto.py": {"_ALIGNMENT": LIMIT},
     "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
+    "launch/cycles/flow.py": {"_END": "stands for no block"},
+    "launch/cycles/latencies.py": {"OTHER": MODEL, "READ": MODEL},
+    "launch/cycles/model.py": {"MUCH_OF_IT": MODEL},
+    "launch/cycles/reuse.py": {"PROGRAM": "stands for no loop", "_WORDS": "bytes"},
+    "launch/cycles/sass.py": {"COUNTERS": LIMIT, "_CONTROL": LIMIT, "_NONE": LIMIT},
+    "launch/cycles/trips.py": {"_WORD": EXACT},
+    "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
     "launch/machine/library.py": {"LANES": "of a warp, as PTX has them", "PARTS": WORK},
     "launch/source.py": {"_KEPT": "entries of a cache"},
@@ -46,6 +54,7 @@ NAMED = {
     "plan/rounds.py": {"NAMED_AT_MOST": TEXT},
     "plan/schedule/wishes.py": {"LANES_AT_MOST": LIMIT},
     "progress.py": {"PATIENCE": TEXT, "PERIOD": TEXT},
+    "report/cycles.py": {"SHARES_SHOWN": TEXT, "LEAST_SHARE": TEXT, "KERNELS_NAMED": TEXT},
     "report/explain.py": {"RUNS_SHOWN": TEXT, "LOOPS_SHOWN": TEXT},
     "report/leftovers.py": {"PLACES_SHOWN": TEXT, "OBSTACLES_SHOWN": TEXT},
     "report/residuals.py": {"ROWS_SHOWN": TEXT, "ALIKE": TEXT},

@@ -29,14 +29,26 @@ class Resources:
 
 def ptxas_resources(ptx: str, arch: int | str) -> Resources:
     """Assemble once more, and read what ptxas says about it."""
+    with tempfile.TemporaryDirectory(prefix="jaxpr2triton-") as folder:
+        return _assembled(ptx, arch, Path(folder, "kernel.cubin"))
+
+
+def machine_code(ptx: str, arch: int | str) -> tuple[str, Resources]:
+    """Assemble once more; the SASS, and what ptxas says about it."""
+    with tempfile.TemporaryDirectory(prefix="jaxpr2triton-") as folder:
+        cubin = Path(folder, "kernel.cubin")
+        resources = _assembled(ptx, arch, cubin)
+        return _run([_tool("cuobjdump"), "-sass", str(cubin)]), resources
+
+
+def _assembled(ptx: str, arch: int | str, cubin: Path) -> Resources:
     target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)
     if target is None:
         raise BackendError("this PTX names no target")
     tool = _tool("ptxas-blackwell" if isinstance(arch, int) and arch >= 100 else "ptxas")
-    with tempfile.TemporaryDirectory(prefix="jaxpr2triton-") as folder:
-        text, cubin = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
-        text.write_text(ptx)
-        said = _run([tool, "-v", f"--gpu-name={target.group(1)}", str(text), "-o", str(cubin)])
+    text = cubin.with_suffix(".ptx")
+    text.write_text(ptx)
+    said = _run([tool, "-v", f"--gpu-name={target.group(1)}", str(text), "-o", str(cubin)])
     return Resources(
         registers=_number(r"Used (\d+) registers", said),
         stack=_number(r"(\d+) bytes stack frame", said),

@@ -1,0 +1,111 @@
+"""How long the parts of a device take, for those whose machine code is modelled.
+
+Figures are nominal. Cycles come from what is generally reported of measurements by small loops (instructions whose
+latency is fixed are not here: ptxas writes that into the code), widths of pipes from the numbers of lanes that the
+makers publish for each kind of instruction, rates and clocks from data sheets. The newest of each family: A100 with
+80 GB, H100 SXM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.hardware import Target
+from jaxpr2triton.launch.cycles.sass import Instruction
+
+# What an instruction of each kind makes others wait for.
+WAITS: dict[str, str] = {
+    **dict.fromkeys(("LDG", "LD", "LDGSTS", "ATOMG", "ATOM"), "loads (L2)"),
+    **dict.fromkeys(("STG", "ST", "RED"), "stores"),
+    **dict.fromkeys(("LDS", "LDSM", "STS", "STSM", "ATOMS", "LDGDEPBAR", "DEPBAR"), "shared memory"),
+    **dict.fromkeys(("SHFL", "REDUX", "VOTE", "VOTEU", "MATCH"), "shuffles"),
+    **dict.fromkeys(("BAR", "WARPSYNC"), "barriers"),
+    **dict.fromkeys(("MUFU",), "special functions"),
+    **dict.fromkeys(("I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "I2FP", "F2FP"), "conversions"),
+    **dict.fromkeys(("DADD", "DMUL", "DFMA", "DSETP", "DMNMX"), "f64"),
+    **dict.fromkeys(("LDC", "LDCU", "ULDC", "S2R", "S2UR", "CS2R", "R2UR"), "constants"),
+    **dict.fromkeys(("LDL", "STL"), "local memory"),
+    **dict.fromkeys(("HMMA", "DMMA", "IMMA"), "products of matrices"),
+}
+# Cycles until a waiting instruction may begin, of what sets a counter. The same on both, within a few cycles.
+_LATENCIES = {
+    "MUFU": 22, "I2F": 16, "F2I": 16, "F2F": 16, "FRND": 16, "POPC": 16, "FLO": 16, "BREV": 16, "I2FP": 6, "F2FP": 6,
+    "SHFL": 24, "REDUX": 28, "VOTE": 12, "VOTEU": 12, "MATCH": 30,
+    "LDS": 30, "LDSM": 33, "STS": 22, "STSM": 24, "ATOMS": 60, "BAR": 22, "WARPSYNC": 12,
+    "LDL": 33, "STL": 20, "STG": 20, "ST": 20, "RED": 20, "ATOMG": 500, "ATOM": 500,
+    "DADD": 16, "DMUL": 16, "DFMA": 16, "DSETP": 18, "DMNMX": 16,
+    "LDC": 30, "LDCU": 30, "ULDC": 14, "S2R": 24, "S2UR": 24, "CS2R": 12, "R2UR": 12, "HMMA": 33, "DMMA": 26,
+}  # fmt: skip
+OTHER = 12  # cycles of what is not listed
+READ = 12  # cycles until the operands of a store, or of another slow instruction, may be overwritten at the latest
+_QUARTER_RATE = ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "REDUX")
+_F64 = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX")
+_MEMORY = ("LDG", "LD", "STG", "ST", "LDGSTS", "LDS", "STS", "LDSM", "STSM", "LDL", "STL", "SHFL", "ATOMG", "ATOM",
+           "ATOMS", "RED")  # fmt: skip
+_FLOATS = ("FFMA", "FADD", "FMUL", "HFMA2", "HADD2", "HMUL2")
+_CONTROL = ("BRA", "JMP", "EXIT", "NOP", "BSSY", "BSYNC", "BAR", "CALL", "RET", "WARPSYNC", "YIELD", "BREAK", "DEPBAR",
+            "ENDCOLLECTIVE", "LDC", "LDCU", "ULDC", "S2R", "S2UR", "LDGDEPBAR", "R2UR")  # fmt: skip
+FIRST_LEVEL = "loads (L1)"
+MEMORY_PIPE = "memory pipe"  # of a processor, for all of its schedulers
+TRAFFIC = ("LDG", "LD", "STG", "ST", "LDGSTS", "ATOMG", "ATOM", "RED")  # what passes the second-level cache
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a model of time has to know of a device."""
+
+    clock: float  # GHz that it holds under load
+    memory_rate: float  # bytes of device memory in a nanosecond
+    cache_rate: float  # bytes that the second-level cache gives all processors in a cycle
+    cache_rate_of_one: float  # … and one of them at most
+    first_level: int  # bytes that a processor has for its cache and its shared memory together
+    load_again: int  # cycles of a load from the first-level cache
+    load: int  # … from the second-level cache
+    load_from_memory: int  # … from device memory
+    float_cycles: int  # of a scheduler's f32 pipe for one instruction of a warp
+    f64_cycles: int
+    warps: int  # of a processor, at most
+    programs: int  # of a processor, at most
+    shared: int  # bytes of a processor's shared memory
+    shared_reserved: int  # bytes more than it asks for that a program takes
+    registers_at_once: int = 256  # that a warp is given: a multiple of it
+    lanes: int = 32
+
+    def latency(self, kind: str, from_memory: bool) -> int:
+        if WAITS.get(kind) == "loads (L2)" and kind not in _LATENCIES:
+            return self.load_from_memory if from_memory else self.load
+        return _LATENCIES.get(kind, OTHER)
+
+    def pipes(self, each: Instruction) -> tuple[tuple[str, float], ...]:
+        """The pipes that a warp's instruction keeps busy, and for how many cycles."""
+        kind = each.kind
+        if kind in _FLOATS:
+            return (("FMA pipe", self.float_cycles),)
+        if kind == "IMAD":
+            return (("FMA pipe", self.float_cycles), ("integer products", 2))
+        if kind in _QUARTER_RATE:
+            return (("special functions", 8),)
+        if kind in _F64:
+            return (("f64 pipe", self.f64_cycles),)
+        if kind in ("HMMA", "DMMA", "IMMA"):
+            return (("products of matrices", 16 if kind == "DMMA" else 8),)
+        if kind in _MEMORY:
+            cycles = 1 if kind == "SHFL" else max(1, each.width // 4)
+            return ((MEMORY_PIPE, cycles),)
+        if kind in _CONTROL or kind.startswith("U"):
+            return ()
+        return (("integer pipe", 2),)
+
+
+MACHINES = {
+    "sm_80": Machine(1.41, 2039, 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 32, 167_936, 1024),
+    "sm_90": Machine(1.755, 3350, 3130, 64, 262_144, 36, 260, 560, 1, 2, 64, 32, 233_472, 1024),
+}
+
+
+def machine_of(target: Target) -> Machine:
+    """What is known of a target, or an error that lists those that are known."""
+    if target.name not in MACHINES:
+        raise UserError(f"cycles are not modelled for {target.name}", hint="one of " + ", ".join(MACHINES))
+    return MACHINES[target.name]

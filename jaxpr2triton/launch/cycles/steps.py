@@ -1,0 +1,103 @@
+"""The loops of a kernel's source, and which of them those of machine code are.
+
+for t in range(1000):     a loop of 200 rounds, so that a round is 5 steps
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxpr2triton.launch.cycles.flow import Loop
+from jaxpr2triton.launch.cycles.warp import Part
+
+
+@dataclass(frozen=True)
+class SourceLoop:
+    """A loop of a kernel's source."""
+
+    name: str  # t
+    steps: int | None  # None: a `while`, or a bound that is not written
+    inner: tuple[SourceLoop, ...]
+
+
+def source_loops(source: str, name: str) -> tuple[SourceLoop, ...]:
+    """Those of the function of that name, in order."""
+    functions = {each.name: each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)}
+    return tuple(_loops_in(functions[name].body))
+
+
+def _loops_in(body: Sequence[ast.stmt]) -> Iterator[SourceLoop]:
+    for statement in body:
+        match statement:
+            case ast.For(target=ast.Name(id=counter), iter=ast.Call(args=arguments)):
+                # range(16), range(0, 512, 32): range_start is what the axis `range` is called
+                yield SourceLoop(counter.removesuffix("_start"), _steps(arguments), tuple(_loops_in(statement.body)))
+            case ast.While():
+                yield SourceLoop("while", None, tuple(_loops_in(statement.body)))
+            case ast.If():
+                yield from _loops_in([*statement.body, *statement.orelse])
+
+
+def _steps(arguments: Sequence[ast.expr]) -> int | None:
+    numbers = [each.value for each in arguments if isinstance(each, ast.Constant) and isinstance(each.value, int)]
+    return len(range(*numbers)) if len(numbers) == len(arguments) else None
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the source says of a loop of machine code."""
+
+    name: str
+    steps: int | None
+    unrolled: int
+
+
+def matched(parts: Sequence[Part], source: Sequence[SourceLoop], rounds: Mapping[int, int | None]) -> dict[int, Known]:
+    """The loops of the source, by the heads of those of machine code: both stand in the same order.
+
+    A round may be several steps; steps that are left over stand beside the loop, and short loops are written out.
+    """
+    found: dict[int, Known] = {}
+    waiting = list(source)
+    for part in parts:
+        times = rounds[part.head]
+        place = next((n for n, loop in enumerate(waiting) if _fits(times, loop)), None)
+        if place is None:
+            found[part.head] = Known("a loop", times, 1)
+            found |= matched(part.inner, (), rounds)
+            continue
+        loop = waiting[place]
+        del waiting[: place + 1]
+        unrolled = loop.steps // times if loop.steps and times else 1
+        found[part.head] = Known(loop.name, loop.steps or times, unrolled)
+        found |= matched(part.inner, loop.inner, rounds)
+    return found
+
+
+def _fits(rounds: int | None, loop: SourceLoop) -> bool:
+    if rounds is None or loop.steps is None:
+        return loop.steps is None
+    return rounds <= loop.steps and loop.steps - rounds * (loop.steps // rounds) <= loop.steps // rounds
+
+
+def foreign_loops(
+    loops: Sequence[Loop], source: Sequence[SourceLoop], rounds: Mapping[int, int | None]
+) -> frozenset[int]:
+    """The heads of loops that the source does not have: libdevice's, over the digits of 2/π, for large arguments."""
+    outer = [loop for loop in loops if not any(loop.head in other.addresses for other in loops if other is not loop)]
+    own = _own(outer, source, rounds)
+    found = {loop.head for loop in outer} - own
+    for loop in outer:
+        inner = [other for other in loops if other is not loop and other.head in loop.addresses]
+        asked = [each for one in source for each in one.inner] if loop.head in own else []
+        found |= foreign_loops(inner, asked, rounds)
+    return frozenset(found)
+
+
+def _own(loops: Sequence[Loop], source: Sequence[SourceLoop], rounds: Mapping[int, int | None]) -> set[int]:
+    """As many as the source has, of those that may be one of its: the longest."""
+    fitting = [loop for loop in loops if rounds[loop.head] is None or any(_fits(rounds[loop.head], s) for s in source)]
+    longest = sorted(fitting, key=lambda loop: -len(loop.instructions))
+    return {loop.head for loop in longest[: len(source)]}

@@ -1,0 +1,47 @@
+"""Loops of the source, and which of those of machine code they are."""
+
+from __future__ import annotations
+
+from jaxpr2triton.launch.cycles.steps import SourceLoop, foreign_loops, matched, source_loops
+from jaxpr2triton.launch.cycles.warp import Part
+from tests.launch.cycles.written import flow
+
+SOURCE = """
+def helper(x):
+    for n in range(3):
+        x = x + n
+    return x
+
+def kernel(x_ptr):
+    for t in range(1000):
+        for k_start in range(0, 512, 32):
+            pass
+        if going:
+            while going:
+                pass
+    for n in range(bound):
+        pass
+"""
+
+
+def test_loops_of_a_source() -> None:
+    inner = (SourceLoop("k", 16, ()), SourceLoop("while", None, ()))
+    assert source_loops(SOURCE, "kernel") == (SourceLoop("t", 1000, inner), SourceLoop("n", None, ()))
+
+
+def test_a_round_is_several_steps() -> None:
+    source = (SourceLoop("t", 1000, ()), SourceLoop("short", 3, ()), SourceLoop("k", 128, ()))
+    found = matched([Part(0x10), Part(0x20)], source, {0x10: 200, 0x20: 6})
+    assert [(found[head].name, found[head].steps, found[head].unrolled) for head in (0x10, 0x20)] == [
+        ("t", 1000, 5),
+        ("k", 128, 21),
+    ]
+
+
+def test_a_loop_that_the_source_has_not() -> None:
+    lines = ("FADD R1, R1, R2", "FADD R1, R1, R2", "@P1 BRA 0x10", "@P0 BRA 0x0", "EXIT")
+    loops = flow(*lines).loops
+    rounds = {0x00: 100, 0x10: 6}
+    assert foreign_loops(loops, (SourceLoop("t", 100, ()),), rounds) == {0x10}
+    assert foreign_loops(loops, (SourceLoop("t", 100, (SourceLoop("k", 6, ()),)),), rounds) == frozenset()
+    assert foreign_loops(loops, (), rounds) == {0x00, 0x10}
