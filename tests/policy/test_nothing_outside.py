@@ -40,7 +40,12 @@ NAMED = {
     "launch/cycles/trips.py": {"_WORD": EXACT},
     "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
-    "launch/machine/library.py": {"LANES": "of a warp, as PTX has them", "PARTS": WORK},
+    "launch/machine/layout.py": {
+        **{"LANES": "of a warp, as PTX has them", "RESULTS": LIMIT, "SLOTS": LIMIT},
+        **dict.fromkeys(("BUFFER_SHIFT", "SHARED_WINDOW", "LOCAL_WINDOW"), "of addresses that do not meet"),
+    },
+    "launch/machine/library.py": {"PARTS": WORK},
+    "launch/machine/run.py": {"MOST_FINDINGS": WORK},
     "launch/source.py": {"_KEPT": "entries of a cache"},
     "normalize/numbers/algebra.py": {"STEPS_TO_NEGATION": WORK},
     "normalize/random/threefry.py": {"MOST": EXACT},
