@@ -159,7 +159,7 @@ static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
     case ACTION_ATOMIC: atomic(run, i, pc, mask); break;
     case ACTION_COPY: copy(run, i, pc, mask); break;
     case ACTION_COMMIT: run->warp->copy_group++; break;
-    case ACTION_WAIT: await_copies(run, (u32)i->offset); break;
+    case ACTION_WAIT: run->warp->copy_group += i->flags; await_copies(run, (u32)i->offset); break;  // all: this group too
   }
 }
 

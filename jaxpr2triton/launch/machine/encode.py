@@ -179,8 +179,10 @@ class _Encoder:
         name, *modifiers = opcode.split(".")
         made.action, made.row = Action.ARITHMETIC, max(2, WIDTHS[result])
         made.number = _FLOATS.get(result, Number.BITS) if name in _ADDS_UP else Number.BITS
-        if operand in _WHOLE_REGISTERS:
-            made.mixes = {"selp": Mixes.CHOICE, "and": Mixes.AND, "or": Mixes.OR}.get(name, Mixes.ALL)
+        if name == "selp":
+            made.mixes = Mixes.CHOICE
+        elif operand in _WHOLE_REGISTERS:
+            made.mixes = {"and": Mixes.AND, "or": Mixes.OR}.get(name, Mixes.ALL)
         made.flags = int(operand == "pred")
         made.equality = int(name in ("setp", "set") and modifiers[0] in ("eq", "ne", "equ", "neu"))
         self.encoded.opcodes[len(self.encoded.code)] = opcode
@@ -260,6 +262,7 @@ class _Encoder:
         elif "wait_group" in of.modifiers or "wait_all" in of.modifiers:
             made.action = Action.WAIT
             made.offset = int(str(of.operands[0]), 0) if of.operands else 0
+            made.flags = int("wait_all" in of.modifiers)
         elif "shared" in (word.partition("::")[0] for word in of.modifiers) and "bulk" not in of.modifiers:
             to, source, size, *rest = of.operands
             assert isinstance(source, Address)
@@ -308,7 +311,9 @@ class _Encoder:
         )
 
     def redux(self, of: Instruction, made: layout.Instruction) -> None:
-        word, kind = of.modifiers[1:3]
+        word, kind = of.modifiers[1:]
+        if kind in _FLOATS:
+            raise NotUnderstood("a reduction of floats")
         made.action, made.row, made.reduces = Action.REDUX, 4, Reduces[word.upper()]
         made.number = _NUMBERS.get(kind, Number.BITS)
         self.put(made, [self.slot(str(of.operands[0]), "b32")], [self.slot(str(of.operands[1]), "b32")])
@@ -325,15 +330,15 @@ class _Encoder:
         m, rest = shape[1:].split("n")
         n, k = rest.split("k")
         total, left, right, _ = (word for word in of.modifiers if word in _ELEMENTS)
-        if left != right or n != "8" or int(m) not in (8, 16):
+        lists = [_names(each) for each in of.operands]
+        if left != right or n != "8" or list(map(len, lists)) != _fragments(int(m), int(k), total, left):
             raise NotUnderstood("a product of these matrices")
         made.action, made.row = Action.MMA, 8 if total == "f64" else 4
         made.number, made.flags = _ELEMENTS[left], _ELEMENTS[total]
+        made.wide = int("satfinite" in of.modifiers)
         made.shape[:] = [int(m), int(n), int(k)]
         kinds = ["f64" if each == "f64" else "b32" for each in (total, left, right, total)]
-        results, *operands = [
-            [self.slot(name, kind) for name in _names(each)] for each, kind in zip(of.operands, kinds)
-        ]
+        results, *operands = [[self.slot(name, kind) for name in names] for names, kind in zip(lists, kinds)]
         self.put(made, results, [slot for slots in operands for slot in slots])
 
 
@@ -354,6 +359,12 @@ def _written(of: Instruction) -> tuple[str, ...]:
         return ()
     first = of.operands[0]
     return first if isinstance(first, tuple) else (first,) if isinstance(first, str) else ()
+
+
+def _fragments(m: int, k: int, total: str, element: str) -> list[int]:
+    """How many registers of a lane hold its parts of the matrices d, a, b and c."""
+    lengths = ((m * 8, total), (m * k, element), (k * 8, element), (m * 8, total))
+    return [length * _BITS[word] // (LANES * max(32, _BITS[word])) for length, word in lengths]
 
 
 def _names(operand: Operand) -> list[str]:
@@ -412,6 +423,7 @@ _ELEMENTS = {
     **{"f16": Number.F16, "bf16": Number.BF16, "tf32": Number.TF32, "f32": Number.F32, "f64": Number.F64},
     **{"s8": Number.SIGNED, "u8": Number.UNSIGNED, "s32": Number.SIGNED},
 }
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "f64": 64, "s8": 8, "u8": 8, "s32": 32}
 _ATOMIC = {
     **{
         "add": Reduces.ADD,

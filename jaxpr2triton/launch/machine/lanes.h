@@ -108,6 +108,7 @@ static void product(Run* run, const Instruction* i) {
     }
   }
   for (int r = 0; r < m; r++) for (int n = 0; n < 8; n++) for (int t = 0; t < k; t++) total[r][n] += left[r][t] * right[t][n];
+  if (i->wide) for (int r = 0; r < m; r++) for (int n = 0; n < 8; n++) total[r][n] = fmax(INT32_MIN, fmin(INT32_MAX, total[r][n]));
   for (int l = 0; l < LANES; l++) for (int n = 0; n < 2 * tall; n++)
     put_sum(w->registers + d[n / sum_packed] + l * sum_row, sum, n % sum_packed, total[l / 4 + 8 * (n / 2)][2 * (l % 4) + n % 2]);
   for (int r = 0; r < of_c; r++) set_faults(w, d[r], ALL_LANES, UNDEFINED(faults) ? ALL_LANES : 0);

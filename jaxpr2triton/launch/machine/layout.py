@@ -129,7 +129,7 @@ class Instruction(c.Structure):
         ("width", c.c_uint8),  # bytes in memory of each part
         ("parts", c.c_uint8),  # of a vector, or matrices
         ("space", c.c_uint8),
-        ("wide", c.c_uint8),  # the address has 64 bits
+        ("wide", c.c_uint8),  # the address has 64 bits; a product of matrices stops at the largest integer
         ("flags", c.c_uint8),  # of each kind of instruction its own
         ("number", c.c_uint8),  # of arithmetic: what it adds up, if that is floating
         ("mixes", c.c_uint8),
@@ -232,7 +232,8 @@ class Access(c.Structure):
         ("stamp", c.c_uint32),  # the instruction's number, to know one store from the next
         ("warp", c.c_uint8),
         ("lane", c.c_uint8),
-        ("pad", c.c_uint16),
+        ("atomic", c.c_uint8),
+        ("idle", c.c_uint8),  # wrote what had been there since the last barrier
     ]
 
 

@@ -50,6 +50,13 @@ static void write_place(Run* run, const Place* place, int pc, s64 from, const vo
   }
   memcpy(to, value, size);
 }
+static int update_place(Run* run, const Place* place, int pc, int size, int undefined, int replaces, int lane) {
+  int before = 0;
+  if (place->cells)
+    for (s64 g = place->offset / place->granule; g <= (place->offset + size - 1) / place->granule; g++)
+      before |= updates(run, place->cells + g, place->defined, undefined, replaces, pc, place->buffer, g * place->granule, lane);
+  return before;
+}
 static int may_write(Run* run, const Place* place, int pc, int lane) {
   if (place->buffer < 0 || run->machine->buffers[place->buffer].writable) return 1;
   report(run, KIND_INPUT_WRITTEN, pc, -1, place->buffer, place->offset, lane, -1, -1);
@@ -193,7 +200,7 @@ static void copy(Run* run, const Instruction* i, int pc, u32 mask) {
     }
     made.offset = target.offset;
     u8 nothing[16]; memset(nothing, 0xa5, 16);
-    write_place(run, &target, pc, 0, nothing, i->width, 1, l);
+    write_place(run, &target, pc, 0, nothing, i->width, IN_FLIGHT, l);
     if (w->copy_count == w->copy_room) w->copies = realloc(w->copies, (w->copy_room = 2 * w->copy_room + LANES) * sizeof(Copy));
     w->copies[w->copy_count++] = made;
   }
@@ -206,6 +213,8 @@ static void await_copies(Run* run, u32 left) {
     Copy* c = &w->copies[k];
     if (w->copy_group - c->group <= left) { w->copies[kept++] = *c; continue; }
     Place place = place_of(run, SPACE_SHARED, c->pc, (u64)c->offset, c->size, c->lane);
+    if (place.cells)
+      for (s64 g = place.offset / place.granule; g <= (place.offset + c->size - 1) / place.granule; g++) place.cells[g].undefined = 0;
     write_place(run, &place, c->pc, 0, c->bytes, c->size, c->undefined, c->lane);
   }
   w->copy_count = kept;
@@ -233,16 +242,19 @@ static u64 combined(int reduces, int number, u64 old, u64 value, u64 other, int 
     default: return old == 0 || old > value ? value : old - 1;
   }
 }
-// One lane after the other. Atomics do not race with each other, so that nobody is remembered.
+// One lane after the other.
 static void atomic(Run* run, const Instruction* i, int pc, u32 mask) {
   Warp* w = run->warp;
   int first = i->results;  // red has none
   u64 addresses[LANES];
+  u32 undefined = 0;
   addresses_of(w, i, i->slots[first], addresses);
   look_at_address(run, i, pc, i->slots[first], addresses, mask, i->width);
+  u64 given = faults_of(w, i->slots[first + 1]) | (i->operands > 2 ? faults_of(w, i->slots[first + 2]) : 0);
   EACH_LANE(l, mask) {
     Place place = place_of(run, i->space, pc, addresses[l], i->width, l);
-    if (!place.bytes || !may_write(run, &place, pc, l)) continue;
+    if (!place.bytes || !may_write(run, &place, pc, l)) { undefined |= 1u << l; continue; }
+    if (update_place(run, &place, pc, i->width, UNDEFINED(given) >> l & 1, i->reduces == REDUCES_EXCHANGE, l)) undefined |= 1u << l;
     u64 old = 0, value = 0, other = 0;
     memcpy(&old, place.bytes, i->width);
     memcpy(&value, w->registers + i->slots[first + 1] + l * i->width, i->width);
@@ -251,5 +263,5 @@ static void atomic(Run* run, const Instruction* i, int pc, u32 mask) {
     memcpy(place.bytes, &now, i->width);
     if (first) memcpy(w->registers + i->slots[0] + l * i->width, &old, i->width);
   }
-  if (first) set_faults(w, i->slots[0], mask, 0);
+  if (first) set_faults(w, i->slots[0], mask, undefined);
 }

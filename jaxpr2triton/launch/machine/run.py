@@ -94,7 +94,7 @@ def run(
     code, keep_alive = _linked(encoded, settings.noise)
     counts = np.zeros((len(encoded.code), 4), np.uint64)
     findings = (layout.Finding * MOST_FINDINGS)()
-    programs = settings.programs or range(math.prod(grid))
+    programs = range(math.prod(grid)) if settings.programs is None else settings.programs
     resolved = [
         layout.Constant(value=_resolved(value, width, arguments, len(blocks)), slot=slot, width=width)
         for (value, width), slot in encoded.constants.items()

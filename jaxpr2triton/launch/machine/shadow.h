@@ -4,11 +4,12 @@
 // of one; no barrier lies between two programs. So what is found does not depend on the order that the machine took.
 
 #define MANY 255  // warps, or lanes
+#define IN_FLIGHT 2  // undefined, for a copy that nobody has awaited comes here
 
 static inline int same_time(const Run* run, const Access* past) { return past->program == run->program && past->epoch == run->epoch; }
 
 static inline Access access_now(const Run* run, int pc, int lane) {
-  return (Access){run->program, pc, run->epoch, run->warp->epoch, run->stamp, (u8)run->number, (u8)lane, 0};
+  return (Access){run->program, pc, run->epoch, run->warp->epoch, run->stamp, (u8)run->number, (u8)lane, 0, 0};
 }
 
 static void remember_reader(const Run* run, Cell* cell, int pc, int lane) {
@@ -26,7 +27,7 @@ static void remember_reader(const Run* run, Cell* cell, int pc, int lane) {
 static int reads(Run* run, Cell* cell, int defined, int pc, int buffer, s64 offset, int lane) {
   const Access* past = &cell->wrote;
   if (past->program >= 0 && past->program != run->program) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
-  else if (same_time(run, past)) {
+  else if (same_time(run, past) && !past->idle) {
     if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
     else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
   }
@@ -52,9 +53,23 @@ static void clash_with_reader(Run* run, const Cell* cell, int pc, int buffer, s6
 
 // `same`: memory holds that value already; many threads may write one value that all of them know.
 static void writes(Run* run, Cell* cell, int defined, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
-  int written = cell->wrote.program >= 0;
+  int written = cell->wrote.program >= 0, kind = cell->wrote.warp == run->number ? KIND_RACE_IN_WARP : KIND_RACE_OF_WARPS;
+  if (cell->undefined == IN_FLIGHT) report_clash(run, kind, pc, &cell->wrote, buffer, offset, lane);
   if (written && !same) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
   if (cell->read.program >= 0 && !(same && (written || defined))) clash_with_reader(run, cell, pc, buffer, offset, lane);
+  int idle = same && written && cell->wrote.program == run->program && (cell->wrote.epoch != run->epoch || cell->wrote.idle);
   cell->wrote = access_now(run, pc, lane);
+  cell->wrote.idle = (u8)idle;
   cell->undefined = undefined;
+}
+
+// Atomics clash with other accesses, but not with each other. Returns whether what they read is undefined.
+static int updates(Run* run, Cell* cell, int defined, int undefined, int replaces, int pc, int buffer, s64 offset, int lane) {
+  int before = cell->wrote.program < 0 ? !defined : cell->undefined;
+  if (cell->wrote.program >= 0 && !cell->wrote.atomic) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
+  if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);
+  cell->wrote = access_now(run, pc, lane);
+  cell->wrote.atomic = 1;
+  cell->undefined = undefined | (before & !replaces);
+  return before;
 }

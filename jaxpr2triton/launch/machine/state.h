@@ -41,11 +41,13 @@ enum { IN_SHARED = -1, IN_LOCAL = -2, NOWHERE = -3 };
 
 static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp, int other_lane) {
   Machine* m = run->machine;
+  int alike = 0;
   for (int i = 0; i < m->finding_count; i++) {
     Finding* f = &m->findings[i];
     if (f->kind == kind && f->pc == pc && f->other_pc == other_pc) { f->count++; return; }
+    alike += f->kind == kind;
   }
-  if (m->finding_count < m->most_findings)
+  if (m->finding_count < m->most_findings && alike < m->most_findings / 4)  // no kind leaves no room for the others
     m->findings[m->finding_count++] = (Finding){1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_warp, other_lane};
 }
 static void report_lane(Run* run, int kind, int pc, u32 lanes) {
