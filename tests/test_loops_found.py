@@ -228,6 +228,18 @@ def gradients_of_rows_on_columns(x: Any, rows: Any, places: Any) -> Any:
     return jax.vmap(jax.grad(fn, argnums=(0, 1)), (None, 0, 0))(x, rows, places)
 
 
+def turned_rows_of_loops(xs: Any, v: Any, start: Any) -> Any:
+    """What the inner loop puts out is read when the loop around that one is over."""
+
+    def rows(x: Any) -> Any:
+        return lax.scan(lambda c, _: (jnp.sin(c) + v, c), x, None, length=3)[1]
+
+    def step(_: Any, c: Any) -> Any:
+        return 0.5 * c + lax.rev(lax.scan(lambda _, x: (_, rows(x)), 0, xs)[1], (0,)).mean()
+
+    return lax.fori_loop(0, 2, step, start)
+
+
 def gradients_of_two(x: Any, y: Any) -> Any:
     """What a loop carries is wanted along axes of which one might count the steps of another loop."""
 
@@ -378,6 +390,13 @@ FOUND = (
     ),
     Found(
         "rows_on_columns", gradients_of_rows_on_columns, (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])), kernels=2
+    ),
+    Found("turned_rows_of_loops", turned_rows_of_loops, (normal(2, 8), normal(8), np.float32(0.3))),
+    Found(
+        "gradients_of_turned_rows",
+        jax.grad(turned_rows_of_loops, argnums=(0, 1, 2)),
+        (normal(2, 8), normal(8), np.float32(0.3)),
+        kernels=None,
     ),
     Found("steps_of_another_loop", gradients_of_two, (normal(5, 5), normal(8, 5)), kernels=None),
 )

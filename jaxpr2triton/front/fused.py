@@ -29,6 +29,7 @@ from jax.interpreters import partial_eval as pe
 from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
+from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
@@ -150,7 +151,7 @@ def compiled_program(
     with slot.lock:
         if slot.compiled is None:
             # a constant that is folded need not be a result
-            with working(f"planning {name}") as work, jax.debug_nans(False), jax.debug_infs(False):
+            with working(f"planning {name}") as work, seldom_collected(), jax.debug_nans(False), jax.debug_infs(False):
                 slot.compiled = compile_jaxpr(jaxpr, name, roles, policy)
             log_plan(slot.compiled, jaxpr, roles, work)
         else:

@@ -137,13 +137,13 @@ class Order:
     def conflicts(self) -> Iterable[tuple[Node, Recurrence]]:
         """The values that are needed where this loop is over, but belong to a step of it.
 
-        Either another loop has ended before, or they belong to a step of another one too, and neither is within the
-        other one; or the other one runs along the same axis, but once for each step of a third.
+        Either another loop has ended before, or one around it has; or they belong to a step of another one too, and
+        neither is within the other one; or the other one runs along the same axis, but once for each step of a third.
         """
         for node in self.graph.nodes:
             for loop in self.used[node]:
                 around = self.loops(loop)
-                if self.passes[node].get(around, 0) != self.passes[loop][around] - 1:
+                if not around <= node.axes or self.passes[node].get(around, 0) != self.passes[loop][around] - 1:
                     yield node, loop
             for one, other in itertools.combinations(sorted(self.used[node], key=lambda loop: loop.number), 2):
                 if one.step is other.step and self.loops(one) != self.loops(other):

@@ -19,6 +19,7 @@ EXACT = "what a number, or a word, can hold"
 MODEL = "of a model of time that reports what was planned, and decides nothing"
 
 NAMED = {
+    "collector.py": {"NEW_OBJECTS": WORK},
     "emit/layout.py": {"WIDTH": TEXT},
     "emit/statements.py": {"INLINE_AT_MOST": TEXT, "LAST_PLACE": EXACT},
     "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
