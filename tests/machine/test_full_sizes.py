@@ -1,0 +1,55 @@
+"""Kernels of full size with several warps: the first two programs of the grid, on random numbers. No race, no finding.
+
+In the `ci` profile those of a few programs; `HYPOTHESIS_PROFILE=deep`: of all of them, with their gradients.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Buffer, Kernel
+from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine
+from jaxpr2triton.launch.machine.layout import Kind
+from jaxpr2triton.launch.machine.run import Settings
+from tests.loop_programs import PROGRAMS, LoopProgram
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+FEW = ("lorenz_rk4", "rnn", "gru", "lstm", "sinkhorn", "value_iteration")
+BUDGET = 2_000_000  # instructions of warps; what goes on for longer is cut off there
+
+
+def numbers(buffer: Buffer, rng: np.random.Generator) -> np.ndarray:
+    if buffer.dtype.kind in "biu":
+        return np.zeros(buffer.shape, buffer.dtype)
+    return np.asarray(rng.uniform(0.1, 1.0, buffer.shape)).astype(buffer.dtype)
+
+
+def kernels(program: LoopProgram) -> list[Kernel]:
+    with program.precision():
+        made = (program.bench_args or program.args)(np.random.default_rng())
+        arguments = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), made)
+        functions: list[Any] = [program.bench_fn]
+        if DEEP and program.grad is not None and program.full is None:
+            functions.append(program.gradient())
+        return [kernel for function in functions for kernel in j2t.transpile(function, *arguments).kernels]
+
+
+@pytest.mark.parametrize("name", [p.name for p in PROGRAMS if (DEEP and "random" not in p.tags) or p.name in FEW])
+def test_no_finding(name: str) -> None:
+    (program,) = (program for program in PROGRAMS if program.name == name)
+    found = kernels(program)
+    assert DEEP or any(kernel.num_warps > 1 for kernel in found)
+    rng = np.random.default_rng()
+    for kernel in found:
+        inputs = [numbers(buffer, rng) for buffer in kernel.inputs]
+        with jax.enable_x64("x64" in program.tags):
+            binary = compiled_for_machine(kernel, TARGETS["sm_90"])
+        examined = examine(kernel, binary, inputs, Settings(programs=range(2), budget=BUDGET))
+        assert [str(each) for each in examined.findings if each.kind != Kind.NO_END] == [], kernel.source
