@@ -41,6 +41,12 @@ static u64 mixed_faults(const Warp* w, const Instruction* i, const s32* operands
   return all & ~(either << 32 | either);
 }
 
+// A select is a branch of the source, too: where copies differ, some lanes must not take one side and others the other.
+static void chosen_by_copies(Run* run, s32 predicate, int pc, u32 mask) {
+  u32 among = DIFFERENT(faults_of(run->warp, predicate)) & mask, taken = lanes_that_hold((u32*)(run->warp->registers + predicate)) & among;
+  if (taken && taken != among) report_lane(run, KIND_COPIES_CHOOSE, pc, among);
+}
+
 static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
   static u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
   Warp* w = run->warp;
@@ -53,6 +59,7 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
     for (int k = 0; k < i->operands; k++) distance |= w->distance[sources[k] / REGISTER_BYTES];
     if (distance) one_distance = only_distance(w, i, sources);
     if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
+    if (i->mixes == MIXES_CHOICE && faults) chosen_by_copies(run, sources[2], pc, mask);
   }
   Meeting meeting;
   int meet = distance && i->number && mask == ALL_LANES && lanes_meet(w, i, sources, &meeting);

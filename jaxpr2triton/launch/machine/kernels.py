@@ -77,8 +77,14 @@ def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray])
     return list(examined.outputs)
 
 
-def examine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray], settings: Settings = EVERYTHING) -> Examined:
-    """Outputs start poisoned, as in the interpreter; the inputs are never changed."""
+def examine(
+    kernel: Kernel,
+    binary: Binary,
+    arrays: Sequence[np.ndarray],
+    settings: Settings = EVERYTHING,
+    program: Program | None = None,
+) -> Examined:
+    """Outputs start poisoned, as in the interpreter; the inputs are never changed. `program` may be a changed one."""
     inputs = [np.ascontiguousarray(array) for array in arrays]
     made = [poisoned(buffer) for buffer in (*kernel.outputs, *kernel.kept)]
     blocks = [
@@ -89,7 +95,7 @@ def examine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray], settin
         for buffer, array in zip((*kernel.outputs, *kernel.kept), made)
     ]
     assert isinstance(binary.code, str)
-    program = program_of(binary.code, kernel.source)
+    program = program or program_of(binary.code, kernel.source)
     arguments = [At(number) for number in range(len(blocks))]
     threads = (kernel.num_warps * LANES, 1, 1)
     ran = run(program, blocks, arguments, kernel.grid, threads, binary.shared, settings)
