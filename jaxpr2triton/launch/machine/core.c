@@ -258,7 +258,7 @@ static void start_warp(const Machine* m, Warp* w, int number, s32 program) {
   w->group_count = 1; w->state = READY; w->epoch = 0; w->copy_count = 0; w->copy_group = 0;
 }
 
-// All warps of a program take the same way through the loops and branches of its source.
+// All warps of a program leave the loops of its source after the same number of steps.
 static void compare_decisions(Run* run) {
   Machine* m = run->machine;
   for (int n = 1; n < run->warp_count; n++) {
@@ -295,7 +295,7 @@ static void run_program(Run* run, s32 program, u64* seed) {
       if (run->warps[n].state == READY) list[ready++] = n;
       waiting += run->warps[n].state == AT_BARRIER;
     }
-    if (!ready && !waiting) break;
+    if (!ready && (!waiting || m->executed >= m->budget)) break;
     if (!ready) { release_barrier(run); continue; }
     run->number = list[random_number(seed) % ready];
     run->warp = &run->warps[run->number];

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.launch.machine import layout
@@ -21,7 +21,7 @@ from jaxpr2triton.launch.machine.layout import (
     Space,
 )
 from jaxpr2triton.launch.machine.operations import operation
-from jaxpr2triton.launch.machine.order import ranks
+from jaxpr2triton.launch.machine.order import flow_of
 from jaxpr2triton.launch.machine.ptx import WIDTHS, Address, Instruction, Module, NotUnderstood, Operand, literal
 
 
@@ -55,9 +55,10 @@ class Encoded:
 
 
 def encode(module: Module, control_lines: frozenset[int] = frozenset()) -> Encoded:
-    """`control_lines` are the lines of the source that begin with `for`, `while` or `if`."""
-    encoder = _Encoder(module, Encoded(module), control_lines)
-    for instruction, rank in zip(module.body, ranks(module.body)):
+    """`control_lines` are the lines of the source that begin a loop."""
+    flow = flow_of(module.body)
+    encoder = _Encoder(module, Encoded(module), flow.ways_out(control_lines))
+    for instruction, rank in zip(module.body, flow.ranks):
         try:
             encoder.encoded.code.append(encoder.encode(instruction, rank))
         except (NotUnderstood, KeyError, ValueError, IndexError, StopIteration) as problem:
@@ -66,10 +67,10 @@ def encode(module: Module, control_lines: frozenset[int] = frozenset()) -> Encod
 
 
 class _Encoder:
-    def __init__(self, module: Module, encoded: Encoded, control_lines: frozenset[int]) -> None:
+    def __init__(self, module: Module, encoded: Encoded, ways_out: Set[int]) -> None:
         self.module = module
         self.encoded = encoded
-        self.control_lines = control_lines
+        self.ways_out = ways_out
         self.labels = {each.target: place for place, each in enumerate(module.body) if not each.opcode}
         self.registers: dict[str, int] = {}
         self.shared, encoded.static_shared = _laid_out(module.shared)
@@ -286,7 +287,7 @@ class _Encoder:
 
     def branch(self, of: Instruction, made: layout.Instruction) -> None:
         made.action, made.target = Action.BRANCH, self.labels[of.target]
-        if of.guard and of.line in self.control_lines:
+        if len(self.encoded.code) in self.ways_out:
             made.control = 1
             made.slots[0] = self.encoded.controls
             self.encoded.controls += 1

@@ -27,8 +27,8 @@ WORDS = {
     Kind.COPIES_CHOOSE: "copies of one value that differ between lanes decide something",
     Kind.COPIES_ADDRESS: "copies of one value that differ between lanes are an address",
     Kind.COPIES_STORED: "copies of one value that differ between lanes are stored to one place",
-    Kind.LANES_DISAGREE: "lanes of a warp that part at a loop or a branch of the source",
-    Kind.WARPS_DISAGREE: "warps of a program that part at a loop or a branch of the source",
+    Kind.LANES_DISAGREE: "lanes of a warp that leave a loop of the source at different steps",
+    Kind.WARPS_DISAGREE: "warps of a program that leave a loop of the source at different steps",
 }
 _PLACES = {-1: "shared memory", -2: "local memory"}
 

@@ -20,7 +20,7 @@ from jaxpr2triton.launch.machine.layout import LANES
 from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, run
 from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 
-_CONTROL = re.compile(r"\s*(?:for|while|if|elif)\b")
+_LOOP = re.compile(r"\s*(?:for|while)\b")
 _USERS = re.compile(r"\s*# ([^:\s]+:\d+): ")
 
 
@@ -108,7 +108,7 @@ def examine(
 @functools.lru_cache(maxsize=256)
 def program_of(ptx: str, source: str) -> Program:
     lines = source.split("\n")
-    control = frozenset(number for number, line in enumerate(lines, 1) if _CONTROL.match(line))
+    control = frozenset(number for number, line in enumerate(lines, 1) if _LOOP.match(line))
     return Program.of(ptx, control, _users_lines(lines))
 
 

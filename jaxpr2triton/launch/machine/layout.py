@@ -134,7 +134,7 @@ class Instruction(c.Structure):
         ("number", c.c_uint8),  # of arithmetic: what it adds up, if that is floating
         ("mixes", c.c_uint8),
         ("negated", c.c_uint8),  # the guard
-        ("control", c.c_uint8),  # a branch that is a `while`, `for` or `if` of the kernel's source
+        ("control", c.c_uint8),  # a way out of a loop of the kernel's source
         ("equality", c.c_uint8),  # asks whether two values are the same
         ("reduces", c.c_uint8),
         ("shape", c.c_uint8 * 3),  # of a product of matrices: m, n, k
@@ -202,7 +202,7 @@ class Machine(c.Structure):
         ("executed", c.c_uint64),
         ("seed", c.c_uint64),
         ("instructions", c.c_int32),
-        ("controls", c.c_int32),  # branches that the kernel's source has; each knows its number as its first slot
+        ("controls", c.c_int32),  # ways out of loops of the source; each has its number as its first slot
         ("constant_count", c.c_int32),
         ("buffer_count", c.c_int32),
         ("file", c.c_int32),  # bytes of all registers of a warp

@@ -19,7 +19,7 @@ typedef struct {
   enum { READY, AT_BARRIER, ENDED } state;
   u32 live, epoch;
   Copy* copies; int copy_count, copy_room; u32 copy_group;
-  Decisions* decisions;  // for each branch that the source has
+  Decisions* decisions;  // for each way out of a loop of the source
 } Warp;
 
 typedef struct {
