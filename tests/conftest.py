@@ -1,4 +1,4 @@
-"""Eight fake CPU devices, mistakes raised, hypothesis profiles, and the `gpu` marker."""
+"""Eight fake CPU devices, mistakes raised, hypothesis profiles, and the markers `gpu` and `standin`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import hypothesis  # these follow the flags, which JAX reads when it is imported
 import jax
 import pytest
 
+from tests.standin.build import why_not
+from tests.standin.start import is_started
+
 _ANY_HEALTH = [hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large]
 hypothesis.settings.register_profile(
     "ci", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_ANY_HEALTH
@@ -24,8 +27,13 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` need a device; without one they are skipped, and say so."""
+    """Tests marked `gpu` need a device, those marked `standin` the driver without one; else they are skipped."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() not in ("gpu", "cuda", "rocm"):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA or ROCm device, and there is none here"))
+    if not is_started():
+        reason = why_not() or "runs on the stand-in driver: python -m tests.standin"
+        for item in items:
+            if item.get_closest_marker("standin"):
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from bench import cycles, loops, planning, sass, xla
+from bench import cycles, launched, loops, planning, sass, xla
 from jaxpr2triton.launch.cycles.flow import innermost
 from jaxpr2triton.launch.cycles.flow import loops as machine_loops
 from jaxpr2triton.launch.cycles.sass import instructions
@@ -226,3 +226,30 @@ def test_cycles_of_a_program_before_and_after(tmp_path: Path, capsys: pytest.Cap
     assert "t 128 x " in printed and "loads (L2)" in printed
     assert "| gae | forward | 128 x 1 |" in written and "## Estimates of schedules" in written
     assert printed.count("Changes since") == 1 and "1.00" not in printed
+
+
+# what is launched
+
+
+def facts(**changes: int) -> dict[str, Any]:
+    names = ("kernels", "graphs", "kernels_in_graphs", "copies", "copies_in_graphs", "synchronisations", "guesses")
+    return dict.fromkeys(names, 0) | changes
+
+
+def test_launches_are_shown_in_few_letters() -> None:
+    assert launched.shown(facts(kernels=1)) == "1 K"
+    assert launched.shown(facts()) == "nothing"
+    many = facts(kernels=2, graphs=100, kernels_in_graphs=400, copies_in_graphs=2000, synchronisations=3, guesses=1)
+    assert launched.shown(many) == r"100 G (400 K, 2,000 C) + 2 K, 3 S \*"
+    assert launched.shown({"problem": "nothing after 60 s"}) == "nothing after 60 s"
+    assert (launched.calls(many), launched.launched(many)) == (102, 2402)
+
+
+def test_sums_leave_out_what_is_not_known() -> None:
+    one, guessed, failed = facts(kernels=1), facts(graphs=1, kernels_in_graphs=9, guesses=1), {"problem": "exit 1"}
+    rows = [("f forward", [one] * 4), ("g forward", [guessed] * 4), ("h forward", [failed, one, one, one])]
+    line, *_ = launched.summary(rows)
+    assert line == (
+        "jax.jit: 2 of 2 rows are one call of the driver, 0 wait inside; in the 1 rows without a star or a problem "
+        "1 calls, and 1 kernels and copies"
+    )

@@ -17,15 +17,20 @@ from tests.transforms import batches, calls, control, derivatives, loops, surrou
 CASES = (*calls.CASES, *derivatives.CASES, *batches.CASES, *control.CASES, *loops.CASES, *surroundings.CASES)
 # what cannot be asked of a program that calls back to Python
 NOT_INTERPRETED = {surroundings.export, surroundings.export_with_gradient}
+SPREAD = {case for case in CASES if {"_mesh", "make_mesh", "devices"} & set(case.__code__.co_names)}
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float64": 1e-12, "complex128": 1e-12}
 
 
-@pytest.mark.parametrize("backend", ["auto", "interpret"])
+@pytest.mark.parametrize("backend", ["auto", "interpret", pytest.param("triton", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_like_jit(case: Callable[..., Any], backend: str) -> None:
     if backend == "interpret" and case in NOT_INTERPRETED:
         pytest.skip("JAX does not write callbacks to Python into a file")
-    expected = case(jax.jit)
+    if case in SPREAD and jax.device_count() < 8:
+        pytest.skip("needs eight devices")
+    on_device = backend == "triton"
+    with jax.default_device(jax.devices("cpu")[0] if on_device else None):
+        expected = case(jax.jit)
     found = case(functools.partial(j2t.fuse, backend=backend))
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for position, (one, other) in enumerate(zip(jax.tree.leaves(found), jax.tree.leaves(expected))):

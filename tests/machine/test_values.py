@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from jaxpr2triton.launch.machine.run import At, Block, Program, run
 from tests.machine.handwritten import kernel, program_of, see
 from tests.machine.value_cases import VALUES, Value
 
@@ -20,3 +21,48 @@ def test_values(value: Value) -> None:
     np.testing.assert_array_equal(found, value.expected)
     lines = {each.line: place for place, each in enumerate(program.encoded.module.body) if each.opcode}
     assert {line: seen.ran.counts[lines[line], 0] for line in value.warps or {}} == (value.warps or {})
+
+
+STRUCTURE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.func (.param .align 8 .b8 both[16]) halves(.param .b64 of)
+;
+.func (.param .align 8 .b8 both[16]) halves(.param .b64 of)
+{
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<2>;
+  ld.param.b64 %rd1, [of];
+  shr.u64 %rd2, %rd1, 32;
+  cvt.u32.u64 %r1, %rd1;
+  st.param.b64 [both], %rd2;
+  st.param.b32 [both+8], %r1;
+  ret;
+}
+.visible .entry kernel(.param .u64 .ptr .global out)
+{
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<4>;
+  ld.param.b64 %rd1, [out];
+  mov.b64 %rd2, 0x0000000700000009;
+  { // callseq
+  .param .b64 param0;
+  .param .align 8 .b8 retval0[16];
+  st.param.b64 [param0], %rd2;
+  call.uni (retval0), halves, (param0);
+  ld.param.b64 %rd3, [retval0];
+  ld.param.b32 %r1, [retval0+8];
+  }
+  cvt.u32.u64 %r2, %rd3;
+  st.global.b32 [%rd1], %r1;
+  st.global.b32 [%rd1+4], %r2;
+  ret;
+}
+"""
+
+
+def test_a_function_that_gives_a_structure() -> None:
+    out = np.zeros(2, np.uint32)
+    ran = run(Program.of(STRUCTURE), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))
+    assert (out.tolist(), ran.findings) == ([9, 7], ())

@@ -101,6 +101,15 @@ class _Encoder:
             return self.encoded.special[number]
         return self.constant(self._value(name, kind), WIDTHS[kind])
 
+    def part(self, place: Address, kind: str) -> int:
+        """A parameter of a function that was written out; of a structure each part is a register of its own."""
+        if self.module.registers[place.base] in WIDTHS:
+            return self.slot(place.base, kind)
+        name = f"{place.base}+{place.offset} {WIDTHS[kind]}"
+        if name not in self.registers:
+            self.registers[name] = self._allocated(WIDTHS[kind])
+        return self.registers[name]
+
     def _value(self, name: str, kind: str) -> Value:
         for places in (self.shared, self.local):
             if name in places:
@@ -225,7 +234,7 @@ class _Encoder:
             number = self.module.parameters.index(place.base)
             where = self.constant(Pointer("parameter", number, place.offset), WIDTHS[kind])
         else:
-            where = self.slot(place.base, kind)
+            where = self.part(place, kind)
         register = self.slot(values[0], kind)
         to, source = (where, register) if of.name == "st" else (register, where)
         self.put(made, [to], [source])
