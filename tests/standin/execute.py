@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from jaxpr2triton.launch.machine.layout import Kind
 from jaxpr2triton.launch.machine.run import At, Block, Program, Settings, run
-
 from tests.standin.checks import Meant
 from tests.standin.start import started
 
