@@ -94,6 +94,8 @@ def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
 def _kept(jaxpr: Any, graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
     """`kept_hs` for what the user's loop computes as h in each step; `kept`, or `kept0`, `kept1`, … for all others."""
     found = {keep.slot: keep for keep in graph.of_kind(Keep)}
+    if not found:
+        return {}
     known, others = value_names(jaxpr), free_names("kept", len(found), taken)
     names: list[str] = []
     for keep, other in zip(found.values(), others):

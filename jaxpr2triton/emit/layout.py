@@ -29,7 +29,7 @@ def parsed(lines: Sequence[Line]) -> Body:
     """The statements; a comment among them is a string."""
     text = "\n".join(_flat(lines, ""))
     module, rows = ast.parse(text), text.encode().split(b"\n")
-    for node in ast.walk(module):
+    for node in ast.walk(module) if "0x" in text else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, int):
             node.value = Hex(node.value) if rows[node.lineno - 1].startswith(b"0x", node.col_offset) else node.value
     return module.body
