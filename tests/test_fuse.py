@@ -56,7 +56,7 @@ def sorted_twice(x: Any) -> Any:
 def test_unknown_backend() -> None:
     with pytest.raises(j2t.UserError) as caught:
         j2t.fuse(wave, backend="gpu")
-    assert str(caught.value) == "backend='gpu' is not a backend\n  try  one of auto, triton, interpret, xla"
+    assert str(caught.value) == "backend='gpu' is not a backend\n  try  one of auto, triton, interpret, machine, xla"
 
 
 def test_roles_are_of_the_kernels_of_the_function() -> None:
@@ -187,7 +187,8 @@ def test_wrong_backend_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("J2T_BACKEND", "gpu")
     with pytest.raises(j2t.UserError) as caught:
         j2t.fuse(wave)(X)
-    assert str(caught.value) == "J2T_BACKEND='gpu' is not a backend\n  try  one of auto, triton, interpret, xla"
+    hint = "one of auto, triton, interpret, machine, xla"
+    assert str(caught.value) == f"J2T_BACKEND='gpu' is not a backend\n  try  {hint}"
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="on a GPU this backend works")

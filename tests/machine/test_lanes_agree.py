@@ -157,7 +157,7 @@ def test_it_would_be_noticed_if_they_did_not(form: Form, dtype: Any, warps: int)
     plain = summed_plainly(case)
     for one in drawn(form, dtype):
         assert kinds_of(one.of(case)) == set()
-        assert not one.between or {Kind.COPIES_CHOOSE, Kind.LANES_DISAGREE} <= kinds_of(one.of(plain))
+        assert not one.between or Kind.COPIES_CHOOSE in kinds_of(one.of(plain))
 
 
 def test_there_are_thresholds_between_two_totals() -> None:
@@ -212,7 +212,7 @@ def gradients(x: Array, y: Array, c: Array) -> Any:
 
 DECIDED = {
     **{chosen: Kind.COPIES_CHOOSE, compared: Kind.COPIES_CHOOSE, largest: Kind.COPIES_CHOOSE},
-    **{gathered: Kind.COPIES_ADDRESS, two_at_once: Kind.LANES_DISAGREE},
+    **{gathered: Kind.COPIES_ADDRESS, two_at_once: Kind.COPIES_CHOOSE},
     **{in_a_scan: Kind.COPIES_CHOOSE, gradients: Kind.COPIES_CHOOSE},
 }
 

@@ -599,6 +599,7 @@ def places() -> Iterator[Value]:
         """st.shared.b32 [%base], 5;
         bar.sync 0;
         ld.shared.b32 %r40, [%base];
+        bar.sync 0;
         st.shared.b32 [%base], 5;""",
         5,
         launch=Launch(threads=(32, 1, 1)),
@@ -608,6 +609,7 @@ def places() -> Iterator[Value]:
         """st.shared.b32 [%base], 5;
         bar.sync 0;
         ld.shared.b32 %r1, [%base];
+        bar.sync 0;
         st.shared.b32 [%base], 5;
         st.global.b32 [%mine], %r1;""",
         np.full(64, 5, np.uint32),

@@ -233,7 +233,6 @@ class Access(c.Structure):
         ("warp", c.c_uint8),
         ("lane", c.c_uint8),
         ("atomic", c.c_uint8),
-        ("idle", c.c_uint8),  # wrote what had been there since the last barrier
     ]
 
 

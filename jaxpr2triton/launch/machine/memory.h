@@ -46,7 +46,7 @@ static void write_place(Run* run, const Place* place, int pc, s64 from, const vo
   if (place->cells) {
     int same = !memcmp(to, value, size);
     for (s64 g = (place->offset + from) / place->granule; g <= (place->offset + from + size - 1) / place->granule; g++)
-      writes(run, place->cells + g, place->defined, same, undefined, pc, place->buffer, g * place->granule, lane);
+      writes(run, place->cells + g, same, undefined, pc, place->buffer, g * place->granule, lane);
   }
   memcpy(to, value, size);
 }

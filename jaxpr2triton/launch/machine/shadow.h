@@ -27,7 +27,7 @@ static void remember_reader(const Run* run, Cell* cell, int pc, int lane) {
 static int reads(Run* run, Cell* cell, int defined, int pc, int buffer, s64 offset, int lane) {
   const Access* past = &cell->wrote;
   if (past->program >= 0 && past->program != run->program) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
-  else if (same_time(run, past) && !past->idle) {
+  else if (same_time(run, past)) {
     if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
     else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
   }
@@ -51,15 +51,14 @@ static void clash_with_reader(Run* run, const Cell* cell, int pc, int buffer, s6
   else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
 }
 
-// `same`: memory holds that value already; many threads may write one value that all of them know.
-static void writes(Run* run, Cell* cell, int defined, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
+// `same`: memory holds that value already; many threads may write one value that all of them know, if nobody reads it
+// at that time.
+static void writes(Run* run, Cell* cell, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
   int written = cell->wrote.program >= 0, kind = cell->wrote.warp == run->number ? KIND_RACE_IN_WARP : KIND_RACE_OF_WARPS;
   if (cell->undefined == IN_FLIGHT) report_clash(run, kind, pc, &cell->wrote, buffer, offset, lane);
   if (written && !same) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
-  if (cell->read.program >= 0 && !(same && (written || defined))) clash_with_reader(run, cell, pc, buffer, offset, lane);
-  int idle = same && written && cell->wrote.program == run->program && (cell->wrote.epoch != run->epoch || cell->wrote.idle);
+  if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);
   cell->wrote = access_now(run, pc, lane);
-  cell->wrote.idle = (u8)idle;
   cell->undefined = undefined;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -98,15 +99,16 @@ def test_a_hit_is_the_same_binary(cache_dir: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_the_key_depends_on(cache_dir: Path) -> None:
-    key = compile_module._key
+    key = functools.partial(compile_module._key, lines=False)
     keys = {
         key(SOFTMAX, SM_90),
+        key(SOFTMAX, SM_90, lines=True),
         key(SOFTMAX, TARGETS["sm_80"]),
         key(add_kernel(64), SM_90),
         key(add_kernel(128), SM_90),
         key(add_kernel(64, "other"), SM_90),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
     assert key(SOFTMAX, SM_90) in keys
 
 
