@@ -111,7 +111,7 @@ def test_a_slow_sine_is_not_taken() -> None:
     assert found.loops[0].cycles < 400
 
 
-# Cycles a step of the laboratory that the model was made from, and of versions of Triton that write other code.
+# Cycles a step in the model that this one was made after, and in versions of Triton that write other code.
 @pytest.mark.parametrize(
     ("name", "low", "high"), [("noisy_chain", 700, 1130), ("lorenz_rk4", 250, 300), ("rnn", 707, 1500)]
 )
