@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -66,3 +68,45 @@ def test_a_function_that_gives_a_structure() -> None:
     out = np.zeros(2, np.uint32)
     ran = run(Program.of(STRUCTURE), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))
     assert (out.tolist(), ran.findings) == ([9, 7], ())
+
+
+ROUNDS = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry kernel(.param .u64 .ptr .global out)
+{
+  .reg .pred %p<3>;
+  .reg .b64 %rd<4>;
+  .reg .b32 %r<8>;
+  ld.param.b64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mul.wide.u32 %rd2, %r1, 4;
+  add.s64 %rd3, %rd1, %rd2;
+  mov.b32 %r2, 0;
+  mov.b32 %r3, 0;
+  and.b32 %r5, %r1, 1;
+  setp.eq.s32 %p1, %r5, 0;
+LOOP:
+  add.s32 %r3, %r3, 1;
+  @%p1 add.s32 %r2, %r2, %r1;
+  @!%p1 sub.s32 %r2, %r2, %r3;
+  setp.lt.s32 %p2, %r3, 30000;
+  @%p2 bra LOOP;
+  st.global.b32 [%rd3], %r2;
+  ret;
+}
+"""
+
+
+def test_several_threads_run_machines_at_once() -> None:
+    program, lanes = Program.of(ROUNDS), np.arange(32)
+    expected = np.where(lanes % 2 == 0, 30000 * lanes, -30000 * 30001 // 2)
+
+    def once(_: int) -> list[int]:
+        out = np.zeros(32, np.int32)
+        assert run(program, [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (32, 1, 1)).findings == ()
+        return out.tolist()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(found == expected.tolist() for found in pool.map(once, range(32)))

@@ -48,7 +48,7 @@ static void chosen_by_copies(Run* run, s32 predicate, int pc, u32 mask) {
 }
 
 static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
-  static u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
+  static _Thread_local u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
   Warp* w = run->warp;
   u8* results[RESULTS]; const u8* operands[SLOTS];
   const s32* sources = i->slots + i->results;

@@ -93,7 +93,7 @@ static void product(Run* run, const Instruction* i) {
   int row = bytes == 8 ? 8 : 4, packed = row / bytes, across = 4 * packed, tall = m / 8, sum_row = sum_bytes == 8 ? 8 : 4, sum_packed = sum_row / sum_bytes;
   int of_a = tall * k / across, of_b = k / across, of_c = tall * 2 / sum_packed;
   const s32 *d = i->slots, *a = d + of_c, *b = a + of_a, *c = b + of_b;
-  static f64 left[16][64], right[64][8], total[16][8];
+  static _Thread_local f64 left[16][64], right[64][8], total[16][8];
   u64 faults = 0;
   for (int r = 0; r < of_a + of_b + of_c; r++) faults |= faults_of(w, a[r]);
   for (int l = 0; l < LANES; l++) {
