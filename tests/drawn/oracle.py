@@ -54,6 +54,9 @@ RIGHT |= {"reduce_sum", "reduce_prod", "one_minus_square", *SCATTERS}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "cumlogsumexp", *SCATTERS})
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
+# A compiler may take a sum and the product in it for one operation, and round once.
+PRODUCTS = frozenset({"mul", "square", "integer_pow", "div"})
+JOINED = frozenset({"add", "sub", "add_any"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
 ROUGH = {"atanh": 16.0}  # XLA's CPU is off by so many times more than others
@@ -74,15 +77,22 @@ class Answer:
         return int((self.unstable | (self.allowed > finite.max(initial=0) / 4 + 1e-30)).sum())
 
 
-def answers(function: Callable[..., Any], args: Sequence[np.ndarray], seed: int) -> list[Answer]:
-    """An answer for each output of the function at these arguments."""
+def answers(
+    function: Callable[..., Any], args: Sequence[np.ndarray], seed: int, contracted: bool = False
+) -> list[Answer]:
+    """An answer for each output of the function at these arguments; `contracted` if compilers may join a product and a
+    sum, so that a product is rounded in one place and not in another."""
     closed = jax.make_jaxpr(function)(*args)
     narrow = [aval.dtype for aval in closed.out_avals]
     with jax.enable_x64(True):
         wide = [_widened(np.asarray(arg)) for arg in args]
         rng = np.random.default_rng([77, seed])
         nothing = np.zeros(TABLE)
-        jitted = jax.jit(lambda table, bounded, rounded, *wide: _Wide(table, bounded, rounded).run(closed, wide))
+
+        def widely(table: Any, bounded: Any, rounded: Any, *wide: Any) -> list[Any]:
+            return _Wide(table, bounded, rounded, contracted).run(closed, wide)
+
+        jitted = jax.jit(widely)
         evaluate = jitted.lower(nothing, True, NOWHERE, *wide).compile(compiler_options=QUICKLY)
         exact = [np.asarray(o) for o in evaluate(nothing, True, NOWHERE, *wide)]
         noisy = [evaluate(nothing, False, NOWHERE, *wide)]
@@ -126,8 +136,10 @@ def _widened(x: Any) -> Any:
 class _Wide:
     """Evaluates a jaxpr in float64, with noise from a table, with the bounds of its dtypes, and rounded to them."""
 
-    def __init__(self, table: Any, bounded: Any, rounded: Any) -> None:
+    def __init__(self, table: Any, bounded: Any, rounded: Any, contracted: bool) -> None:
         self.table, self.bounded, self.rounded, self.count = table, bounded, rounded, 0
+        self.contracted = contracted
+        self.products: dict[int, Any] = {}  # values that are products, or parts of some, by their identity
         self.step: Any = None  # a number for the steps of the loops around, inside of one
 
     def run(self, closed: Any, args: Sequence[Any]) -> list[Any]:
@@ -204,6 +216,20 @@ class _Wide:
         return list(lax.switch(values[0].astype(jnp.int32), branches, *values[1:]))
 
     def equation(self, eqn: Any, values: list[Any]) -> list[Any]:
+        if not self.contracted:
+            return self.rounded_by_itself(eqn, values)
+        name, are_products = eqn.primitive.name, [id(value) in self.products for value in values]
+        if name in JOINED:
+            values = [
+                self.moved(v, atom.aval, "mul", True) if product else v
+                for v, atom, product in zip(values, eqn.invars, are_products)
+            ]
+        results = self.rounded_by_itself(eqn, values)
+        if name in PRODUCTS or (name in MOVED.split() and any(are_products)):
+            self.products.update((id(result), result) for result in results)
+        return results
+
+    def rounded_by_itself(self, eqn: Any, values: list[Any]) -> list[Any]:
         name = eqn.primitive.name
         if name not in EXACT and name not in RIGHT or name in SUMS:
             values = [self.moved(v, atom.aval, name, True) for v, atom in zip(values, eqn.invars)]

@@ -116,6 +116,19 @@ def test_infinities_of_narrow_dtypes() -> None:
     assert not back.unstable.any()
 
 
+def test_products_that_a_compiler_joins_with_a_sum() -> None:
+    """z - max(z) is 0 at the maximum, but for a compiler that computes x * x - max(z) at once."""
+    x = np.array([0.1, 0.3], np.float32)
+
+    def f(x: Any) -> Any:
+        z = x * x
+        return z - z.max()
+
+    (apart,), (joined,) = answers(f, [x], 0), answers(f, [x], 0, contracted=True)
+    fused = float(x[1]) ** 2 - float(np.float32(x[1] * x[1]))
+    assert apart.allowed[1] < abs(fused) < joined.allowed[1] < 1e-6
+
+
 def test_programs_print_as_python_and_repeat() -> None:
     for number in range(20):
         program = drawn_program(Random(1, number), ALL, tuple(TRANSFORMS))
