@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "jaxpr2triton"
 FILES = sorted(ROOT.rglob("*.py"))
 LEVELS = {
-    0: ("errors", "knobs", "hardware", "policy", "progress", "collector", "version", "_compat"),
+    0: ("errors", "knobs", "hardware", "policy", "progress", "watching", "collector", "version", "_compat"),
     1: ("ir", "mistakes"),
     2: ("rules",),
     3: ("graph",),

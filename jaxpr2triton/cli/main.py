@@ -28,13 +28,13 @@ from jaxpr2triton.cli.request import Request, blaming, make_request, specs_of
 from jaxpr2triton.cli.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour, width_of
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
-from jaxpr2triton.front.fused import watched_programs
+from jaxpr2triton.front.fused import LOWERED
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.call.devices import planned_for
-from jaxpr2triton.launch.call.primitive import watched_kernels
+from jaxpr2triton.launch.call.primitive import RUN
 from jaxpr2triton.launch.compile.compile import asm
-from jaxpr2triton.launch.machine.kernels import Examined, watched_machine
+from jaxpr2triton.launch.machine.kernels import EXAMINED, Examined
 from jaxpr2triton.report import check as checking
 from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
 from jaxpr2triton.report.table import count
@@ -208,7 +208,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     fused = api.fuse(request.function, backend=backend, roles=dict(options.role))
     outputs = jax.eval_shape(request.function, *request.shapes)
     reference = _reference(request, jax.jit(request.function))
-    with watched_machine() as examined:
+    with EXAMINED.watched() as examined:
         with _watched() as values:
             comparisons = checking.compare(fused, reference, draws, checking.output_names(outputs))
         with _watched() as gradients:
@@ -258,12 +258,12 @@ def _compiled_run(name: str, runs: Sequence[Examined]) -> CompiledRun:
 def _watched() -> Iterator[list[checking.Checked]]:
     """What ran inside of the `with`, as the only element when it is over."""
     found: list[checking.Checked] = []
-    with watched_programs() as programs, watched_kernels() as ran:
+    with LOWERED.watched() as programs, RUN.watched() as ran:
         yield found
     shares = [program.shares for program in programs]
     left_to_xla = tuple(leftover.primitive for program in programs for leftover in program.leftovers)
     inside, outside = sum(inside for inside, _ in shares), sum(outside for _, outside in shares)
-    found.append(checking.Checked(len(ran), inside, outside, left_to_xla))
+    found.append(checking.Checked(len(set(ran)), inside, outside, left_to_xla))
 
 
 def _reference(request: Request, function: Callable[..., Any]) -> Callable[..., Any]:

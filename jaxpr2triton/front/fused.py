@@ -49,6 +49,7 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+from jaxpr2triton.watching import Watched
 
 # What a user may ask for.
 BACKENDS = ("auto", "triton", "interpret", "machine", "xla")
@@ -128,18 +129,7 @@ def _slot(jaxpr: Any, name: str, roles: Roles, policy: Policy) -> _Slot:
     return _Slot()
 
 
-_WATCHING: list[list[Compiled]] = []
-
-
-@contextlib.contextmanager
-def watched_programs() -> Iterator[list[Compiled]]:
-    """The programs that are lowered inside of the `with`, in the order in which they are."""
-    seen: list[Compiled] = []
-    _WATCHING.append(seen)
-    try:
-        yield seen
-    finally:
-        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+LOWERED: Watched[Compiled] = Watched()  # programs
 
 
 def compiled_program(
@@ -157,8 +147,7 @@ def compiled_program(
         else:
             LOGGER.debug("%s was planned before", name)
     compiled = slot.compiled
-    for seen in _WATCHING:
-        seen.append(compiled)
+    LOWERED.tell(compiled)
     for mistake in compiled.mistakes:
         if strict:
             raise_with_context(mistake, name)

@@ -16,7 +16,7 @@ import pytest
 
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.tracing import run
-from jaxpr2triton.launch.machine.kernels import watched_machine
+from jaxpr2triton.launch.machine.kernels import EXAMINED
 from tests.compiling import RUNNABLE, differences, halves_of
 from tests.loop_programs import PROGRAMS, LoopProgram
 from tests.test_loop_programs import by_jax, gradient_and_value, widened
@@ -30,7 +30,7 @@ CASES = [(name, "sm_90") for name in NAMES] + [(name, "sm_80") for name in (NAME
 @pytest.mark.parametrize(("name", "target"), CASES)
 def test_compiled_kernels_compute_the_same(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("J2T_TARGET", target)
-    with watched_machine() as examined:
+    with EXAMINED.watched() as examined:
         for what, found, expected, digits in loop_results(LOOPS[name]) if name in LOOPS else results(name):
             assert differences(found, expected, digits) == [], what
     assert examined

@@ -38,7 +38,7 @@ def test_what_programs_say_of_themselves() -> None:
 
 
 def test_lambdas_are_called_after_their_line() -> None:
-    one = lambda x: jnp.sin(x)  # noqa: E731
+    one = lambda x: jnp.sin(x)  # noqa: E731  # lambdas are what this is about
     line = one.__code__.co_firstlineno
     for each in (one, functools.partial(one), jax.jit(one)):
         program = j2t.transpile(each, X)

@@ -8,24 +8,24 @@ asks for the others again.
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
 from tests.standin.start import started
 
-started()  # before JAX is imported
+started()  # before anything imports JAX, which looks for devices then
 
-import dataclasses  # noqa: E402
-import json  # noqa: E402
-import signal  # noqa: E402
-import sys  # noqa: E402
-import warnings  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from typing import Any  # noqa: E402
+import jax  # noqa: E402  # after the driver
 
-import jax  # noqa: E402
-
-import jaxpr2triton as j2t  # noqa: E402
-from tests.standin.full_size import full_size  # noqa: E402
-from tests.standin.record import Counts, loops_take, recording  # noqa: E402
-from tests.works import Work  # noqa: E402
+import jaxpr2triton as j2t  # noqa: E402  # after the driver
+from tests.standin.full_size import full_size  # noqa: E402  # after the driver
+from tests.standin.record import Counts, loops_take, recording  # noqa: E402  # after the driver
+from tests.works import Work  # noqa: E402  # after the driver
 
 ROUNDS = 100  # of loops whose condition nobody computes
 TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {

@@ -6,11 +6,10 @@ Where kernels cannot run, and where Triton refuses this one, XLA runs the region
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -31,6 +30,7 @@ from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.launch.interpret.interrupts import noting_interrupts
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, run_on_machine
 from jaxpr2triton.mistakes import instead_of
+from jaxpr2triton.watching import Watched
 
 Mode = Literal["device", "interpret", "machine"]
 
@@ -41,18 +41,7 @@ _fallen_back: set[Kernel | str] = set()
 _fallen_back_lock = threading.Lock()
 
 
-_WATCHING: list[set[str]] = []
-
-
-@contextlib.contextmanager
-def watched_kernels() -> Iterator[set[str]]:
-    """The names of the kernels that run inside of the `with`, in the interpreter or on the machine."""
-    seen: set[str] = set()
-    _WATCHING.append(seen)
-    try:
-        yield seen
-    finally:
-        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+RUN: Watched[str] = Watched()  # the names of kernels, in the interpreter or on the machine
 
 
 def _noting_runs(
@@ -60,8 +49,7 @@ def _noting_runs(
 ) -> Callable[..., list[np.ndarray]]:
     def noting(arrays: list[np.ndarray]) -> list[np.ndarray]:
         outputs = run(arrays)
-        for seen in _WATCHING:
-            seen.add(kernel.name)
+        RUN.tell(kernel.name)
         return outputs
 
     return noting

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +18,7 @@ from jaxpr2triton.launch.machine.findings import Finding
 from jaxpr2triton.launch.machine.layout import LANES
 from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, run
 from jaxpr2triton.launch.machine.statistics import Statistics, statistics
+from jaxpr2triton.watching import Watched
 
 _LOOP = re.compile(r"\s*(?:for|while)\b")
 _USERS = re.compile(r"\s*# ([^:\s]+:\d+): ")
@@ -44,18 +44,7 @@ class Examined:
         return statistics(self.program.encoded.module.body, self.ran.counts)
 
 
-_WATCHING: list[list[Examined]] = []
-
-
-@contextlib.contextmanager
-def watched_machine() -> Iterator[list[Examined]]:
-    """What the machine runs inside of the `with`; what it finds there is noted, and no error."""
-    seen: list[Examined] = []
-    _WATCHING.append(seen)
-    try:
-        yield seen
-    finally:
-        _WATCHING[:] = [each for each in _WATCHING if each is not seen]
+EXAMINED: Watched[Examined] = Watched()  # while somebody watches, what the machine finds is no error
 
 
 def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
@@ -67,12 +56,11 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a compiled kernel; what is wrong with it is a `CompilerBug`, unless somebody watches."""
-    examined = examine(kernel, binary, arrays, Settings(count=bool(_WATCHING)))
-    for seen in _WATCHING:
-        seen.append(examined)
+    examined = examine(kernel, binary, arrays, Settings(count=bool(EXAMINED)))
+    EXAMINED.tell(examined)
     wrong = [str(finding) for finding in examined.findings]
     wrong += [f"elements of {name} are never written" for name in examined.forgotten]
-    if wrong and not _WATCHING:
+    if wrong and not EXAMINED:
         raise CompilerBug(f"kernel {kernel.name} on the machine ({examined.target}): " + "; ".join(wrong[:3]))
     return list(examined.outputs)
 
