@@ -71,7 +71,8 @@ def test_kernels_are_as_long_for_ten_steps_as_for_ten_million(name: str, monkeyp
 # interrupts
 
 CHILD = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 import jaxpr2triton as j2t
