@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,9 +18,10 @@ from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.show import show_graph
+from jaxpr2triton.inside import run_loop, steps_worth_planning
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
-from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role
+from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p, repeat_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
@@ -221,6 +222,7 @@ class Compiled:
     rounds: tuple[Round, ...] = ()  # that led to those
     captured: tuple[Any, ...] = ()  # the leading operands of the program
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
+    steps_of: Mapping[int, Compiled] = field(default_factory=dict)  # the steps of loops that XLA runs, by their places
 
     @property
     def refused(self) -> Mapping[int, Reason]:
@@ -240,7 +242,8 @@ class Compiled:
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
         """Whatever went wrong in this compiler."""
-        return (*self.decisions.mistakes, *self.lost.values())
+        inside = (mistake for step in self.steps_of.values() for mistake in step.mistakes)
+        return (*self.decisions.mistakes, *self.lost.values(), *inside)
 
     @property
     def program(self) -> Any:
@@ -257,6 +260,11 @@ class Compiled:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return self.stages["emit"].kernels
+
+    @property
+    def all_kernels(self) -> tuple[Kernel, ...]:
+        """Those in the steps of loops that XLA runs, too."""
+        return (*self.kernels, *(kernel for step in self.steps_of.values() for kernel in step.all_kernels))
 
     @property
     def apart(self) -> tuple[Apart, ...]:
@@ -277,10 +285,10 @@ class Compiled:
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
         found: list[Leftover] = []
-        for eqn in self.program.jaxpr.eqns:
+        for place, eqn in enumerate(self.program.jaxpr.eqns):
             if eqn.primitive is not region_p:
                 if self.why_nothing or not _is_free(eqn):
-                    found.append(self._leftover(eqn, self.why_nothing))
+                    found.append(replace(self._leftover(eqn, self.why_nothing), step=self._step(place)))
             elif mistake := self.lost.get(eqn.params["name"]):
                 found += [self._leftover(inner, mistake) for inner in eqn.params["jaxpr"].jaxpr.eqns]
         return tuple(found)
@@ -320,6 +328,10 @@ class Compiled:
         takes = reason.takes if isinstance(reason, WhyNot) else ""
         return Leftover(_name(eqn), text, where, why, takes, launches_of(eqn), obstacles)
 
+    def _step(self, place: int) -> StepOfLoop | None:
+        step = self.steps_of.get(place)
+        return None if step is None else StepOfLoop(step.all_kernels, tuple(left.primitive for left in step.leftovers))
+
     @cached_property
     def _alternatives(self) -> Mapping[str, tuple[Kernel, ...]]:
         """For each kernel the same one in smaller schedules."""
@@ -342,7 +354,11 @@ class Compiled:
         kernels = {kernel.name: kernel for kernel in self.kernels}
         smaller = self._alternatives if mode == "device" else {}
 
+        steps = {id(inner.eqns[place]): step for place, step in self.steps_of.items()}
+
         def launch(eqn: Any, values: list[Any]) -> list[Any] | None:
+            if id(eqn) in steps:
+                return run_loop(eqn, values, functools.partial(steps[id(eqn)].run, mode, strict))
             if eqn.primitive is not region_p or eqn.params["name"] in self.lost:
                 return None
             kernel = kernels[eqn.params["name"]]
@@ -363,11 +379,25 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     has_loops = any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr))
     decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
-        return Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
+        compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
+        return replace(compiled, steps_of=dict(_steps_in_kernels(compiled)))
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
     made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}
     return Compiled(name, made, decisions, rounds, policy=policy)
+
+
+def _steps_in_kernels(compiled: Compiled) -> Iterator[tuple[int, Compiled]]:
+    """The steps of loops that XLA runs, where kernels launch less for a step, or have loops that are in it."""
+    most = compiled.policy.cuts
+    loops = steps_worth_planning(compiled.program.jaxpr.eqns, most.launches_of_a_step)
+    for number, (place, body, alone) in enumerate(loops):
+        name = f"{compiled.name}_step{number or ''}"
+        step = compile_jaxpr(body, name, policy=compiled.policy)
+        saves = most.times_fewer * (len(step.kernels) + len(step.leftovers)) <= alone.a_step
+        has_loops = any(kernel.choice is not None for kernel in step.all_kernels)
+        if step.all_kernels and (saves or has_loops):
+            yield place, step
 
 
 class _Attempt:

@@ -16,7 +16,7 @@ LEVELS = {
     2: ("rules",),
     3: ("graph",),
     4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report"),
-    5: ("pipeline",),
+    5: ("inside", "pipeline"),
     6: ("front",),
     7: ("api",),
     8: ("cli",),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.front.exported import Exported
+from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report.explain import short_type, shown_types
 from jaxpr2triton.report.leftovers import grouped
@@ -24,11 +25,18 @@ def one_module(*parts: Compiled | Exported) -> str:
     import triton
     ...
     """
-    sources = [kernel.source.splitlines() for part in parts for kernel in part.kernels]
+    sources = [kernel.source.splitlines() for part in parts for kernel in _kernels(part)]
     imports = {line for lines in sources for line in lines if _is_import(line)}
     blocks = dict.fromkeys(block for lines in sources for block in _blocks(lines))
     top = "\n".join([*(line for part in parts for line in _header(part)), "", *_sorted(imports)])
     return "\n\n\n".join([top.strip(), *blocks]) + "\n"
+
+
+def _kernels(part: Compiled | Exported) -> Iterator[Kernel]:
+    """Those of the program, and those in each step of the loops that XLA runs."""
+    yield from part.kernels
+    for left in part.leftovers:
+        yield from left.step.kernels if left.step is not None else ()
 
 
 def _is_import(line: str) -> bool:
@@ -49,7 +57,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
 def _header(part: Compiled | Exported) -> Iterator[str]:
     inputs, outputs = (shown_types(list(map(short_type, avals))) for avals in (part.in_avals, part.out_avals))
     yield from _comment("# ", f"{part.name}: ({inputs}) → ({outputs})")
-    names = Counter(kernel.name for kernel in part.kernels)
+    names = Counter(kernel.name for kernel in _kernels(part))
     if names:
         count = "one kernel" if names.total() == 1 else f"{names.total()} kernels"
         listed = (name if times == 1 else f"{name} ({times} times)" for name, times in names.items())

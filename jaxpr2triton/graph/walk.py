@@ -55,6 +55,7 @@ from jaxpr2triton.ir.index import (
     constant,
     decide,
     plain_axis,
+    settled,
     substitute,
 )
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
@@ -162,6 +163,7 @@ class Walk:
 
     def reading(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         """How an atom is read at a place; an element that exists for all values of the axes needs no guard."""
+        place, guard = settled(place, guard)
         return atom, (place, () if _inside(place, atom.aval.shape) else guard)
 
     def ask(self, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:

@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import called_jaxpr, source_of
+from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.numbers import runs_of, spelled
 from jaxpr2triton.ir.scans import apart, body_of, scanned
 from jaxpr2triton.ir.tracing import argument_names, avals, result_names, retrace
 
@@ -25,22 +28,24 @@ def hoist(closed: Closed, leading: Sequence[Any] = ()) -> tuple[Closed, list[Any
 
         { lambda a:f32[2]; x. let b = mul x a in (b,) }   →   { lambda ; c0:f32[2] x. let b = mul x c0 in (b,) },  [a]
 
-    `leading` are the values of leading operands that have been constants before. Known scalars become literals. A
+    `leading` are the values of leading operands that have been constants before. Known scalars become literals, and
+    whole numbers in few runs are computed, so that what they are indices of is known: [3, 4, 5, 0] is iota and 0. A
     nested `jit` whose jaxpr holds arrays is written out, so that these become operands too, and what a `scan` or `cond`
     holds becomes its operands. Left alone: arrays inside the bodies of `while`, checkpoints and functions with
     derivative rules of their own.
     """
     nested = list(_nested(closed.jaxpr))
     given = [*leading, *closed.consts]
-    if not nested and not closed.consts and not any(map(is_scalar, given)):
+    if not nested and not closed.consts and not any(map(_spelling, given)):
         return closed, given
-    captured = list({id(const): const for const in [*given, *nested] if not is_scalar(const)}.values())
+    captured = list({id(const): const for const in [*given, *nested] if not _spelling(const)}.values())
     places = {id(const): place for place, const in enumerate(captured)}
     count = len(leading)
 
     def flat(*operands: Any) -> list[Any]:
         def resolve(const: Any) -> Any:
-            return _literal(const) if is_scalar(const) else operands[places[id(const)]]
+            spell = _spelling(const)
+            return spell() if spell else operands[places[id(const)]]
 
         values = [*map(resolve, [*closed.consts, *leading]), *operands[len(captured) :]]
         return _evaluate(closed.jaxpr, values, resolve)
@@ -119,6 +124,23 @@ def _nested(jaxpr: Any) -> Iterator[Any]:
 def _captured(jaxpr: Any, consts: Sequence[Any]) -> Iterator[Any]:
     yield from consts
     yield from _nested(jaxpr)
+
+
+def _spelling(const: Any) -> Callable[[], Any] | None:
+    """How a program writes a constant itself; None if it has to be given it."""
+    if is_scalar(const):
+        return lambda: _literal(const)
+    if isinstance(const, jax.core.Tracer) or not 0 < np.size(const) <= policy.COMMON.known:
+        return None
+    aval = jax.typeof(const)
+    if not _is_whole(aval.dtype) or aval.weak_type or not getattr(const, "is_fully_addressable", True):
+        return None
+    runs = runs_of(np.asarray(const).reshape(-1), policy.COMMON.runs)
+    return None if runs is None else lambda: spelled(aval.dtype, aval.shape, runs)
+
+
+def _is_whole(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.integer) or dtype == jnp.bool_) and unsupported(dtype) is None
 
 
 def is_scalar(const: Any) -> bool:

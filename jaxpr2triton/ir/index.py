@@ -412,3 +412,25 @@ def within(place: Sequence[Index], shape: Sequence[int]) -> Guard:
 
 def substitute_guard(guard: Guard, mapping: Mapping[Axis, Index]) -> Guard | None:
     return conjoin((), [Condition(substitute(c.index, mapping), c.low, c.high) for c in guard])
+
+
+def settled(place: tuple[Index, ...], guard: Guard) -> tuple[tuple[Index, ...], Guard]:
+    """The place and the conditions, where axes that can only have one value under the guard have it.
+
+        x[i - 2], where 2 <= i < 3   →   x[0], where 2 <= i < 3
+    """
+    values = {axis: constant(value) for condition in guard for axis, value in _only_value(condition)}
+    if not any(axis in values for index in place for axis in index.axes):
+        return place, guard
+    return tuple(substitute(index, values) for index in place), guard
+
+
+def _only_value(condition: Condition) -> Iterator[tuple[Axis, int]]:
+    """The axis of a condition and its one value, if there is one of each."""
+    match condition.index.terms:
+        case ((Axis() as axis, factor),):
+            low, high = condition.low - condition.index.const, condition.high - 1 - condition.index.const
+            first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
+            first, last = max(first, 0), min(last, axis.size - 1)
+            if first == last:
+                yield axis, first

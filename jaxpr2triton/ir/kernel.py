@@ -160,6 +160,14 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
+class StepOfLoop:
+    """What runs in each step of a loop that stays with XLA."""
+
+    kernels: tuple[Kernel, ...]
+    left_to_xla: tuple[str, ...]  # primitives
+
+
+@dataclass(frozen=True)
 class Leftover:
     """An equation that stays with XLA, and why."""
 
@@ -170,3 +178,4 @@ class Leftover:
     takes: str = ""  # what it would take to have it in a kernel, where that is not plain from the reason
     launches: Launches | None = None  # of a loop
     obstacles: tuple[Obstacle, ...] = field(default=(), repr=False)  # in the body of a loop, all there are
+    step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels

@@ -304,7 +304,7 @@ class _Draft(Rewriter):
         value = self._value(atom)
         if isinstance(atom, jex.Literal) or (isinstance(value, StandIn) and value.variable is atom):
             return atom
-        return self._reference_to(atom, _typed(value, atom.aval))
+        return self._reference_to(atom, typed_as(value, atom.aval))
 
 
 def _assembled(closed: Closed, written: _Written, traced: Closed) -> Closed:
@@ -332,7 +332,7 @@ def _assembled(closed: Closed, written: _Written, traced: Closed) -> Closed:
     return build.with_equations(closed, eqns, list(map(atom, written.outputs)))
 
 
-def _typed(value: Value, aval: Any) -> Value:
+def typed_as(value: Value, aval: Any) -> Value:
     """The value with exactly the shape, dtype and weak type that the output had before."""
     got = jax.typeof(value)
     if (got.shape, got.dtype) != (aval.shape, aval.dtype):

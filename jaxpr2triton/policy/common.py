@@ -28,6 +28,7 @@ class Common:
     scattered_once: int = 1 << 16  # the same, where no two are alike
     alike: int = 8  # indices of `x.at[i].apply(f)` that may be alike: it is done once for each
     known: int = 1 << 14  # elements of an array that is computed while compiling
+    runs: int = 8  # evenly spaced pieces of which an array of whole numbers, or what is read at its places, is made
     known_equations: int = 64  # equations, without operands, that are moved into a loop
     # rules/written/
     longest_sum: int = 64  # elements of an axis of a running sum, in which each looks at all others

@@ -185,6 +185,7 @@ def explain_json(
                 "takes": left.takes,
                 "launches": _launch_facts(left.launches),
                 "obstacles": [asdict(each) for each in left.obstacles],
+                "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
             }
             for left in compiled.leftovers
         ],

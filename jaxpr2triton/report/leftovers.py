@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.ir.kernel import Launches, Leftover, Obstacle
+from jaxpr2triton.ir.kernel import Launches, Leftover, Obstacle, StepOfLoop
 from jaxpr2triton.report.table import count, first_of, paragraph, shortened
 
 PLACES_SHOWN = 3  # of leftovers of one kind
@@ -25,6 +25,7 @@ def left_to_xla(leftovers: Sequence[Leftover], width: int) -> list[str]:
         lines.append(paragraph(f"{kind} at {_places(left.where for left in group)}: {why}", width, indent="    "))
         lines += _obstacles(kinds, width) if len(kinds) > 1 else []
         lines += [f"      {text}{' of each' if len(group) > 1 else ''}" for text in _launches_of_loop(launches)]
+        lines += [paragraph(_step(left.step), width, indent="      ") for left in group if left.step is not None]
         example = "" if len(group) == 1 else "such as "
         lines.append(f"      {shortened(example + group[0].equation, width - 6)}")
     return lines
@@ -63,6 +64,15 @@ def _obstacles(kinds: dict[str, list[Obstacle]], width: int) -> list[str]:
 def _places(wheres: Iterable[str]) -> str:
     """model.py:3 (f), model.py:5 (f), model.py:9 (g) and 4 more places."""
     return first_of((where or "an unknown line" for where in wheres), PLACES_SHOWN, "more place")
+
+
+def _step(step: StepOfLoop) -> str:
+    """each step is 14 kernels (rollout_step_0, …), and XLA for dot_general (2)"""
+    names = first_of((kernel.name for kernel in step.kernels), PLACES_SHOWN, "more")
+    left = Counter(step.left_to_xla).most_common()
+    others = ", ".join(name if many == 1 else f"{many:,} x {name}" for name, many in left)
+    text = f"each step launches {count(len(step.kernels), 'kernel')}: {names}"
+    return text + (f"; XLA does {others}" if left else "")
 
 
 def _launches_of_loop(launches: Launches | None) -> list[str]:

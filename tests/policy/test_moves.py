@@ -44,6 +44,19 @@ def repeated(step: Fn) -> Fn:
     return lambda x: lax.scan(lambda x, _: (step(x), None), x, None, 5)[0]
 
 
+def steps_of_sums(x: Any) -> Any:
+    def step(c: Any) -> Any:
+        for _ in range(7):
+            c = jnp.tanh(c - c.mean())
+        return jnp.fft.fft(c).real
+
+    return repeated(step)(x)
+
+
+def looked_up(x: Any) -> Any:
+    return jnp.sin(x)[jnp.arange(5) ** 2 % 4]
+
+
 def elman(w: Any, u: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(x @ w + h @ u),) * 2, h, xs)
 
@@ -200,6 +213,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "turned": (lambda x: jnp.transpose(x, (0, 2, 1)) + 1, (floats(32, 64, 128),)),
     "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),
     "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
+    "steps of sums": (steps_of_sums, (floats(64),)),
+    "looked up": (looked_up, (floats(4, 8),)),
     "wide": (wide_state, (floats(100, 200), floats(10, 64))),
     "wider": (wide_state, (floats(200, 210), floats(10, 64))),
 }
@@ -241,6 +256,8 @@ CASES = {
     "cuts.small_loop": Case("rnn:g", 1 / 16),
     "cuts.steps": Case("chains", 1 / 16),
     "cuts.steps_of_loops": Case("lorenz_rk4", 1 / 128),
+    "cuts.launches_of_a_step": Case("steps of sums", 2),
+    "cuts.times_fewer": Case("steps of sums", 8),
     "cuts.reads": Case("layers", 1 / 2),
     "cuts.worth_a_load": Case("parts", 8, {"cuts": {"steps": 100}}),
     "cuts.values": Case("chains", 1 / 2, {"cuts": {"steps": 100}}),
@@ -350,6 +367,7 @@ COMMON_CASES = {
     "scattered_once": Case("applied once", 0),
     "alike": Case("applied", 1 / 2),
     "known": Case("every other", 0),
+    "runs": Case("looked up", 0),
     "known_equations": Case("masked", 0),
     "longest_sum": Case("running sums", 1 / 2),
     "longest_sort": Case("sorted", 1 / 2),
@@ -390,7 +408,7 @@ def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None) -> A
         made = compile_jaxpr(traced(name), "program", asked, chosen)
     except UserError as refusal:
         return str(refusal)
-    kernels = [(each.source, each.num_warps, each.choice, list(doubts_about(each, chosen))) for each in made.kernels]
+    kernels = [(each.source, each.num_warps, each.choice, list(doubts_about(each, chosen))) for each in made.all_kernels]
     return kernels, [leftover.why for leftover in made.leftovers]
 
 

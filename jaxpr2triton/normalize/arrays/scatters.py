@@ -16,6 +16,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.arrays.runs import read_in_runs
 from jaxpr2triton.normalize.arrays.scatter_space import Space, hit, spread
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
@@ -27,6 +28,7 @@ def lower_places(closed: Closed) -> Closed:
     """Read and write at places that are known, and add up what is written at several places that are not.
 
         b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)
+        b = gather x [[0], [0], [2], [3]]          →   b = concatenate (broadcast x[0]) (slice[2:4] x)
         b = scatter x [[1], [3]] u                 →   b = select_n (pad[interior] true false) x (pad[interior] u)
         b = scatter-add x [[i]] u                  →   b = add x (scatter (broadcast_in_dim -0.0) [[i]] u)
         b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (select_n (eq [i, j, k] iota) 0.0 u))
@@ -53,10 +55,10 @@ def _read(node: Node, rewriter: Rewriter) -> Value | None:
     operand, indices = node.args
     places = gathered(node.params, jnp.shape(operand), jnp.shape(indices))
     even = evenly(places, indices, rewriter)
-    if even is None:
-        return None
     offsets = tuple(map(int, node.params["dimension_numbers"].offset_dims))
-    return read_evenly(operand, places, even, offsets, node.out_avals[0].shape)
+    if even is not None:
+        return read_evenly(operand, places, even, offsets, node.out_avals[0].shape)
+    return read_in_runs(operand, places, indices, offsets, rewriter)
 
 
 def _write(node: Node, rewriter: Rewriter) -> Value | None:

@@ -1,0 +1,1 @@
+"""Programs that use other people's libraries, as their own tutorials would write them."""

@@ -1,0 +1,234 @@
+"""Runs every example, compares it with `jax.jit`, and says what became of its loops.
+
+    python -m examples.libraries                            all of them, in Triton's interpreter
+    python -m examples.libraries diffrax lineax.tridiagonal some of them
+    python -m examples.libraries --backend machine          compiled, with every access checked
+    python -m examples.libraries --markdown docs/libraries.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from examples.libraries.example import Example
+from jaxpr2triton import Program, fuse, transpile
+from jaxpr2triton.report.check import Comparison, compare, gradient_names, output_names, vjp_function
+
+FILES = {  # the library that each file is about
+    "diffrax_odes": "diffrax",
+    "optimistix_solves": "optimistix",
+    "lineax_solves": "lineax",
+    "optax_steps": "optax",
+    "equinox_networks": "equinox",
+    "flax_networks": "flax",
+    "numpyro_models": "numpyro",
+    "blackjax_samplers": "blackjax",
+    "brax_physics": "brax",
+    "gymnax_environments": "gymnax",
+    "dynamax_models": "dynamax",
+    "distrax_distributions": "distrax",
+    "jax_md_simulations": "jax-md",
+}
+LOOPS = ("scan", "while")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one example, forward or as a gradient."""
+
+    library: str
+    what: str  # adaptive_ensemble, or: its gradient
+    says: str
+    kernels: int
+    launches: int
+    xla_alone: int | None  # launches; None where a loop's steps are not known
+    stays: tuple[str, ...]  # loops, each with its reasons
+    beside: tuple[str, ...]  # other primitives left to XLA
+    planned: float  # seconds
+    wrong: tuple[Comparison, ...]
+
+    @property
+    def good(self) -> bool:
+        return not self.wrong and not self.stays
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    asked = _parser().parse_args(arguments)
+    outcomes, failed = [], 0
+    for library, example in _wanted(asked.names):
+        try:
+            for outcome in _outcomes(library, example, asked.backend, asked.plan):
+                outcomes.append(outcome)
+                print(_line(outcome), flush=True)
+        except Exception:
+            failed += 1
+            print(f"{library}.{example.name} FAILED", flush=True)
+            traceback.print_exc()
+    if asked.markdown:
+        asked.markdown.write_text(_page(outcomes, asked.backend))
+    loops = sum(bool(each.stays) for each in outcomes)
+    wrong = sum(bool(each.wrong) for each in outcomes)
+    print(f"{len(outcomes)} programs: {wrong} disagree with jax.jit, {loops} have a loop with XLA, {failed} failed")
+    return bool(wrong or loops or failed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m examples.libraries", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="libraries, or library.function")
+    parser.add_argument("--backend", default="interpret", choices=("interpret", "machine", "xla"))
+    parser.add_argument("--plan", action="store_true", help="only plan; run nothing")
+    parser.add_argument("--markdown", type=Path, help="write the table as a page")
+    return parser
+
+
+def _wanted(names: Sequence[str]) -> Iterator[tuple[str, Example]]:
+    for file, library in FILES.items():
+        if names and not any(name.partition(".")[0] == library for name in names):
+            continue
+        for example in importlib.import_module(f"examples.libraries.{file}").EXAMPLES:
+            if not names or library in names or f"{library}.{example.name}" in names:
+                yield library, example
+
+
+def _outcomes(library: str, example: Example, backend: str, plan_only: bool) -> Iterator[Outcome]:
+    args = tuple(example.arguments(jax.random.key(0)))
+    function = example.function
+    fused = fuse(function, backend=backend)
+    wrong: tuple[Comparison, ...] = ()
+    if not plan_only:
+        names = output_names(jax.eval_shape(function, *args))
+        wrong = _wrong(compare(fused, jax.jit(function), [(0, args)], names))
+    yield _outcome(library, example.name, example.says, function, args, wrong)
+    if example.gradient:
+        argnums = range(len(args))
+        if not plan_only:
+            names = gradient_names(args, _parameters(function), argnums)
+            ours, theirs = (_gradient(f, argnums) for f in (fused, jax.jit(function)))
+            wrong = _wrong(compare(ours, theirs, [(0, args)], names))
+        name = f"{example.name}, gradient"
+        yield _outcome(library, name, "its gradient", _gradient(function, argnums), args, wrong)
+
+
+def _gradient(function: Callable[..., Any], argnums: Sequence[int]) -> Callable[..., Any]:
+    """Of the sum of all results."""
+    pulled = vjp_function(function, argnums)
+
+    def gradient(*args: Any) -> Any:
+        shapes = jax.eval_shape(function, *args)
+        ones = [jnp.ones(s.shape, s.dtype) for s in jax.tree.leaves(shapes) if jnp.issubdtype(s.dtype, jnp.inexact)]
+        return pulled(args, ones)
+
+    return gradient
+
+
+def _parameters(function: Callable[..., Any]) -> Sequence[str]:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
+
+
+def _wrong(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    return tuple(each for each in comparisons if not each.agrees)
+
+
+def _outcome(
+    library: str, what: str, says: str, function: Callable[..., Any], args: Any, wrong: tuple[Comparison, ...]
+) -> Outcome:
+    start = time.perf_counter()
+    program = transpile(function, *args)
+    planned = time.perf_counter() - start
+    facts = program.explain_json()
+    return Outcome(
+        library=library,
+        what=what,
+        says=says,
+        kernels=len(facts["kernels"]),
+        launches=sum(kernel["launches"] for kernel in facts["kernels"]),
+        xla_alone=facts["xla_alone"]["in_all"],
+        stays=_loops(program),
+        beside=tuple(left.primitive for left in program.leftovers if left.primitive not in LOOPS),
+        planned=planned,
+        wrong=wrong,
+    )
+
+
+def _loops(program: Program) -> tuple[str, ...]:
+    return tuple(
+        f"{left.primitive} at {left.where}: "
+        + "; ".join(dict.fromkeys(f"{each.primitive}: {each.why}" for each in left.obstacles) or [left.why])
+        for left in program.leftovers
+        if left.primitive in LOOPS
+    )
+
+
+def _line(outcome: Outcome) -> str:
+    words = [
+        f"{outcome.library}.{outcome.what}:",
+        f"{outcome.launches} launches of {outcome.kernels} kernels (XLA alone {outcome.xla_alone}),",
+        f"planned in {outcome.planned:.1f} s",
+        *([f"; left: {', '.join(sorted(set(outcome.beside)))}"] if outcome.beside else []),
+        *(f"\n    LOOP {each}" for each in outcome.stays),
+        *(f"\n    WRONG {each}" for each in outcome.wrong),
+    ]
+    return " ".join(words)
+
+
+def _page(outcomes: Sequence[Outcome], backend: str) -> str:
+    """docs/libraries.md."""
+    versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "triton", *FILES.values()))
+    inside = sum(not each.stays for each in outcomes)
+    lines = [
+        "# Does my program fit?",
+        "",
+        "Programs that call other people's libraries, with nothing changed in their code: `examples/libraries/` has",
+        "them, one short file for each library. This page is made by",
+        "",
+        "    pip install '.[gallery]'",
+        f"    python -m examples.libraries --backend {backend} --markdown docs/libraries.md",
+        "",
+        "which also compares every value and every gradient with `jax.jit`. A gradient is that of the sum of all",
+        "results for all arguments, planned as one program. *XLA alone* is about what `jax.jit` launches on a GPU, loops",
+        "counted by their steps; *unknown* where the data decide how many steps there are. What is named under *beside",
+        "the kernels* stays with XLA, between the kernels: `explain` says why and where.",
+        "",
+        f"{inside} of {len(outcomes)} programs have all their loops in kernels.",
+        "",
+    ]
+    for library in dict.fromkeys(each.library for each in outcomes):
+        lines += [f"## {library}", "", "| program | | kernels launched | XLA alone | beside the kernels |"]
+        lines += ["| --- | --- | ---: | ---: | --- |"]
+        lines += [_row(each) for each in outcomes if each.library == library]
+        lines += ["", *(note for each in outcomes if each.library == library for note in _notes(each))]
+    lines += ["## Versions", "", f"{date.today().isoformat()}: {versions}.", ""]
+    return "\n".join(lines)
+
+
+def _row(outcome: Outcome) -> str:
+    alone = "unknown" if outcome.xla_alone is None else f"{outcome.xla_alone:,}"
+    beside = ", ".join(
+        f"`{name}`" + (f" x {many}" if many > 1 else "") for name, many in Counter(outcome.beside).most_common()
+    )
+    loops = f"**{len(outcome.stays)} of its loops**" if outcome.stays else ""
+    left = ", ".join(filter(None, (loops, beside)))
+    return f"| {outcome.what} | {outcome.says} | {outcome.launches} | {alone} | {left} |"
+
+
+def _notes(outcome: Outcome) -> list[str]:
+    """Why loops stay."""
+    return [line for each in outcome.stays for line in (f"- {outcome.what}: {each}", "")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

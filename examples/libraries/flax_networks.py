@@ -1,0 +1,52 @@
+"""flax: recurrent networks in both of its dialects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+
+from examples.libraries.example import Example
+
+LSTM = linen.RNN(linen.OptimizedLSTMCell(16))
+NORM = linen.LayerNorm()
+GRAPH, STATE = nnx.split(nnx.RNN(nnx.GRUCell(8, 16, rngs=nnx.Rngs(0))))
+
+
+def linen_lstm(variables: Any, sequences: jax.Array) -> jax.Array:
+    """linen's LSTM over a batch of sequences."""
+    return LSTM.apply(variables, sequences)
+
+
+def linen_layer_norm(variables: Any, x: jax.Array) -> jax.Array:
+    """linen's layer norm with dropout by a key behind it."""
+    y = NORM.apply(variables, x)
+    return linen.Dropout(0.1, deterministic=False).apply({}, y, rngs={"dropout": jax.random.key(0)})
+
+
+def nnx_gru(state: Any, sequences: jax.Array) -> jax.Array:
+    """nnx's GRU over a batch of sequences."""
+    return nnx.merge(GRAPH, state)(sequences)
+
+
+def _lstm(key: jax.Array) -> tuple[Any, jax.Array]:
+    xs = jax.random.normal(key, (16, 10, 8))
+    return LSTM.init(jax.random.key(1), xs), xs
+
+
+def _norm(key: jax.Array) -> tuple[Any, jax.Array]:
+    x = jax.random.normal(key, (64, 32))
+    return NORM.init(jax.random.key(1), x), x
+
+
+def _gru(key: jax.Array) -> tuple[Any, jax.Array]:
+    return jax.tree.map(jnp.asarray, STATE), jax.random.normal(key, (16, 10, 8))
+
+
+EXAMPLES = (
+    Example(linen_lstm, _lstm, gradient=True),
+    Example(linen_layer_norm, _norm, gradient=True),
+    Example(nnx_gru, _gru),
+)

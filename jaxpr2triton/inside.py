@@ -1,0 +1,39 @@
+"""What a loop runs that stays with XLA: each of its steps may be made of kernels all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.jaxprs import Closed, Eqn
+from jaxpr2triton.ir.kernel import Launches
+from jaxpr2triton.ir.tracing import avals, traced
+from jaxpr2triton.normalize.rewrite import typed_as
+from jaxpr2triton.report.launches import launches_of
+
+BODIES = {"scan": "jaxpr", "repeat": "jaxpr", "while": "body_jaxpr"}  # the parameter that each step runs
+
+
+def steps_worth_planning(eqns: Sequence[Eqn], least: int) -> Iterator[tuple[int, Closed, Launches]]:
+    """The loops, by their places, in each step of which XLA would launch that much, or run a loop."""
+    for place, eqn in enumerate(eqns):
+        launches = launches_of(eqn)
+        if eqn.primitive.name in BODIES and launches is not None:
+            body: Closed = eqn.params[BODIES[eqn.primitive.name]]
+            if body.effects:
+                continue  # whose order is XLA's to keep
+            if launches.a_step >= least or any(each.primitive.name in BODIES for each in body.jaxpr.eqns):
+                yield place, body, launches
+
+
+def run_loop(eqn: Eqn, values: Sequence[Any], run: Callable[..., list[Any]]) -> list[Any]:
+    """The results of a loop, each step of which is done by `run`."""
+    parameter = BODIES[eqn.primitive.name]
+    body: Closed = eqn.params[parameter]
+
+    def step(*args: Any) -> list[Any]:
+        return [typed_as(value, aval) for value, aval in zip(run(*args), body.out_avals, strict=True)]
+
+    params = {**eqn.params, parameter: traced(step, *avals(body))}
+    return list(bind_equation(eqn.replace(params=params), values))
