@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,8 +14,9 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax._src import core, source_info_util
-from jax._src.interpreters import partial_eval
+from jax._src import config, core, source_info_util
+from jax._src.interpreters import mlir, partial_eval
+from jax.interpreters import xla
 
 # The lines of this package are never the user's lines.
 source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
@@ -245,3 +247,67 @@ def scan_counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carried, _ = params["ft_in"].unpack()
     return len(consts), len(carried)
+
+
+def without_line(eqn: Any) -> Any:
+    """The equation as one of no line: written out in another program, it has the line of what stood there."""
+    return eqn.replace(source_info=source_info_util.SourceInfo(None, eqn.source_info.name_stack))
+
+
+def context_of(eqn: Any) -> Any:
+    """What is traced inside has the context of the equation."""
+    return eqn.ctx.manager
+
+
+def settings_around(eqn: Any) -> tuple[Hashable, ...]:
+    """All that decides what a function becomes if it is traced now in the place of an equation."""
+    return config.trace_context(), id(eqn.ctx)
+
+
+def is_familiar(primitive: Any) -> bool:
+    """Whether a primitive is one of JAX's own, or of this package: somebody else's may be called `exp`, too."""
+    return id(primitive) in _familiar_primitives(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _familiar_primitives(modules_loaded: int) -> frozenset[int]:
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in ("jax", _PACKAGE)]
+    return frozenset(
+        id(value) for module in modules for value in list(vars(module).values()) if isinstance(value, jex.Primitive)
+    )
+
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+def function_behind(eqn: Any, on_gpus: bool = True) -> Callable[..., Any] | None:
+    """The JAX function of operands that an equation stands for; None where its primitive is no more than its own name.
+
+    That is what the primitive is lowered by, if that was made by `mlir.lower_fun`; else the implementation by which it
+    runs outside of `jit`. One that GPUs have a lowering of their own for has none, unless `on_gpus` is false.
+    """
+    primitive, params = eqn.primitive, eqn.params
+    if on_gpus and any(primitive in mlir._platform_specific_lowerings[platform] for platform in ("cuda", "rocm")):
+        return None
+    lowering = mlir._lowerings.get(primitive)
+    function = None if lowering is None else _lowered_function(lowering.rule)
+    if function is not None:
+        return functools.partial(function, **params)
+    implementation = primitive.impl
+    if getattr(implementation, "__func__", None) is core.Primitive.impl:  # nobody has given it one
+        return None
+    if isinstance(implementation, functools.partial) and implementation.func is xla.apply_primitive:
+        return None
+    return functools.partial(implementation, **primitive.get_bind_params(params))
+
+
+def _lowered_function(rule: Any) -> Callable[..., Any] | None:
+    """f, if the rule is `mlir.lower_fun(f)`."""
+    if getattr(rule, "__code__", None) is not _LOWERED_FUNCTION:
+        return None
+    held = dict(zip(rule.__code__.co_freevars, rule.__closure__))
+    function: Callable[..., Any] = held["fun"].cell_contents
+    return function
+
+
+_LOWERED_FUNCTION = mlir.lower_fun(lambda: None).__code__

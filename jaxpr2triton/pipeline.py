@@ -21,6 +21,7 @@ from jaxpr2triton.graph.show import show_graph
 from jaxpr2triton.inside import run_loop, steps_worth_planning
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.hoisting import hoist
 from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p, repeat_p
@@ -29,6 +30,7 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
+from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
 from jaxpr2triton.plan.partition.keeping import Copies
@@ -376,7 +378,8 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     region, one loop, all loops, the whole program; it is the reason that is given for what stays with XLA.
     """
     attempt = _Attempt(jaxpr, name, roles, policy)
-    has_loops = any(eqn.primitive.name in RAW_LOOPS for eqn in equations(jaxpr.jaxpr))
+    # a primitive that no table knows may be made of loops
+    has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
     decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
         compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
@@ -414,12 +417,21 @@ class _Attempt:
 
     def __call__(self, decisions: Decisions) -> Wish | None:
         if not self.made and decisions.reach is Reach.ALL:
-            self._lowered = lower(self._jaxpr)
+            self._lowered = _with_implementations(lower(self._jaxpr))
         same = ("trace", "normalize") if decisions.reach is self._reach else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._reach = decisions.reach
         steps = stages(decisions, self.roles, self.copies, self.policy)
         return _run_stages(self._lowered.program, self.name, steps, self.made)
+
+
+def _with_implementations(lowered: Lowered) -> Lowered:
+    """All that was to be differentiated is, so primitives of other people are what they are made of."""
+    program = call_implementations(lowered.program)
+    if program is lowered.program:
+        return lowered
+    program, captured = hoist(program, lowered.captured)
+    return Lowered(program, tuple(captured))
 
 
 def _run_stages(jaxpr: Any, name: str, stages: tuple[Stage, ...], made: dict[str, Any]) -> Wish | None:

@@ -13,6 +13,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, calls_python, why_not_chosen
 from jaxpr2triton.ir.dtypes import unsupported
+from jaxpr2triton.ir.foreign import implementation
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
@@ -64,7 +65,8 @@ def _why_no_row(eqn: Eqn) -> WhyNot | None:
     if eqn.effects:
         return WhyNot(f"`{name}` has side effects", BY_NATURE)
     if row is None:
-        return WhyNot(f"there is no rule for the primitive `{name}`")
+        found = implementation(eqn)
+        return found if isinstance(found, WhyNot) else WhyNot(f"there is no rule for the primitive `{name}`")
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
 
 

@@ -6,10 +6,11 @@ equation keeps the user's line and its context.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.extend.core as jex
+from jax.extend.core import primitives
 
 from jaxpr2triton._compat import Here, close_like, closed_with, inside_of, is_high_level
 from jaxpr2triton.ir.tracing import identifiers
@@ -38,6 +39,31 @@ def reading(eqn: Any, instead: Substitution) -> Any:
 def after(eqn: Any, primitive: Any, operands: Sequence[Any], results: Sequence[Any], **params: Any) -> Any:
     """An equation without effects, of the same line as `eqn`."""
     return jex.new_jaxpr_eqn(list(operands), list(results), primitive, params, set(), source_info=eqn.source_info)
+
+
+def calling(eqn: Any, closed: Any) -> Any:
+    """A call of this program in the place of an equation with the same operands and results."""
+    return eqn.replace(primitive=primitives.closed_call_p, params={"call_jaxpr": closed})
+
+
+def with_bodies(eqn: Any, change: Callable[[Any], Any]) -> Any:
+    """The equation with other jaxprs in its parameters; the same object, if they stay the objects that they are."""
+    if not any(True for _ in jex.jaxprs_in_params(eqn.params)):
+        return eqn
+    params = {key: _changed(value, change) for key, value in eqn.params.items()}
+    same = all(params[key] is value for key, value in eqn.params.items())
+    return eqn if same else eqn.replace(params=params)
+
+
+def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, jex.ClosedJaxpr | jex.Jaxpr):
+        return change(value)
+    if not isinstance(value, tuple | list):
+        return value
+    items = [_changed(item, change) for item in value]
+    if all(new is old for new, old in zip(items, value)):
+        return value
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 def copied(eqn: Any, operands: Sequence[Any], results: Sequence[Any], here: Here) -> Any:

@@ -87,3 +87,20 @@ def made(closed: object) -> Closed:
 def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:
     """What an equation runs: the bodies of loops, branches, what is called."""
     return cast(Iterable[Jaxpr], jex.jaxprs_in_params(eqn.params))
+
+
+def frozen(value: Any) -> Hashable:
+    """A hashable copy of a parameter, in which 1, 1.0 and True differ."""
+    if value is None or isinstance(value, int | str):
+        return type(value), value
+    match value:
+        case tuple() | list():
+            return type(value), tuple([frozen(item) for item in value])
+        case np.ndarray():
+            return value.shape, str(value.dtype), value.tobytes()
+        case np.integer():
+            return int, int(value)
+        case Mapping():
+            return tuple([(key, frozen(value[key])) for key in sorted(value)])
+        case _:
+            return type(value), value

@@ -15,7 +15,7 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import Here, StandIn, here, source_of, varies_over_mesh, without_empty_sharding
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.jaxprs import Closed, made
+from jaxpr2triton.ir.jaxprs import Closed, frozen, made
 
 Value = Any  # a value of the new program that JAX functions take, or a scalar constant
 DEEPEST = 100  # calls within calls, and expansions within expansions
@@ -392,20 +392,3 @@ def has_type_of(value: Value, aval: Any) -> bool:
     got = jax.typeof(value)
     same = (got.shape, got.dtype) == (aval.shape, aval.dtype)
     return same and varies_over_mesh(got) == varies_over_mesh(aval)
-
-
-def frozen(value: Any) -> Hashable:
-    """A hashable copy of a parameter, in which 1, 1.0 and True differ."""
-    if value is None or isinstance(value, int | str):
-        return type(value), value
-    match value:
-        case tuple() | list():
-            return type(value), tuple([frozen(item) for item in value])
-        case np.ndarray():
-            return value.shape, str(value.dtype), value.tobytes()
-        case np.integer():
-            return int, int(value)
-        case Mapping():
-            return tuple([(key, frozen(value[key])) for key in sorted(value)])
-        case _:
-            return type(value), value

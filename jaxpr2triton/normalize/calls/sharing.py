@@ -9,8 +9,8 @@ import jax
 import jax.extend.core as jex
 
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.jaxprs import Closed
-from jaxpr2triton.normalize.rewrite import constant, frozen
+from jaxpr2triton.ir.jaxprs import Closed, frozen
+from jaxpr2triton.normalize.rewrite import constant
 
 COMMUTATIVE = frozenset({"add", "add_any", "mul", "and", "or", "xor", "eq", "ne"})
 STATEFUL = frozenset({"rng_uniform", "infeed", "create_token", "empty", "empty2"})

@@ -12,10 +12,10 @@ import jax.extend.core as jex
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.jaxprs import frozen
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated, count, nbytes
 from jaxpr2triton.normalize.loops.coupled import Coupling
-from jaxpr2triton.normalize.rewrite import frozen
 
 LAYOUT = ("transpose", "reshape", "squeeze")
 

@@ -12,9 +12,9 @@ import pytest
 from jax import lax
 
 from jaxpr2triton._compat import user_frame
+from jaxpr2triton.ir.jaxprs import frozen
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.sharing import share_equal
-from jaxpr2triton.normalize.rewrite import frozen
 from tests.normalize.passing import after, primitives_of, traced
 
 X = np.array([0.5, -1.5, 2.0], np.float32)
