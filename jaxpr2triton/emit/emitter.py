@@ -312,8 +312,13 @@ class Emitter(Statements):
         return tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops - own
 
     def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
-        """Give each carried value a variable, and its value before the loop."""
-        for start, leaf, value in zip(loop.starts, loop.carried, loop.nexts):
+        """Give each carried value a variable, and its value before the loop.
+
+        The condition of a `while` comes last. Triton carries them in this order, forgets a condition that no step
+        reads, and would from then on take each value after it for the next one.
+        """
+        carried = list(zip(loop.starts, loop.carried, loop.nexts))
+        for start, leaf, value in carried[1:] + carried[:1] if loop.conditional else carried:
             self._require(start, scope)
             written = self._get(start, scope)
             tile = self.spell.tile(leaf.axes)

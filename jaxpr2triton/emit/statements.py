@@ -19,6 +19,7 @@ from jaxpr2triton.emit.names import Names, Wishes, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
+from jaxpr2triton.emit.turns import gathered, is_held_in_copies, permuted
 from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
@@ -293,8 +294,7 @@ class Statements:
             if renamed == tile:
                 scope.known[node] = Written(source.text, tile)
             else:
-                order = tuple(renamed.index(axis) for axis in tile)
-                self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
+                self._assign(node, scope, self._turned(node, source, renamed, scope), "turned")
             return
         whole = self.spell.tile(node.source.axes | node.index.axes)
         here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
@@ -313,9 +313,14 @@ class Statements:
         if not all(self._same_lanes(axis, other) for axis, other in node.renamed):
             raise CompilerBug(f"kernel {self.plan.name} turns a tile whose axes are not alike")
         source = self._get(node.source, scope)
-        places = [renamed.get(axis, axis) for axis in source.tile]
-        order = tuple(places.index(axis) for axis in self.spell.tile(node.axes))
-        self._assign(node, scope, f"tl.permute({source.text}, {order})", "turned")
+        places = tuple(renamed.get(axis, axis) for axis in source.tile)
+        self._assign(node, scope, self._turned(node, source, places, scope), "turned")
+
+    def _turned(self, node: Node, source: Written, places: Tile, scope: Scope) -> str:
+        tile, threads = self.spell.tile(node.axes), self.plan.policy.target.warp_size * self.plan.num_warps
+        if scope.open_loops and is_held_in_copies(self.spell, tile, threads):
+            return gathered(self.spell, source.text, places, tile, is_bool(node.dtype))
+        return permuted(source.text, places, tile)
 
     def _gather(self, node: Take, scope: Scope) -> None:
         """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""

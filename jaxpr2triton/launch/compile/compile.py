@@ -11,16 +11,18 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxpr2triton.errors import CompilerBug, KernelRefused, SourceRefused, UserError
+from jaxpr2triton.errors import KernelRefused, SourceRefused, UserError
 from jaxpr2triton.hardware import MOST_PROGRAMS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile.cache import read_entry, write_entry
+from jaxpr2triton.launch.compile.helper import compiled_beside
 from jaxpr2triton.launch.compile.nvidia_tools import Resources, disassembled, ptxas_resources
-from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side, triton_version
+from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.progress import LOGGER, working
 
@@ -40,6 +42,16 @@ class Binary:
     shared: int  # bytes of shared memory that one program uses
     num_warps: int
     target: str
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What Triton made: the code of each stage (text, or bytes for cubin and hsaco) and the facts about the last."""
+
+    stages: Mapping[str, str | bytes]
+    name: str
+    shared: int
+    scratch: int
 
 
 _binaries: OrderedDict[str, Binary | KernelRefused] = OrderedDict()
@@ -150,20 +162,25 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
 
 
 @functools.lru_cache(maxsize=8)
-def _stages(kernel: Kernel, target: Target, lines: bool) -> Any:
-    with TRITON_LOCK:
-        try:
-            compiler = triton_side("compile.triton_compiler")
-            return compiler.compile_with_triton(kernel, target, _options(kernel, target), lines)
-        except CompilerBug:
-            raise
-        except Exception as problem:
-            # but for tiles of too many elements
-            is_ours = type(problem).__name__ == "CompilationError" and "numel" not in str(problem)
-            refused = SourceRefused if is_ours else KernelRefused
-            refusal = refused(f"Triton refuses kernel {kernel.name}: {_reason(problem)}")
-            refusal.add_note(f"Triton says: {problem}"[:4000])
-            raise refusal from problem
+def _stages(kernel: Kernel, target: Target, lines: bool) -> Compiled:
+    answer = compiled_beside(
+        {
+            "name": kernel.name,
+            "source": kernel.source,
+            "signature": {f"{buffer.name}_ptr": f"*{element_name(buffer.dtype)}" for buffer in kernel.buffers},
+            "target": (target.backend, target.arch, target.warp_size),
+            "options": _options(kernel, target),
+            "lines": lines,
+        }
+    )
+    if "error" not in answer:
+        return Compiled(**answer)
+    error, says = answer["error"], answer["says"]
+    is_ours = error == "CompilationError" and "numel" not in says  # but for tiles of too many elements
+    refused = SourceRefused if is_ours else KernelRefused
+    refusal = refused(f"Triton refuses kernel {kernel.name}: {error}: {_telling(says)}")
+    refusal.add_note(f"Triton says: {says}"[:4000])
+    raise refusal
 
 
 def _same(refusal: KernelRefused) -> KernelRefused:
@@ -174,9 +191,8 @@ def _same(refusal: KernelRefused) -> KernelRefused:
     return copy
 
 
-def _reason(problem: Exception) -> str:
+def _telling(says: str) -> str:
     """The telling line of Triton's errors, which quote whole programs."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    lines = [line.strip() for line in says.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-    line = (telling or lines[-1:] or ["no message"])[0]
-    return f"{type(problem).__name__}: {line[:200]}"
+    return (telling or lines[-1:] or ["no message"])[0][:200]

@@ -1,11 +1,19 @@
-"""Triton's compiler: a kernel and a target in, every stage of its code out."""
+"""Triton's compiler: a kernel's source in, every stage of its code out.
+
+Also a program, which compiles what it reads from a socket until that is closed: `compile/helper.py` starts it. So it
+imports nothing of this package, and JAX least of all.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import linecache
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import triton
@@ -14,44 +22,45 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime import cache
 
-from jaxpr2triton.hardware import Target
-from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.elements import element_name
-from jaxpr2triton.launch.source import load_function
+Task = Mapping[str, Any]  # name, source, signature, target, options, lines
+Answer = dict[str, Any]  # stages, name, shared, scratch; or the type and the text of Triton's error
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """What Triton made: the code of each stage (text, or bytes for cubin and hsaco) and the facts about the last."""
-
-    stages: Mapping[str, str | bytes]
-    name: str
-    shared: int
-    scratch: int
-
-
-def compile_with_triton(kernel: Kernel, target: Target, options: Mapping[str, Any], lines: bool = False) -> Compiled:
-    """The caller locks. Errors are Triton's own. With `lines` the code says those of the source, and Triton's paths."""
-    function = load_function(kernel)
-    buffers = kernel.buffers
-    parameters = [f"{buffer.name}_ptr" for buffer in buffers]
+def compile_with_triton(task: Task) -> Answer:
+    """Errors are Triton's own. With `lines` the code says those of the source, and Triton's paths."""
+    signature = task["signature"]
     source = ASTSource(
-        fn=function,
-        signature={name: f"*{element_name(buffer.dtype)}" for name, buffer in zip(parameters, buffers)},
+        fn=_function(task["source"], task["name"]),
+        signature=dict(signature),
         constexprs={},
-        attrs={(position,): [["tt.divisibility", 16]] for position in range(len(buffers))},
+        attrs={(position,): [["tt.divisibility", 16]] for position in range(len(signature))},
     )
     with _private_cache(), knobs.compilation.scope():
-        knobs.compilation.disable_line_info = not lines
+        knobs.compilation.disable_line_info = not task["lines"]
         knobs.compilation.always_compile = True
-        device = GPUTarget(target.backend, target.arch, target.warp_size)
-        made = triton.compile(source, target=device, options=dict(options))
-        return Compiled(
-            stages=dict(made.asm),
-            name=made.metadata.name,
-            shared=made.metadata.shared,
-            scratch=getattr(made.metadata, "global_scratch_size", 0) or 0,
-        )
+        made = triton.compile(source, target=GPUTarget(*task["target"]), options=dict(task["options"]))
+        return {
+            "stages": dict(made.asm),
+            "name": made.metadata.name,
+            "shared": made.metadata.shared,
+            "scratch": getattr(made.metadata, "global_scratch_size", 0) or 0,
+        }
+
+
+def answered(task: Task) -> Answer:
+    try:
+        return compile_with_triton(task)
+    except Exception as problem:
+        return {"error": type(problem).__name__, "says": str(problem)}
+
+
+def _function(source: str, name: str) -> Any:
+    """The `@triton.jit` function, whose text Triton reads back through `inspect`."""
+    filename = f"<triton kernels {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    namespace: dict[str, Any] = {"__name__": filename}
+    exec(compile(source, filename, "exec"), namespace)
+    return namespace[name]
 
 
 @contextmanager
@@ -69,3 +78,21 @@ def _private_cache() -> Iterator[None]:
             yield
         finally:
             cache.triton_key = stock_key
+
+
+def main(descriptor: int) -> None:
+    """The alarm ends the process, wherever it is: a pass of the compiler hears nothing else."""
+    line = Connection(descriptor)
+    while True:
+        try:
+            seconds, task = line.recv()
+        except EOFError:
+            return
+        signal.alarm(seconds)
+        answer = answered(task)
+        signal.alarm(0)
+        line.send(answer)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -20,7 +20,8 @@ TRITON_SIDE = (
     "compile.triton_compiler",
 )
 
-# The interpreter replaces parts of `triton.language` while it runs. Whoever interprets or compiles holds this lock.
+# The interpreter replaces parts of `triton.language` while it runs. Whoever interprets, or compiles in this very
+# process, holds this lock.
 TRITON_LOCK = threading.Lock()
 
 

@@ -13,7 +13,6 @@ from jaxpr2triton.errors import KernelRefused, UserError
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile import compile as compile_module
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
-from jaxpr2triton.launch.compile.triton_door import triton_side
 from tests.launch.handmade import SOFTMAX, add_kernel, elementwise, make_kernel
 
 pytestmark = pytest.mark.usefixtures("cache_dir")
@@ -155,14 +154,13 @@ def test_grids_that_cannot_run() -> None:
 
 
 def test_two_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = triton_side("compile.triton_compiler")
-    compiled, calls = compiler.compile_with_triton, []
+    compiled, calls = compile_module.compiled_beside, []
 
     def counted(*args: Any) -> Any:
         calls.append(args)
         return compiled(*args)
 
-    monkeypatch.setattr(compiler, "compile_with_triton", counted)
+    monkeypatch.setattr(compile_module, "compiled_beside", counted)
     found: list[Any] = []
     kernel = add_kernel(64, "once")
     threads = [threading.Thread(target=lambda: found.append(compile_kernel(kernel, SM_90))) for _ in range(4)]
