@@ -31,12 +31,16 @@ HELPERS = {
     # Copies of one sum have to be equal, whichever lane holds them: a loop may go on by it, or its result be stored by
     # all. As `a + b`, a product on one side is fused with the addition, which rounds once instead of twice; then lane 0
     # has fma(x0, y0, x1 * y1) and lane 1 has fma(x1, y1, x0 * y0). Nor does Triton make a dot of TF32 of this one.
+    # Where a total is wanted in two layouts, Triton sums up twice, in two orders, unless it finds an addition or a
+    # multiplication of its own among what is done: so there are two of them, which LLVM drops. The terms that a thread
+    # has by itself are fused after all, by `launch/compile/join.py`.
     # Like all of libdevice in Triton it takes subnormal floats for zeros. ROCm's library has no such addition: there a
     # fused one has to do, which is no dot either, but may differ between lanes.
     "_add": (
         "def _add(a, b):\n"
-        "    # rounded by itself: fused with a product, copies of a sum would differ; and no TF32 dot is made of it\n"
-        "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
+        "    # rounded by itself, so that copies are equal, and no TF32 dot; -1 twice says that the order of terms matters\n"
+        "    return libdevice.add_rn(a * -1.0 * -1.0, b) if hasattr(libdevice, 'add_rn') "
+        "else tl.fma(a * -1.0 * -1.0, 1.0, b)\n"
     ),
     "_sigmoid": "def _sigmoid(x):\n    return 1 / (1 + libdevice.exp(-x))\n",
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",

@@ -138,7 +138,10 @@ def test_sums_of_products_do_not_become_tf32_dots(fn: Callable[..., Any]) -> Non
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_copies_of_a_sum_are_equal(fn: Callable[..., Any], dtype: Any) -> None:
-    """Lanes exchange their parts and add: with a product fused into the addition, each would round another number."""
+    """Lanes exchange their parts and add: with a product fused into the addition, each would round another number.
+
+    A thread's own terms may be fused (`tests/launch/compile/test_join.py`).
+    """
     with jax.enable_x64(True):
         avals = [jax.ShapeDtypeStruct((32, 32), dtype)] * 2
         found = kernels(fn, *avals)
@@ -147,7 +150,19 @@ def test_copies_of_a_sum_are_equal(fn: Callable[..., Any], dtype: Any) -> None:
         text = asm(kernel, SM_90, "ptx")
         assert isinstance(text, str)
         adds = [line for line in text.splitlines() if re.match(r"\s*(add|fma)\.\S*f(32|64)", line)]
-        assert "shfl" in text and adds and all("add.rn." in line for line in adds), kernel.source
+        shuffled = from_other_lanes(text)
+        across = [line for line in adds if shuffled.intersection(re.findall(r"%\w+", line))]
+        assert across and all("add.rn." in line for line in across), kernel.source
+
+
+def from_other_lanes(ptx: str) -> set[str]:
+    """Registers; doubles are shuffled in halves."""
+    found: set[str] = set()
+    for line in ptx.splitlines():
+        result, *sources = re.findall(r"%\w+", line) or [""]
+        if "shfl." in line or (re.match(r"\s*(mov|cvt|shl|or)\.", line) and found.intersection(sources)):
+            found.add(result)
+    return found
 
 
 # registers

@@ -21,12 +21,13 @@ from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile.cache import read_entry, write_entry
 from jaxpr2triton.launch.compile.helper import compiled_beside
-from jaxpr2triton.launch.compile.nvidia_tools import Resources, disassembled, ptxas_resources
+from jaxpr2triton.launch.compile.join import products_joined
+from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code, ptxas_resources
 from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.progress import LOGGER, working
 
-_FORMAT = 1  # of an entry on disk; count up when its meaning changes
+_FORMAT = 2  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
 _CAME_WITH = {88: 90, 100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}  # devices, and their version of PTX
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -84,10 +85,10 @@ def asm(kernel: Kernel, target: Target, kind: str) -> str:
     """One stage of the compiled kernel as text: ttir, ttgir, llir, ptx, sass or amdgcn."""
     if kind not in _STAGES[target.backend]:
         raise UserError(f"there is no {kind} for {target.name}", hint="one of " + ", ".join(_STAGES[target.backend]))
-    if kind == "ptx":
-        return str(compile_kernel(kernel, target).code)
-    made = _stages(kernel, target, False)
-    return disassembled(made.stages["cubin"]) if kind == "sass" else str(made.stages[kind])
+    if kind in ("ptx", "sass"):
+        code = str(compile_kernel(kernel, target).code)
+        return code if kind == "ptx" else machine_code(code, target.arch)[0]
+    return str(_stages(kernel, target, False).stages[kind])
 
 
 def resources(binary: Binary) -> Resources:
@@ -158,7 +159,9 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     if made.scratch:
         raise KernelRefused(f"kernel {kernel.name} needs {made.scratch} bytes of scratch memory for each program")
     kind = "ptx" if target.backend == "cuda" else "hsaco"
-    return Binary(made.name, kind, made.stages[kind], made.shared, kernel.num_warps, target.name)
+    code = made.stages[kind]
+    code = products_joined(code) if isinstance(code, str) else code
+    return Binary(made.name, kind, code, made.shared, kernel.num_warps, target.name)
 
 
 @functools.lru_cache(maxsize=8)

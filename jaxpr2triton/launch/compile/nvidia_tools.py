@@ -58,15 +58,6 @@ def _assembled(ptx: str, arch: int | str, cubin: Path) -> Resources:
     )
 
 
-def disassembled(cubin: str | bytes) -> str:
-    """The SASS of a cubin."""
-    assert isinstance(cubin, bytes)
-    with tempfile.TemporaryDirectory(prefix="jaxpr2triton-") as folder:
-        path = Path(folder, "kernel.cubin")
-        path.write_bytes(cubin)
-        return _run([_tool("cuobjdump"), "-sass", str(path)])
-
-
 def _number(pattern: str, text: str) -> int:
     """The largest number so described; 0 if there is none."""
     return max((int(number) for number in re.findall(pattern, text)), default=0)
