@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -311,3 +311,17 @@ def _lowered_function(rule: Any) -> Callable[..., Any] | None:
 
 
 _LOWERED_FUNCTION = mlir.lower_fun(lambda: None).__code__
+
+
+def side_effects_of(effects: Iterable[Any]) -> list[Any]:
+    """What is an effect at all: a collective over the axis of a `vmap` is none, and gone when that batches it.
+
+    Over an axis of a mesh it is one, as it is what the devices do at the same time.
+    """
+    manual = jax.sharding.get_abstract_mesh().axis_names
+    return [each for each in effects if not isinstance(each, core.NamedAxisEffect) or each.name in manual]
+
+
+def is_along(eqn: Any, axis_name: Any) -> bool:
+    """Whether an equation is a collective over this axis, asks for the place along it, or calls what does."""
+    return core.NamedAxisEffect(axis_name) in eqn.effects

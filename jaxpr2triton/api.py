@@ -14,7 +14,7 @@ from typing import Any, cast, overload
 
 import jax
 
-from jaxpr2triton._compat import is_staging
+from jaxpr2triton._compat import is_staging, side_effects_of
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
@@ -99,7 +99,7 @@ def fuse(
               every machine
 
     A fused function inside another one is part of it: the outer one's options count. A function with side effects
-    (`jax.debug.print`, references, collectives over a named axis) stays with XLA as a whole.
+    (`jax.debug.print`, references, collectives over an axis of a mesh) stays with XLA as a whole.
     """
     for option in jit_options:
         if option not in _JIT_OPTIONS:
@@ -145,7 +145,7 @@ def _traced_when_called(
         traced = trace(function, args, kwargs, **static)
         # jit has made tracers of all arrays, so what is none is static
         leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
-        if traced.jaxpr.effects:  # their order is XLA's to keep
+        if side_effects_of(traced.jaxpr.effects):  # their order is XLA's to keep
             if strict and chosen != "xla":
                 raise fused.side_effects(traced.jaxpr)
             outputs = run(traced.jaxpr, *traced.captured, *leaves)

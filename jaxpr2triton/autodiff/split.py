@@ -18,6 +18,7 @@ import jax
 import jax.extend.core as jex
 from jax.interpreters import ad
 
+from jaxpr2triton._compat import side_effects_of
 from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
@@ -165,7 +166,7 @@ def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
         return [*outputs, *residuals]
 
     program = traced(forward, *avals(jaxpr), names=argument_names(jaxpr))
-    if program.effects or linear[0].effects:
+    if side_effects_of([*program.effects, *linear[0].effects]):
         raise NotSplit
     return program, linear[0]
 
@@ -308,7 +309,7 @@ def plain_batch(
     jaxpr: Any, dims: Sequence[int | None], size: int, axis_name: Any, spmd_name: Any
 ) -> tuple[Callable[..., list[Any]], tuple[int | None, ...]]:
     """The function of a batch, and where each output has its batch dimension."""
-    out_dims = tuple(0 if moves else None for moves in reached(jaxpr, [dim is not None for dim in dims]))
+    out_dims = tuple(0 if moves else None for moves in reached(jaxpr, [dim is not None for dim in dims], axis_name))
     options: dict[str, Any] = {}
     if axis_name is not None:
         options["axis_name"] = axis_name

@@ -9,7 +9,7 @@ from typing import Any
 import jax.extend.core as jex
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import close_like, is_high_level, low_level_results, source_of
+from jaxpr2triton._compat import close_like, is_along, is_high_level, low_level_results, source_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.hoisting import hoist, holds_values, transparent_call
 from jaxpr2triton.ir.tracing import again, argument_names, avals, result_names, traced, with_result_names
@@ -73,10 +73,10 @@ def prune(jaxpr: Any, used_outputs: Sequence[bool], keep: Sequence[bool] | bool 
     return close_like(jaxpr, inner), list(used_inputs)
 
 
-def reached(jaxpr: Any, seeds: Sequence[bool]) -> list[bool]:
-    """Which outputs may depend on the marked inputs."""
+def reached(jaxpr: Any, seeds: Sequence[bool], axis_name: Any = None) -> list[bool]:
+    """Which outputs may depend on the marked inputs, or on where along a named axis they are."""
     live = {var for var, seed in zip(jaxpr.jaxpr.invars, seeds) if seed}
     for eqn in jaxpr.jaxpr.eqns:
-        if any(not isinstance(atom, jex.Literal) and atom in live for atom in eqn.invars):
+        if is_along(eqn, axis_name) or any(not isinstance(atom, jex.Literal) and atom in live for atom in eqn.invars):
             live.update(eqn.outvars)
     return [not isinstance(atom, jex.Literal) and atom in live for atom in jaxpr.jaxpr.outvars]

@@ -9,7 +9,7 @@ from jaxpr2triton._compat import CALLS
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.normalize.arrays.scatters import WRITES
-from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
+from jaxpr2triton.normalize.arrays.structural import BATCHED, STRUCTURAL
 from jaxpr2triton.normalize.random.unkey import RANDOM
 from jaxpr2triton.policy import COMMON
 from jaxpr2triton.rules import indexing, reductions
@@ -56,7 +56,10 @@ def covered() -> dict[str, str]:
     rows |= {name: "reductions" for name in reductions.TABLE}
     rows |= {name: "computed places" for name in dynamic.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rows |= {name: "rewritten" for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *ranks.TABLE)}
+    rows |= {
+        name: "rewritten"
+        for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *BATCHED, *ranks.TABLE)
+    }
     return {**rows, "iota": "places"}
 
 
@@ -89,17 +92,20 @@ def page() -> str:
                 f"| reductions | {_names(reductions.TABLE)}, and in the bodies of loops `dot_general` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
-                f"| rewritten, for places that are known or few | {_names(SUMS)} |",
+                f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
+                f"| rewritten, where elements times updates are not too many | {_names(SUMS)} |",
                 f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(linalg.TABLE)} |",
                 f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),
         _filled(
-            "`scatter` is covered where it writes one window for each element of a batch, or at places that are known "
-            f"or few, and `x.at[i].apply(f)` where no more than {COMMON.alike} of them may be alike. Random bits "
-            "are covered for keys of JAX's default kind. A loop stays with XLA when one program cannot hold what it "
-            "keeps from step to step."
+            "Where a scatter writes at several places that the program computes, each element looks through all "
+            "updates, so that results repeat: as long as elements times updates are no more than "
+            f"{COMMON.scattered:,}, and {COMMON.scattered_in_a_step:,} in a step of a loop. Where `x.at[i].set(v)` "
+            "comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more than "
+            f"{COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of JAX's default kind. "
+            "A loop stays with XLA when one program cannot hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(

@@ -26,7 +26,7 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import set_lowering_of_high_level, user_frame
+from jaxpr2triton._compat import set_lowering_of_high_level, side_effects_of, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
@@ -74,7 +74,7 @@ def bind(
 
     Without a target it is planned for the one that it is lowered for.
     """
-    if jaxpr.effects:
+    if side_effects_of(jaxpr.effects):
         if strict and backend != "xla":
             raise side_effects(jaxpr)
         return run(jaxpr, *args)
@@ -83,7 +83,7 @@ def bind(
 
 
 def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
-    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if eqn.effects)
+    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if side_effects_of(eqn.effects))
     frame = user_frame(first)
     return NotFusible(
         f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
@@ -175,9 +175,10 @@ def _impl(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
         raise
 
 
-@fused_p.def_abstract_eval
-def _abstract_eval(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
-    return list(jaxpr.out_avals)
+@fused_p.def_effectful_abstract_eval
+def _abstract_eval(*args: Any, jaxpr: Any, **settings: Any) -> tuple[list[Any], Any]:
+    """Collectives over the axis of a `vmap` around are effects until that batches them, as they are of JAX's own."""
+    return list(jaxpr.out_avals), jaxpr.effects
 
 
 def _on_host(
@@ -367,6 +368,7 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
         invars=[atom for atom, used in zip(eqn.invars, used_inputs) if used],
         outvars=[var for var, used in zip(eqn.outvars, used_outputs) if used],
         params={**eqn.params, "jaxpr": program},
+        effects=program.effects,
     )
 
 

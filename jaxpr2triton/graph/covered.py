@@ -18,6 +18,7 @@ from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.writes import OPERATIONS
 from jaxpr2triton.rules.written import linalg
 
 
@@ -40,6 +41,8 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return None
     if name in dynamic.TABLE:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
+    if name in OPERATIONS:
+        return dynamic.why_not_several(eqn)
     if name in linalg.TABLE:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)

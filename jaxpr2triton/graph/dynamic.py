@@ -6,6 +6,7 @@ of the kernel (`Dynamic`), brought into range where JAX does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -108,10 +109,21 @@ def _why_not_scatter(eqn: Eqn) -> WhyNot | None:
     numbers = eqn.params["dimension_numbers"]
     indices = eqn.invars[1].aval.shape
     if not is_usual("scatter", eqn.params):
-        return WhyNot(f"it applies a function at more than {policy.COMMON.alike} indices that may be alike")
+        return WhyNot(f"it applies a function at more than {policy.COMMON.alike_in_a_loop} indices that may be alike")
     if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
-        return WhyNot("it writes at several indices at once")
+        return why_not_several(eqn)
     return _why_not_mode(eqn)
+
+
+def why_not_several(eqn: Eqn) -> WhyNot | None:
+    """Why updates that may meet at one place are left to XLA, once what can be rewritten is."""
+    operand, indices, _ = eqn.invars
+    batches = eqn.params["dimension_numbers"].scatter_indices_batching_dims
+    count = math.prod(size for d, size in enumerate(indices.aval.shape[:-1]) if d not in batches)
+    if not is_usual(eqn.primitive.name, eqn.params):
+        return WhyNot("it applies a function of its own")
+    where = f"each of {math.prod(operand.aval.shape):,} elements would look through {count:,} updates"
+    return _why_not_mode(eqn) or WhyNot(f"{where}, which takes longer than XLA")
 
 
 def _why_not_mode(eqn: Eqn) -> WhyNot | None:

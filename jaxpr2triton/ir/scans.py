@@ -179,3 +179,8 @@ def _paired(outside: Atom, inside: Atom, offset: int) -> Iterator[tuple[Dim, Dim
         return
     for d in range(len(inside.aval.shape)):
         yield (outside, d + offset), (inside, d)
+
+
+def carried_through(step: Callable[[Any, Any], Any], first: Any, xs: Any) -> Any:
+    """What is left of `first` once each of `xs` has made another one of it."""
+    return lax.scan(lambda carry, x: (step(carry, x), None), first, xs)[0]

@@ -7,14 +7,14 @@ needs is there when it runs, and it may as well run before its neighbour, unless
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Flag, auto
 
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.applied import apply_functions
 from jaxpr2triton.normalize.arrays.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.arrays.indices import compose_indices
-from jaxpr2triton.normalize.arrays.scatters import lower_places
+from jaxpr2triton.normalize.arrays.scatters import lower_places, lower_places_inside
 from jaxpr2triton.normalize.arrays.sizes import fold_empty
 from jaxpr2triton.normalize.arrays.structural import expand_structure
 from jaxpr2triton.normalize.calls.dead import remove_dead
@@ -79,9 +79,9 @@ def _bodies(closed: Closed) -> Closed:
 
 
 def _body(closed: Closed) -> Closed:
-    plain = normalize(decompose_inside(inline_calls(closed)))
+    plain = normalize(decompose_inside(inline_calls(closed)), inside=True)
     split = split_contractions(plain)
-    return plain if split is plain else normalize(split)
+    return plain if split is plain else normalize(split, inside=True)
 
 
 INLINE = Pass("inline_calls", inline_calls, gives=Fact.NO_CALLS)
@@ -89,6 +89,8 @@ APPLY = Pass("apply_functions", apply_functions, gives=Fact.USUAL_SCATTERS, need
 ROUND = Pass("round_compared", round_compared, gives=Fact.ROUNDED, needs=Fact.NO_CALLS)
 SPECIALISE = Pass("specialise_loops", specialise_loops, gives=Fact.KNOWN_INSIDE, needs=Fact.NO_CALLS)
 DROP = Pass("drop_identities", drop_identities, gives=Fact.NO_IDENTITIES, needs=Fact.NO_CALLS)
+PLACES = Pass("lower_places", lower_places, gives=Fact.PLACES, needs=Fact.NO_CALLS)
+PLACES_INSIDE = replace(PLACES, run=lower_places_inside)
 CLEAN = Pass("remove_dead", remove_dead, gives=Fact.NOTHING_DEAD)
 
 LOOPS: tuple[Pass, ...] = (
@@ -133,7 +135,7 @@ PASSES: tuple[Pass, ...] = (
     DROP,  # before they are decomposed: a reduce_precision that keeps everything
     Pass("decompose", decompose, gives=Fact.NO_COMPOUNDS, needs=Fact.NO_CALLS),
     Pass("expand_structure", expand_structure, gives=Fact.PLAIN_STRUCTURE, needs=Fact.NO_CALLS),
-    Pass("lower_places", lower_places, gives=Fact.PLACES, needs=Fact.NO_CALLS),
+    PLACES,
     Pass("fold_empty", fold_empty, gives=Fact.NOTHING_EMPTY, needs=Fact.NO_CALLS),
     Pass("fold_constants", fold_constants, gives=Fact.FOLDED, needs=Fact.NO_CALLS | Fact.PLAIN_STRUCTURE),
     Pass("simplify_algebra", simplify_algebra, gives=Fact.SIMPLE, needs=Fact.NO_CALLS | Fact.FOLDED),
@@ -153,17 +155,19 @@ PASSES: tuple[Pass, ...] = (
     ),
     CLEAN,
 )
+INSIDE = tuple(PLACES_INSIDE if each is PLACES else each for each in PASSES)  # of bodies
 
 
-def normalize(closed: Closed, loops: bool = True) -> Closed:
+def normalize(closed: Closed, loops: bool = True, inside: bool = False) -> Closed:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
 
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
+    What is `inside` of a loop runs in each step.
     """
     closed = without_empty_shardings(closed)
-    for each in (*(LOOPS if loops else AROUND_LOOPS), *PASSES):
+    for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
         closed = each.run(closed)
     return closed

@@ -23,10 +23,11 @@ class Common:
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
     steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
     # normalize/arrays/, normalize/numbers/
-    pairs_scattered: int = 1 << 16  # places times updates in one batch: each place looks through all of these
-    scattered: int = 1 << 24  # … in all batches
+    scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
+    scattered_in_a_step: int = 1 << 20  # … in one batch, by one program
     scattered_once: int = 1 << 16  # the same, where no two are alike
     alike: int = 8  # indices of `x.at[i].apply(f)` that may be alike: it is done once for each
+    alike_in_a_loop: int = 1 << 10  # … in a loop, as long as XLA's launches take
     known: int = 1 << 14  # elements of an array that is computed while compiling
     runs: int = 8  # evenly spaced pieces of which an array of whole numbers, or what is read at its places, is made
     known_equations: int = 64  # equations, without operands, that are moved into a loop

@@ -23,6 +23,7 @@ def test_no_row_is_forgotten() -> None:
         *coverage.SUMS,
         *coverage.ranks.TABLE,
         *coverage.STRUCTURAL,
+        *coverage.BATCHED,
         *coverage.RANDOM,
         *coverage.dynamic.TABLE,
         *coverage.LOOPS,

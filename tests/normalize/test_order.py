@@ -70,9 +70,9 @@ def _with_bodies(closed: jex.ClosedJaxpr) -> list[jex.ClosedJaxpr]:
     found: list[jex.ClosedJaxpr] = []
     normalize = passes.normalize
 
-    def recorded(program: jex.ClosedJaxpr, loops: bool = True) -> jex.ClosedJaxpr:
+    def recorded(program: jex.ClosedJaxpr, **how: bool) -> jex.ClosedJaxpr:
         found.append(program)
-        return normalize(program, loops)
+        return normalize(program, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes, "normalize", recorded)

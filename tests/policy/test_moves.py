@@ -65,6 +65,10 @@ def narrow_elman(w: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
 
 
+def scattered_in_a_loop(x: Any, places: Any) -> Any:
+    return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
+
+
 def matrix_state(m: Any, xs: Any) -> Any:
     return lax.scan(lambda c, x: (jnp.tanh(c @ m + x), c[0]), m, xs)[0]
 
@@ -340,6 +344,9 @@ NARROW = (floats(6, 7), floats(20, 30, 6), floats(30, 6))
 MINE |= {
     "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),
+    "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),
+    "scattered": (lambda x, i, v: x.at[i].add(v), (floats(4000), integers(3000), floats(3000))),
+    "scattered in a loop": (scattered_in_a_loop, (floats(1000), integers(5, 600))),
     "every other": (lambda x: jnp.take(x, jnp.arange(0, 100, 2) + 1), (floats(100),)),
     "factored": (repeated(factored), (floats(8, 8),)),
     "little factored": (repeated(factored), (floats(3, 3),)),
@@ -362,10 +369,11 @@ COMMON_CASES = {
     "times_carried": Case("tanhs", 1 / 16),
     "times_stored": Case("product", 1 / 16),
     "steps_added": Case("summed states", 1 / 2),
-    "pairs_scattered": Case("applied once", 0),
-    "scattered": Case("applied once", 0),
+    "scattered": Case("scattered", 1 / 64),
+    "scattered_in_a_step": Case("scattered in a loop", 1 / 4),
     "scattered_once": Case("applied once", 0),
     "alike": Case("applied", 1 / 2),
+    "alike_in_a_loop": Case("applied often", 1 / 2),
     "known": Case("every other", 0),
     "runs": Case("looked up", 0),
     "known_equations": Case("masked", 0),

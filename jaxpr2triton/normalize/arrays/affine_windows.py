@@ -44,6 +44,11 @@ class Places:
     def count(self) -> int:
         return math.prod(self.lead[d] for d in self.free)
 
+    @property
+    def of_a_batch(self) -> int:
+        """Elements of the operand."""
+        return math.prod(size for d, size in enumerate(self.shape) if d not in self.batching)
+
 
 def gathered(params: Any, operand: Any, indices: Any) -> Places:
     numbers = params["dimension_numbers"]

@@ -15,6 +15,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, scattered
+from jaxpr2triton.normalize.arrays.pulled import Found, one_by_one
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, rewrite
 from jaxpr2triton.rules.writes import OPERATIONS, is_usual
@@ -27,8 +28,8 @@ def apply_functions(closed: Closed) -> Closed:
             →   hit = scatter (broadcast_in_dim false) [[i]] true;  b = select_n hit x (sin x)
 
     An index that may be there twice is applied twice: several indices are written out one after the other, in the order
-    in which they stand. A function of nothing but the update is a plain `scatter` of its results. Left alone: functions
-    with effects, and more indices than `alike` that may be alike.
+    in which they stand, and many in a loop over them. A function of nothing but the update is a plain `scatter` of its
+    results. Left alone: functions with effects, and more indices than `alike_in_a_loop` that may be alike.
     """
     if all(eqn.primitive.name not in OPERATIONS or _is_usual(eqn) for eqn in closed.jaxpr.eqns):
         return closed
@@ -66,7 +67,7 @@ def _applied(node: Node, rewriter: Rewriter) -> Value | None:
 
     rounds = _rounds(node, rewriter)
     if rounds is None:
-        return None
+        return _in_a_loop(node, inner)
     result = operand
     for index, update in rounds:
         hit = _scattered(node, lax.full(result.shape, False), index, lax.full(update.shape, True))
@@ -110,6 +111,17 @@ def _rounds(node: Node, rewriter: Rewriter) -> Iterable[tuple[Value, Value]] | N
     if (node.params["unique_indices"] and few) or evenly(places, indices, rewriter) is not None:
         return [(indices, updates)]
     return _one_by_one(node, places) if places.count <= policy.COMMON.alike else None
+
+
+def _in_a_loop(node: Node, inner: Any) -> Value | None:
+    operand, indices, updates = node.args
+    places = scattered(node.params, *map(jnp.shape, node.args))
+    if places.count > policy.COMMON.alike_in_a_loop or places.count * operand.size > policy.COMMON.scattered:
+        return None
+    found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
+    function = _elementwise(inner, node.params["update_consts"], jnp.ndim(operand))
+    laid_out = found.operand(operand), found.indices(indices), found.updates(updates)
+    return found.back(one_by_one(found, *laid_out, node.params["mode"], function))
 
 
 def _one_by_one(node: Node, places: Places) -> Iterator[tuple[Value, Value]]:

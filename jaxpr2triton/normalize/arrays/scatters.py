@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,12 +17,11 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.arrays.pulled import Found, alone, last_of
 from jaxpr2triton.normalize.arrays.runs import read_in_runs
-from jaxpr2triton.normalize.arrays.scatter_space import Space, hit, spread
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from jaxpr2triton.rules.writes import is_usual
-from jaxpr2triton.rules.written.ranks import selected
 
 
 def lower_places(closed: Closed) -> Closed:
@@ -31,23 +31,34 @@ def lower_places(closed: Closed) -> Closed:
         b = gather x [[0], [0], [2], [3]]          →   b = concatenate (broadcast x[0]) (slice[2:4] x)
         b = scatter x [[1], [3]] u                 →   b = select_n (pad[interior] true false) x (pad[interior] u)
         b = scatter-add x [[i]] u                  →   b = add x (scatter (broadcast_in_dim -0.0) [[i]] u)
-        b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (select_n (eq [i, j, k] iota) 0.0 u))
+        b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (scatter 0.0 [[[i]], [[j]], [[k]]] u))
 
     Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
-    are not known, single windows of a plain `scatter` at such places, windows that overlap, and what would take too
-    many comparisons.
+    are not known, single windows of a plain `scatter` at such places, and what would take too many comparisons.
     """
+    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered)
+
+
+def lower_places_inside(closed: Closed) -> Closed:
+    """The same for bodies of loops, in which one program makes all the comparisons of a batch, in each step."""
+    return _lower(closed, lambda places: places.count * places.of_a_batch <= policy.COMMON.scattered_in_a_step)
+
+
+Affordable = Callable[[Places], bool]
+
+
+def _lower(closed: Closed, affordable: Affordable) -> Closed:
     if not primitive_names(closed) & {"gather", *WRITES}:
         return closed
-    return rewrite(closed, _lowered, named({"gather", *WRITES}))
+    return rewrite(closed, functools.partial(_lowered, affordable), named({"gather", *WRITES}))
 
 
-def _lowered(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _lowered(affordable: Affordable, node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
         return None
     if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:
         return None
-    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter)
+    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter, affordable)
     return None if result is None else [result]
 
 
@@ -61,7 +72,7 @@ def _read(node: Node, rewriter: Rewriter) -> Value | None:
     return read_in_runs(operand, places, indices, offsets, rewriter)
 
 
-def _write(node: Node, rewriter: Rewriter) -> Value | None:
+def _write(node: Node, rewriter: Rewriter, affordable: Affordable) -> Value | None:
     operand, indices, updates = node.args
     if not is_usual(node.name, node.params):
         return None
@@ -82,7 +93,7 @@ def _write(node: Node, rewriter: Rewriter) -> Value | None:
         indices = _clipped(indices, places)
     if places.count == 1:
         return _write_one(node, places, indices, rewriter)
-    return _write_several(node, places, indices, windows, rewriter)
+    return _write_several(node, places, indices, rewriter) if affordable(places) else None
 
 
 def _clipped(indices: Value, places: Places) -> Value:
@@ -142,35 +153,20 @@ def _write_one(node: Node, places: Places, indices: Value, rewriter: Rewriter) -
     return written if combine is None else combine(operand, written)
 
 
-def _write_several(
-    node: Node, places: Places, indices: Value, windows: Sequence[int], rewriter: Rewriter
-) -> Value | None:
-    """Every place looks through all updates of its batch; a window is as many updates as it has indexed places."""
-    space = Space(places)
-    candidates = places.count * math.prod(places.shape[d] * places.window[d] for d in places.indexed)
-    if candidates > policy.COMMON.pairs_scattered or math.prod(space.shape) > policy.COMMON.scattered:
-        return None
+def _write_several(node: Node, places: Places, indices: Value, rewriter: Rewriter) -> Value:
+    """Every place looks through all updates of its batch."""
     operand, _, updates = node.args
-    update = spread(updates, windows, space)
-    here = hit(indices, space)
-
+    found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
     combine = WRITES[node.name]
     if combine is None:
-        return _last_of(here, update, operand, space.searched, bool(node.params["unique_indices"]))
-    neutral = np.zeros((), operand.dtype)[()] if combine in (lax.add, lax.sub) else _neutral(node, rewriter)
-    _, reduced = REDUCTIONS[node.name]
-    return combine(operand, reduced(lax.select(here, update, lax.full_like(update, neutral)), space.searched))
-
-
-def _last_of(hit: Value, update: Value, operand: Value, axes: tuple[int, ...], unique: bool) -> Value:
-    """What a plain scatter leaves at each place."""
-    if not unique:
-        number = lax.full(hit.shape, 0, np.int32)
-        for axis in axes:
-            number = number * np.int32(hit.shape[axis]) + lax.broadcasted_iota(np.int32, hit.shape, axis)
-        last = lax.reduce_max(lax.select(hit, number, lax.full_like(number, -1)), axes)
-        hit = hit & (number == lax.broadcast_in_dim(last, hit.shape, range(len(axes), hit.ndim)))
-    return lax.select(lax.reduce_or(hit, axes), selected(hit, update, axes), operand)
+        written = last_of(found, found.operand(operand), found.indices(indices), found.updates(updates))
+    else:
+        dtype = np.dtype(operand.dtype)
+        neutral = dtype.type(0) if combine in (lax.add, lax.sub) else _neutral(node, rewriter)
+        each = alone(found.each(found.shape, neutral), found.indices(indices), found.updates(updates))
+        _, reduced = REDUCTIONS[node.name]
+        written = combine(found.operand(operand), reduced(each, range(found.free)))
+    return found.back(written)
 
 
 def _neutral(node: Node, rewriter: Rewriter) -> Any:

@@ -1,4 +1,4 @@
-"""Primitives that cut and glue arrays → slices and concatenations."""
+"""Primitives that cut and glue arrays → slices and concatenations; collectives over a batch → reductions."""
 
 from __future__ import annotations
 
@@ -22,17 +22,29 @@ def expand_structure(closed: Closed) -> Closed:
         b = dynamic_slice[sizes=(2,)] a 1      →   b = slice[1:3] a
         b = empty[shape=(4,)]                  →   b = broadcast_in_dim 0.0
         b:f32[6] = tile[reps=(2,)] a           →   b = reshape (broadcast_in_dim a)
+        b = psum[axes=(0,)] a                  →   b = reduce_sum[axes=(0,)] a
 
-    Left alone: a `dynamic_slice` at indices that the program computes, and everything else.
+    Left alone: a `dynamic_slice` at indices that the program computes, collectives over the axis of a mesh, and
+    everything else.
     """
-    return rewrite(closed, expand_structural, named(STRUCTURAL))
+    return rewrite(closed, expand_structural, named({*STRUCTURAL, *BATCHED}))
 
 
 def expand_structural(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     """The rule, for passes that write such equations themselves."""
+    if node.name in BATCHED:
+        return _reduced(node)
     if node.name not in STRUCTURAL:
         return None
     return STRUCTURAL[node.name](node.args, node.params, node.out_avals)
+
+
+def _reduced(node: Node) -> list[Value] | None:
+    """Where a `vmap` has turned the name of its axis into a dimension."""
+    axes = node.params["axes"]
+    if node.params["axis_index_groups"] is not None or not all(isinstance(axis, int) for axis in axes):
+        return None
+    return [BATCHED[node.name](arg, axes) for arg in node.args]
 
 
 def _split(args: Sequence[Value], params: Mapping[str, Any], outs: Sequence[Any]) -> list[Value]:
@@ -78,4 +90,9 @@ STRUCTURAL: Mapping[str, Callable[[Sequence[Value], Mapping[str, Any], Sequence[
     "empty": _empty,
     "empty2": _empty,
     "tile": _tile,
+}
+BATCHED: Mapping[str, Callable[[Value, Sequence[int]], Value]] = {
+    "psum": lax.reduce_sum,
+    "pmax": lax.reduce_max,
+    "pmin": lax.reduce_min,
 }

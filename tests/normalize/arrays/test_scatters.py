@@ -47,11 +47,11 @@ KNOWN: dict[str, Case] = {
     "diagonal_gradients": (jax.vmap(jax.grad(lambda x: jnp.sin(jnp.diagonal(x)).sum())), some(2, 4, 4)),
     "filled_diagonal": (lambda x: jnp.fill_diagonal(x, 1.0, inplace=False), some(4, 4)),
     "other_diagonal": (lambda x, v: x.at[jnp.arange(4), 3 - jnp.arange(4)].add(v), some(4, 4), some(4)),
-    "apart": (lambda x, v: x.at[jnp.arange(4), :, jnp.arange(4)].set(v), some(4, 2, 4), some(4, 2)),
     "every_other": (lambda x: x[:, jnp.arange(3) * 2 + 1], some(2, 8)),
     "from_the_end": (lambda x: x[5 - jnp.arange(4)], some(8, 2)),
 }
 COMPUTED: dict[str, Case] = {
+    "apart": (lambda x, v: x.at[jnp.arange(4), :, jnp.arange(4)].set(v), some(4, 2, 4), some(4, 2)),
     "row": (lambda x, v, k: x.at[k].add(v), some(4, 5), some(5), whole(2)[0]),
     "no_row": (lambda x, v, k: x.at[k].add(v), some(4, 5), some(5), whole(7)[0]),
     "column_product": (lambda x, v, k: x.at[:, k].mul(v), some(4, 5), some(4), whole(1)[0]),
@@ -77,6 +77,7 @@ COMPUTED: dict[str, Case] = {
     "gradients": (jax.vmap(jax.grad(lambda x, k: (x[k] ** 2).sum())), some(2, 8), BOTH),
 }
 TWICE = whole([0, 1, 1], [4, 4, 4])
+TWENTY = np.arange(20, dtype=np.int32) * 7 % 9 - 2
 SINES: dict[str, Case] = {  # what a function gives for the old values
     "known": (lambda x: x.at[jnp.array([1, 3])].apply(jnp.sin), some(5)),
     "batch": (jax.vmap(lambda x: x.at[jnp.array([1, 3])].apply(jnp.sin)), some(2, 5)),
@@ -86,6 +87,18 @@ SINES: dict[str, Case] = {  # what a function gives for the old values
     "many_strided": (lambda x: x.at[::2].apply(jnp.exp), some(500)),
     "rows": (lambda x, k: x.at[k].apply(jnp.exp), some(5, 3), MANY),
     "columns": (lambda x, k: x.at[:, k].apply(jnp.exp), some(3, 5), MANY),
+    "in_a_loop": (lambda x, k: x.at[k].apply(lambda v: v * 0.5 + 1), some(5), TWENTY),
+    "rows_in_a_loop": (lambda x, k: x.at[k, 1:3].apply(lambda v: v * 0.5 + 1), some(5, 4), TWENTY),
+    "batch_in_a_loop": (
+        jax.vmap(lambda x, k: x.at[k].apply(lambda v: v * 0.5 + 1, mode="clip"), (0, None)),
+        some(3, 5),
+        TWENTY,
+    ),
+    "in_a_loop_in_a_loop": (
+        lambda x, ks: jax.lax.scan(lambda c, k: (c.at[k].apply(lambda v: v * 0.5 + 1), c.sum()), x, ks),
+        some(5),
+        np.stack([TWENTY, -TWENTY]),
+    ),
     "applied_twice": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1), some(5), MANY),
     "clipped": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1, mode="clip"), some(5), MANY),
     "dropped": (lambda x, k: x.at[k].apply(lambda v: 2 * v + 1, mode="drop"), some(5), MANY),
@@ -140,10 +153,10 @@ def test_scatter_with_an_update_function_of_every_dtype(kind: Any) -> None:
 
 def test_a_function_at_too_many_places_stays() -> None:
     function = lambda x, k: x.at[k].apply(lambda v: 2 * v + 1)  # noqa: E731
-    args = some(5), np.arange(9) % 4
+    args = some(5), np.arange(1025) % 4
     program = j2t.transpile(function, *args)
     assert [left.why for left in program.leftovers] == [
-        "it applies a function at more than 8 indices that may be alike"
+        "it applies a function at more than 1024 indices that may be alike"
     ]
     np.testing.assert_allclose(program(*args), jax.jit(function)(*args), rtol=1e-6)
 
@@ -231,8 +244,13 @@ def test_nothing_is_added_to_the_rest() -> None:
 
 
 def test_what_takes_too_many_comparisons_stays() -> None:
-    closed = traced(lambda x, v, k: x.at[k].add(v), some(1000), some(1000), np.arange(1000))
-    assert "scatter-add" in primitives_of(lower_places(closed))
+    args = some(10000), some(10000), np.arange(10000)
+    assert "scatter-add" in primitives_of(lower_places(traced(lambda x, v, k: x.at[k].add(v), *args)))
+    for write in ("add", "set"):
+        program = j2t.transpile(lambda x, v, k, write=write: getattr(x.at[k], write)(v), *args)
+        assert [left.why for left in program.leftovers] == [
+            "each of 10,000 elements would look through 10,000 updates, which takes longer than XLA"
+        ]
 
 
 def test_programs_without_places_are_returned_as_they_are() -> None:
