@@ -39,6 +39,7 @@ from jaxpr2triton.graph.nodes import (
     Recurrence,
     Reduce,
     Store,
+    Swept,
     Take,
     Turn,
     operands_of,
@@ -155,6 +156,8 @@ class Emitter(Statements):
                 self._turn(node, scope)
             case Reduce():
                 self._reduce(node, scope)
+            case Swept():
+                self._sweep(node, scope)
             case Keep():
                 self._begin_keeping(scope)
                 self._keep(node, scope)
@@ -362,17 +365,6 @@ class Emitter(Statements):
     def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape, with the digits of its dtype."""
         return self.narrow.rounded(node, self._whole(node, scope, tile, dtype))
-
-    def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
-        """A value as a tile of exactly that shape."""
-        written = self._get(node, scope)
-        if written.bare:
-            shape = self.spell.shape(tile) if tile else "()"
-            return f"tl.full({shape}, {written.text}, {triton_name(working_dtype(dtype))})"
-        text = self._operand(node, scope, tile)
-        if written.tile != tile:
-            text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
-        return text
 
     def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
         """What is carried to the next step, all at once if one variable takes the value of another."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Take, Turn, operands_of
+from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Swept, Take, Turn, operands_of
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.rounded import CHOICES
 from jaxpr2triton.rules.base import in_parentheses
@@ -53,4 +53,4 @@ def _chooses(node: Any) -> bool:
     """Whether the result is one of the operands, but for its sign."""
     if isinstance(node, (Take, Turn)):
         return True
-    return isinstance(node, (Compute, Reduce)) and node.eqn.primitive.name in CHOICES
+    return isinstance(node, (Compute, Reduce, Swept)) and node.eqn.primitive.name in CHOICES

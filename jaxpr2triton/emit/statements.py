@@ -36,6 +36,7 @@ from jaxpr2triton.graph.nodes import (
     Position,
     Product,
     Reduce,
+    Swept,
     Take,
     Turn,
     operands_of,
@@ -63,6 +64,7 @@ from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1
@@ -350,6 +352,36 @@ class Statements:
     def _same_lanes(self, one: Axis, other: Axis) -> bool:
         mine, theirs = self.spell.planned[one], self.spell.planned[other]
         return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
+
+    def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
+        """A value as a tile of exactly that shape."""
+        written = self._get(node, scope)
+        if written.bare:
+            shape = self.spell.shape(tile) if tile else "()"
+            return f"tl.full({shape}, {written.text}, {triton_name(working_dtype(dtype))})"
+        text = self._operand(node, scope, tile)
+        if written.tile != tile:
+            text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
+        return text
+
+    def _sweep(self, node: Swept, scope: Scope) -> None:
+        """A running sum, or places in an order, all along one axis of a tile."""
+        row: Sweep = TABLE[node.eqn.primitive.name]
+        (operand,) = node.operands
+        tile, dtype = self.spell.tile(node.axes), working_dtype(operand.dtype)
+        self.helpers |= dict.fromkeys(with_callees(row.helper(dtype)))
+        text = self.narrow.rounded(operand, self._whole(operand, scope, tile, operand.dtype))
+        neutral, ragged = row.neutral(dtype, node.eqn.params), frozenset(self.spell.ragged(frozenset(node.over)))
+        mask = self.masks.of(ragged, (), tile, scope) if neutral is not None and ragged else None
+        if mask:
+            text = f"tl.where({mask}, {text}, {constant(neutral, operand.dtype)})"
+        order = tuple(tile.index(axis) for axis in (*(a for a in tile if a is not node.axis), node.axis))
+        turned = row.last and order != tuple(range(len(tile)))
+        text = f"tl.permute({text}, {order})" if turned else text
+        lane = self.spell.index(of_axis(node.axis), tuple(tile[n] for n in order))
+        whole = row.write(dtype, node.eqn.params).format(text, axis=tile.index(node.axis), lane=lane)
+        whole = f"tl.permute({whole}, {tuple(map(order.index, range(len(tile))))})" if turned else whole
+        self._assign(node, scope, whole, self.wish[node], node.eqn)
 
     # -- reductions -------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce
+from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept
 from jaxpr2triton.ir.index import flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.rules.rows import TABLE
@@ -17,6 +17,8 @@ def weight_of(node: Node) -> int:
             return TABLE[node.eqn.primitive.name].flops
         case Product():
             return 1
+        case Swept():
+            return TABLE[node.eqn.primitive.name].flops(node.axis.size)
         case Reduce():
             return len(node.operands)
         case _:

@@ -14,6 +14,8 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, dims_of
+from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep, axis_of
 
 Origin = tuple[str, Dim, tuple[Hashable, ...]]  # how a dimension is made, of which one, and with which numbers
 
@@ -71,6 +73,8 @@ def _joined(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
         return
     if not eqn.outvars or not hasattr(eqn.outvars[0].aval, "shape"):
         return
+    if isinstance(TABLE.get(eqn.primitive.name), Sweep):
+        yield from (((operand, axis_of(eqn)), (eqn.outvars[0], axis_of(eqn))) for operand in variables(eqn.invars))
     dims = dims_of(eqn)
     for kept in dims.kept if dims else _of_one_size(eqn):
         if not isinstance(operand := eqn.invars[kept.operand], Literal):
@@ -110,8 +114,25 @@ def _derived(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
                 if place not in kept and first is not None:
                     yield (eqn.outvars[0], place), ("split", (operands[0], first), (before, size))
                 before *= size
+            yield from _flattened(eqn)
+        case "slice" if operands and not eqn.params["strides"] and not any(eqn.params["start_indices"]):
+            sizes = zip(operands[0].aval.shape, eqn.outvars[0].aval.shape)
+            for d, (whole, size) in enumerate(sizes):
+                if whole != size:  # the inverse of a pad
+                    yield (operands[0], d), ("pad", (eqn.outvars[0], d), (0, whole - size, 0))
         case "chunked" if operands:
             yield from _chunks(eqn)
+
+
+def _flattened(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
+    """The dimensions that become one: that one, reshaped the other way, would have them."""
+    (operand,), (out,) = variables(eqn.invars), eqn.outvars
+    kept = {kept.dim for kept in _kept(eqn)}
+    before, first = 1, next((d for d, s in enumerate(out.aval.shape) if s > 1), None)
+    for d, size in enumerate(operand.aval.shape):
+        if d not in kept and first is not None and size > 1:
+            yield (operand, d), ("split", (out, first), (before, size))
+        before *= size
 
 
 def chunk_and_row(out: Var) -> tuple[Dim, Dim]:

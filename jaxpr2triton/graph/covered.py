@@ -18,8 +18,9 @@ from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
-from jaxpr2triton.rules.written import linalg
+from jaxpr2triton.rules.written import linalg, sorts
 
 
 def call_of(eqn: Eqn) -> Call:
@@ -47,6 +48,10 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if name in sorts.TABLE and (refusal := sorts.why_not(name, eqn.invars[0].aval.shape, eqn.params)):
+        return refusal
+    if in_loop and isinstance(TABLE.get(name), Sweep) and (refusal := too_long(eqn)):
+        return refusal
     return _why_no_row(eqn)
 
 
@@ -70,6 +75,8 @@ def _why_no_row(eqn: Eqn) -> WhyNot | None:
     if row is None:
         found = implementation(eqn)
         return found if isinstance(found, WhyNot) else WhyNot(f"there is no rule for the primitive `{name}`")
+    if isinstance(row, Sweep):
+        return None
     return row.refuse(call_of(eqn) if isinstance(row, Pointwise) else eqn)
 
 

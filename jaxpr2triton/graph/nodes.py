@@ -78,6 +78,15 @@ class Reduce(Collected):
 
 
 @dataclass(frozen=True, eq=False)
+class Swept(Collected):
+    """What varies along the axis `over` and needs all of the operand along it: a running sum, places in an order."""
+
+    @property
+    def axis(self) -> Axis:
+        return self.over[0]
+
+
+@dataclass(frozen=True, eq=False)
 class Keep(Collected):
     """The operands, written into a buffer of the kernel's own, each at its place."""
 

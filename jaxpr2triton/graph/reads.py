@@ -70,7 +70,16 @@ class Written:
     over: tuple[Axis, ...]
 
 
-Asked = Elements | Pieces | Counted | Combined | Terms | Written
+@dataclass(frozen=True)
+class Along:
+    """Of what is swept: the operand along all of an axis, and at which place of it the result is wanted."""
+
+    operands: Sequence[Read]
+    axis: Axis
+    index: Index
+
+
+Asked = Elements | Pieces | Counted | Combined | Terms | Written | Along
 
 
 def reads_of(asked: Asked) -> list[Read]:

@@ -20,6 +20,7 @@ from jaxpr2triton.graph.nodes import (
     Position,
     Product,
     Reduce,
+    Swept,
     Store,
     Take,
     axes_in,
@@ -139,7 +140,7 @@ class _Sharing:
         if isinstance(node, Take):
             renames = node.index == of_axis(axis) and self.group_of.get(node.axis) is group and node.axis is not axis
             return ("take", node.source) if renames and node.axis in node.source.axes else None
-        if isinstance(node, Reduce) and axis in node.over:
+        if isinstance(node, Reduce | Swept) and axis in node.over:
             return None
         return group, node.axes - {axis}, self._form(node, axis)
 
@@ -175,6 +176,8 @@ class _Sharing:
                 return "product", node.dtype
             case Reduce():
                 return "reduce", id(node.eqn), node.over
+            case Swept():
+                return "sweep", id(node.eqn), node.over
         return None
 
     def _blank(self, place: Sequence[Index], axis: Axis) -> tuple[Index, ...]:

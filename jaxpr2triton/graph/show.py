@@ -26,6 +26,7 @@ from jaxpr2triton.graph.nodes import (
     Product,
     Recurrence,
     Reduce,
+    Swept,
     Take,
     Turn,
 )
@@ -70,7 +71,7 @@ class _Shown:
             case Keep():
                 places = ", ".join(map(self._place, node.places))
                 return f"keep {self._of(node.operands)} at {places}{_over(node.over)}"
-            case Reduce():
+            case Reduce() | Swept():
                 return f"{node.eqn.primitive.name} {self._of(node.operands)}{_over(node.over)}"
             case Take():
                 return f"take {self._of([node.source])} where {node.axis} is {self._index(node.index)}"

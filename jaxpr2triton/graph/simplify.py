@@ -38,6 +38,7 @@ from jaxpr2triton.graph.nodes import (
     Product,
     Recurrence,
     Reduce,
+    Swept,
     Store,
     Take,
     Turn,
@@ -161,6 +162,8 @@ class _Simplifying:
                 return self._multiplied(node)
             case Reduce():
                 return self._reduced(node)
+            case Swept():
+                return self._shared(replace(node, axes=axes_of(node.operands) | {node.axis}))
         return self._shared(node)
 
     def _multiplied(self, node: Product) -> Node:
@@ -428,6 +431,8 @@ def _key(node: Node) -> Hashable:
             return "product", str(node.dtype), node.operands
         case Reduce():
             return "reduce", equation_key(node.eqn), str(node.dtype), node.operands, node.over, node.positions
+        case Swept():
+            return "sweep", equation_key(node.eqn), str(node.dtype), node.operands, node.over
         case Take():
             return "take", node.source, node.axis, node.index
         case Turn():

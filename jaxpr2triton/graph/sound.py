@@ -16,6 +16,7 @@ from jaxpr2triton.graph.nodes import (
     Node,
     Position,
     Recurrence,
+    Swept,
     Take,
     Turn,
     axes_in,
@@ -74,6 +75,8 @@ def _axes(node: Node) -> frozenset[Axis]:
             return node.recurrence.carried[node.position].axes - {node.recurrence.step}
         case Carried():
             return node.axes | {node.step}
+        case Swept():
+            return parts | {node.axis}
         case Collected():
             own = [axis for place in getattr(node, "places", ()) for axis in axes_in(place, ())]
             return (parts | frozenset(own)) - frozenset(node.over)

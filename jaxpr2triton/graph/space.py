@@ -15,7 +15,17 @@ from functools import cached_property
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes, chunk_and_row
 from jaxpr2triton.graph.loops import ByClass
-from jaxpr2triton.graph.nodes import Collected, Graph, Load, Node, Place, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.nodes import (
+    Collected,
+    Graph,
+    Load,
+    Node,
+    Place,
+    Recurrence,
+    Reduce,
+    Swept,
+    operands_of,
+)
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, of_axis, scale
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
@@ -41,7 +51,7 @@ class Space:
     def held(self) -> int:
         return math.prod(axis.size for axis in self.axes if axis in self.inner)
 
-    def wanted_whole(self, node: Reduce | Recurrence) -> frozenset[Axis]:
+    def wanted_whole(self, node: Reduce | Swept | Recurrence) -> frozenset[Axis]:
         """The root axes for all of which the one result of a reduction, or of a loop, is wanted."""
         return frozenset(self.axes) - parallel_axes(node)
 
@@ -64,6 +74,11 @@ class Space:
     def steps(self) -> frozenset[Axis]:
         """The axes that count the steps of loops."""
         return frozenset(node.step for node in self.graph.of_kind(Recurrence))
+
+    @cached_property
+    def swept_axes(self) -> frozenset[Axis]:
+        """The axes that are combined one by one."""
+        return frozenset(node.axis for node in self.graph.of_kind(Swept))
 
     @cached_property
     def held_axes(self) -> frozenset[Axis]:
@@ -208,7 +223,13 @@ class _Dimensions:
 
 def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
     """The axes along which each element of the result has a computation of its own."""
-    return node.axes - node.held if isinstance(node, Recurrence) else node.axes
+    match node:
+        case Recurrence():
+            return node.axes - node.held
+        case Swept():
+            return node.axes - {node.axis}
+        case _:
+            return node.axes
 
 
 def spread_axes(space: Space) -> frozenset[Axis]:
@@ -227,6 +248,8 @@ def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
         if isinstance(node, Reduce):
             found |= inherited
             inherited = frozenset((node,))
+        if isinstance(node, Swept):  # one program walks for all of it what is reduced for each element
+            found |= inherited
         below[node] = inherited
     return frozenset(found)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops
+from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.loops import every_place
@@ -40,7 +40,7 @@ from jaxpr2triton.graph.nodes import (
     axes_in,
     axes_of,
 )
-from jaxpr2triton.graph.reads import Asked, Combined, Counted, Elements, Filling, Pieces, Read, Terms, Written
+from jaxpr2triton.graph.reads import Along, Asked, Combined, Counted, Elements, Filling, Pieces, Read, Terms, Written
 from jaxpr2triton.graph.walking import LoopWalk, Made, Some
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
@@ -66,6 +66,7 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing, Piece, iota_place
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep
 
 
 class TooManyPlaces(Exception):
@@ -179,6 +180,9 @@ class Walk:
             self.reduced_axes |= {axis for index in indices for axis in index.axes}
             for place, guard in demands:
                 self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
+            return
+        if isinstance(row, Sweep):
+            sweeps.ask(self, number, eqn, demands)
             return
         if eqn.primitive is keep_p:
             keep.ask(self, number, eqn, demands)
@@ -330,6 +334,8 @@ class Walk:
                 return self._reduced(eqn, terms, asked, dtype, demand[0])
             case Combined():
                 return self._reduced(eqn, tuple(self.node(*read) for read in asked.operands), asked, dtype)
+            case Along():
+                return sweeps.build(self, eqn, asked, dtype)
             case Written():
                 return keep.build(self, eqn, asked, demand)
             case Pieces():
@@ -453,7 +459,7 @@ def _places_at_most(row: object) -> int:
     match row:
         case Reduction():
             return policy.COMMON.places_of_a_sum
-        case Pointwise():
+        case Pointwise() | Sweep():
             return policy.COMMON.places_computed
         case _:
             return policy.COMMON.places_moved

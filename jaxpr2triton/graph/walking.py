@@ -60,6 +60,20 @@ class Making(Summing, Protocol):
     def build(self, eqn: Eqn, demand: Demand) -> None: ...
 
 
+class Sweeping(Protocol):
+    """Asks for all of an axis, and finds one place of what is made along it."""
+
+    choose: Chooser
+    reads: dict[tuple[Var, Demand], Asked]
+    reduced_axes: set[Axis]
+
+    def hints(self, operand: Atom, dims: Sequence[int]) -> list[Axis | None]: ...
+    def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]: ...
+    def make(self, key: Hashable, build: Callable[[int], Made]) -> Made: ...
+    def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
+    def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
+
+
 class Keeping(Protocol):
     """Asks for what is written into a buffer, and reads it."""
 

@@ -31,9 +31,12 @@ class Common:
     known: int = 1 << 14  # elements of an array that is computed while compiling
     runs: int = 8  # evenly spaced pieces of which an array of whole numbers, or what is read at its places, is made
     known_equations: int = 64  # equations, without operands, that are moved into a loop
+    # rules/
+    longest_swept: int = 4096  # elements of an axis that a step of a loop combines one by one
+    longest_row: int = 2048  # elements of a row that one program sorts
     # rules/written/
-    longest_sum: int = 64  # elements of an axis of a running sum, in which each looks at all others
-    longest_sort: int = 32  # … of a sort
+    longest_sum: int = 8  # elements of an axis of a running sum, in which each looks at all others
+    longest_sort: int = 8  # … of a sort
     pairs: int = 1 << 26  # … of all axes: what looks at what
     matrix: int = 16  # rows of a matrix that is decomposed in a kernel
     matrix_in_numbers: int = 4  # … one number at a time

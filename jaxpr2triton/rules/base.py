@@ -1,10 +1,11 @@
 """What a rule is: where a primitive reads, what it computes, what it costs.
 
-A row of a table describes one primitive. There are three sorts of row, by where the primitive reads:
+A row of a table describes one primitive. There are four sorts of row, by where the primitive reads:
 
 - `Pointwise`: each output element reads the elements of the operands at the same index;
 - `Indexing`: an output element IS an operand element, found at another index (`rules/indexing.py`);
-- `Reduction`: an output element sums (or multiplies, or takes the largest …) over new axes (`rules/reductions.py`).
+- `Reduction`: an output element sums (or multiplies, or takes the largest …) over new axes (`rules/reductions.py`);
+- `Sweep`: it combines those of its own axis, which one program has to have whole (`rules/sweeps.py`).
 """
 
 from __future__ import annotations

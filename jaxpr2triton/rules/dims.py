@@ -15,6 +15,7 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep, axis_of
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 UNTOUCHED = frozenset({"copy", "stop_gradient", "optimization_barrier"})  # they have no rows and change nothing
@@ -49,6 +50,8 @@ def dims_of(eqn: Any) -> Dims | None:
             return Dims(tuple(_left_by_reduction(eqn)))
         case Pointwise():
             return Dims(tuple(_elementwise(eqn)))
+        case Sweep():
+            return Dims(tuple(kept for kept in _elementwise(eqn) if kept.dim != axis_of(eqn)))
     if name == "dot_general":
         return Dims(tuple(_left_by_contraction(eqn)))
     if name == "iota":

@@ -45,10 +45,28 @@ HELPERS = {
     "_sigmoid": "def _sigmoid(x):\n    return 1 / (1 + libdevice.exp(-x))\n",
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    "_plus": "def _plus(a, b):\n    return a + b\n",
     "_multiply": "def _multiply(a, b):\n    return a * b\n",
     "_both": "def _both(a, b):\n    return a & b\n",
     "_either": "def _either(a, b):\n    return a | b\n",
     "_differ": "def _differ(a, b):\n    return a ^ b\n",
+    "_logaddexp": (
+        "def _logaddexp(a, b):\n"
+        "    apart = a - b  # NaN for infinities of one sign, whose sum is the same infinity\n"
+        "    sum = tl.maximum(a, b) + libdevice.log1p(libdevice.exp(-tl.abs(apart)))\n"
+        "    return tl.where(apart == apart, sum, a + b)\n"
+    ),
+    # The place in the low bits tells equal keys apart, and is what is left.
+    "_places": (
+        "def _places(key, lane):\n"
+        "    # keys in the high bits, places in the low ones\n"
+        "    return tl.sort((key.to(tl.int64) << 32) | lane).to(tl.int32)\n"
+    ),
+    "_places_of_short": (
+        "def _places_of_short(key, lane):\n"
+        "    # keys in the high bits, places in the low ones\n"
+        "    return tl.sort((key.to(tl.int32) << 16) | lane) & 0xFFFF\n"
+    ),
     "_first_max": (
         "def _first_max(a, i, b, j):\n"
         "    later = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"

@@ -19,6 +19,7 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep
 
 
 def linear_in(eqn: Any) -> tuple[int, ...]:
@@ -31,7 +32,7 @@ def linear_in(eqn: Any) -> tuple[int, ...]:
 def _by_row(eqn: Any) -> tuple[int, ...]:
     row = TABLE.get(eqn.primitive.name)
     match row:
-        case Pointwise() | Reduction():
+        case Pointwise() | Reduction() | Sweep():
             return row.linear_in
         case Indexing():
             moved = tuple(place for place, atom in enumerate(eqn.invars) if not _is_zero(atom))

@@ -14,6 +14,8 @@ from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, rewrite
+from jaxpr2triton.rules.sweeps import TABLE as SWEEPS
+from jaxpr2triton.rules.sweeps import axis_of
 
 
 def fold_empty(closed: Closed) -> Closed:
@@ -22,6 +24,7 @@ def fold_empty(closed: Closed) -> Closed:
         b:f32[0,4] = sin a                       →   b = broadcast_in_dim 0.0
         b:f32[4] = reduce_max[axes=(0,)] a       →   b = broadcast_in_dim -inf          (a:f32[0,4])
         b:f32[4] = reduce_sum[axes=(0, 2)] a     →   c = squeeze a;  b = reduce_sum c   (a:f32[8,4,1])
+        b:f32[4,1] = cumsum[axis=1] a            →   b = a                              (a:f32[4,1])
         b:i32[4] = argmax[axes=(1,)] a           →   b = broadcast_in_dim 0             (a:f32[4,1])
         c:f32[4] = concatenate a b               →   c = b                              (a:f32[0])
         c:f32[4] = pad[padding_config=...] a b   →   c = broadcast_in_dim b             (a:f32[0])
@@ -103,6 +106,10 @@ def _only_index(node: Node) -> list[Value] | None:
     )
 
 
+def _swept(node: Node) -> list[Value] | None:
+    return [node.args[0]] if jnp.shape(node.args[0])[axis_of(node)] == 1 else None
+
+
 def _concatenate(node: Node) -> list[Value] | None:
     axis = node.params["dimension"]
     parts = [arg for arg in node.args if jnp.shape(arg)[axis]]
@@ -124,6 +131,7 @@ SETTLED: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "reduce_xor": _reduction(_zero),
     "argmax": _only_index,
     "argmin": _only_index,
+    **dict.fromkeys(SWEEPS, _swept),
     "concatenate": _concatenate,
     "pad": _pad,
 }

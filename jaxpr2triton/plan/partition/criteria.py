@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.nodes import Keep, Load, Recurrence, Reduce
+from jaxpr2triton.graph.nodes import Keep, Load, Recurrence, Reduce, Swept
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
@@ -27,8 +27,8 @@ def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
         return [var for node in kept for var in variables(node.eqn.invars)]
     if size_of(lanes) <= cuts.policy.cuts.small_loop:
         return []
-    holding = space.graph.of_kind((Reduce, Recurrence))
-    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in holding))
+    whole = [*space.graph.of_kind((Reduce, Recurrence)), *space.graph.of_kind(Swept)]
+    walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in whole))
     dear = [node for node in kept if lanes - node.axes - walked_anyway]
     return [var for node in dear for var in variables(node.eqn.invars)]
 
@@ -56,18 +56,24 @@ def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
     return carried, read
 
 
-def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
+def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
     policy = cuts.policy.cuts
-    again = [node for node in space.graph.of_kind(Reduce) if repeats(space, node, policy)] or _crossing(space, policy)
-    nodes = again or [node for node in space.graph.of_kind(Reduce) if space.wanted_whole(node) or node in fed]
+    again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
+    nodes = again or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
+
+
+def holding(space: Space) -> list[Reduce | Swept]:
+    """What makes a program hold, or walk, more than it would have to; a sweep along an axis that it has anyway is not."""
+    nodes = space.graph.of_kind((Reduce, Swept))
+    return [node for node in nodes if isinstance(node, Reduce) or space.wanted_whole(node) - {node.axis}]
 
 
 def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
-    reductions = list(space.graph.of_kind(Reduce))
+    reductions = holding(space)
     if space.steps or not reductions:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
     if _crossing(space, policy) or any(repeats(space, node, policy) for node in reductions):
@@ -79,7 +85,7 @@ def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
     return shared_out or _has_programs_enough(space, reductions, policy)
 
 
-def _has_programs_enough(space: Space, reductions: Sequence[Reduce], policy: Cutting) -> bool:
+def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], policy: Cutting) -> bool:
     """Whether what programs walk for the sake of reductions is little, or shared out among many of them."""
     reduced = {axis for node in reductions for axis in node.over}
     spread = spread_axes(space) if not space.inner else frozenset()
@@ -99,14 +105,14 @@ def _has_programs_enough(space: Space, reductions: Sequence[Reduce], policy: Cut
     return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held
 
 
-def repeats(space: Space, node: Reduce, policy: Cutting) -> bool:
+def repeats(space: Space, node: Reduce | Swept, policy: Cutting) -> bool:
     """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
     results = elements(node.eqn.outvars[0])
     times = size_of(node.axes - space.inner)
     return times > policy.times * results and times * size_of(node.over) > policy.much
 
 
-def _crossing(space: Space, policy: Cutting) -> list[Reduce]:
+def _crossing(space: Space, policy: Cutting) -> Sequence[Reduce]:
     """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
     of the first: no two loops can be within each other. A short row has lanes.
     """

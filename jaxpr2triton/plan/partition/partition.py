@@ -28,6 +28,7 @@ from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
+from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -83,9 +84,10 @@ def _cut_and_split(
         return cuts
     splits = to_split(cuts)
     chunked = companions(cuts, splits)
-    if rounds == 1 or all(split.chunks == 1 for split in splits.values()):
+    swept = long_sweeps(cuts)
+    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes):
         return jaxpr, cuts
-    split = split_reductions(cuts, jaxpr, splits, chunked)
+    split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, swept.rewritten())
     return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
 
 

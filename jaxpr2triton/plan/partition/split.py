@@ -14,8 +14,10 @@ result another reduction of the same kernel reads, and those that look for a pla
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -61,7 +63,7 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
         if space.inner or space.steps:
             continue
         inner = feeds_a_reduction(space.graph)
-        below = {axis for other in inner for axis in other.over}  # walked for each element that is reduced
+        below = {axis for other in inner for axis in other.over} | space.swept_axes  # walked for each element that is reduced
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
             all_at_once = space.parallel == math.prod(axis.size for axis in node.axes)
@@ -152,14 +154,21 @@ class Chunked:
     size: int
 
 
-def split_reductions(cuts: Cuts, jaxpr: Closed, splits: dict[Eqn, Split], chunked: dict[Var, Chunked]) -> Closed:
-    """The same program with those reductions in two steps, and those outputs seen in chunks."""
+def split_reductions(
+    cuts: Cuts,
+    jaxpr: Closed,
+    splits: dict[Eqn, Split],
+    chunked: dict[Var, Chunked],
+    others: Mapping[Eqn, Callable[[jax.Array], jax.Array]] = MappingProxyType({}),
+) -> Closed:
+    """The same program with those reductions in two steps, those outputs seen in chunks, and others written anew."""
     inner = jaxpr.jaxpr
 
     def rewritten(*args: jax.Array) -> list[jax.Array]:
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
-        run(inner.eqns, env, lambda eqn, values: [_in_two(eqn, values[0], long[eqn])] if eqn in long else None)
+        anew = {eqn: partial(_in_two, eqn, split=split) for eqn, split in long.items()} | dict(others)
+        run(inner.eqns, env, lambda eqn, values: [anew[eqn](values[0])] if eqn in anew else None)
         shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
         env.update(shown)

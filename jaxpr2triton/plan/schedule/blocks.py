@@ -19,7 +19,7 @@ class Seen:
     draft: Draft
     tiles: Sequence[frozenset[Axis]]
     passes: dict[Axis, int]
-    carried: frozenset[Axis]
+    carried: frozenset[Axis]  # or swept
     crossed: frozenset[Axis]  # along a row whose sum leads to sums across
     width: int  # 2 where values take two registers
 
@@ -29,7 +29,7 @@ def inner_blocks(
 ) -> tuple[dict[Axis, int], frozenset[Axis]]:
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
-    Axes that are carried or crossed, or are to be `whole` anyway, are never walked.
+    Axes that are carried, swept or crossed, or are to be `whole` anyway, are never walked.
     """
     draft, policy = seen.draft, seen.draft.policy.blocks
     resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)

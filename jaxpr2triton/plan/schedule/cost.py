@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Take, Turn
+from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Swept, Take, Turn
 from jaxpr2triton.graph.renamed import share_renamed
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
@@ -135,6 +135,8 @@ def _weight(node: Node, address: int) -> int:
             return TABLE[node.eqn.primitive.name].flops
         case Reduce():
             return len(node.operands)
+        case Swept():
+            return TABLE[node.eqn.primitive.name].flops(node.axis.size)
         case Load() | Kept() | Keep():
             return address
         case Choose() | Take() | Turn():
@@ -146,7 +148,7 @@ def _weight(node: Node, address: int) -> int:
 def _met(node: Node) -> Iterator[Axis]:
     """The axes along which lanes read each other."""
     match node:
-        case Reduce():
+        case Reduce() | Swept():
             yield from node.over
         case Take():
             yield node.axis

@@ -73,7 +73,7 @@ class Draft:
 def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = ()) -> Draft:
     """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
     axes, repeated = axes_of_space(space), _repeated(space)
-    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated], policy), wishes)
+    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated | space.swept_axes], policy), wishes)
     draft = Draft(cuts, policy)
     for cut in cuts:
         draft.unrolled.append(cut.unrolled)
@@ -157,7 +157,7 @@ def _may_be_unrolled(
     """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
     room = axis.size <= at_most and unrolled_variables(draft, axis) <= draft.policy.axes.unrolled_unasked
-    return room and (group[0] not in roots or of_state)
+    return room and space.swept_axes.isdisjoint(group) and (group[0] not in roots or of_state)
 
 
 def axes_of_space(space: Space) -> list[Axis]:

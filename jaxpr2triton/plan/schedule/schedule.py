@@ -122,9 +122,10 @@ def _seen(space: Space, draft: Draft, width: int) -> Seen:
     pairs = () if space.steps else crossings(space.graph)  # in a loop they are lanes anyway
     rows = {axis for first, then in pairs for axis in then.axes.intersection(first.over)}
     carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
+    swept = frozenset(a for axis in space.swept_axes for a in draft.axes_of(axis))
     crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
     passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}
-    return Seen(draft, tiles_of(space, draft), passes, carried, crossed, width)
+    return Seen(draft, tiles_of(space, draft), passes, carried | swept, crossed, width)
 
 
 def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:

@@ -30,6 +30,9 @@ def wished_for(roles: Roles, program: str, axes: Mapping[str, Sequence[str]]) ->
     return found
 
 
+IN_ONE = "what is combined along it one by one is lanes of one tile"
+
+
 def finds(asked: Asked, axes: Mapping[str, Sequence[str]]) -> bool:
     """Whether some kernel has that axis."""
     return any(asked.axis in names for kernel, names in axes.items() if asked.kernel in ("", kernel))
@@ -80,8 +83,12 @@ def _why_not(wish: Wish, axes: frozenset[Axis], space: Space) -> str:
             free = frozenset(space.axes) - space.inner
             return "" if axes <= free else "elements along it meet, so one program has to have all of them"
         case Role.LOOP:
+            if axes & space.swept_axes:
+                return IN_ONE
             return "a loop carries it from step to step, whole" if axes & (carried - space.steps) else ""
         case Role.UNROLL:
+            if axes & space.swept_axes:
+                return IN_ONE
             return "a loop runs once for each index of it" if axes & repeated else ""
         case Role.LANE:
             size = size_of(wish.axes)

@@ -1,0 +1,142 @@
+"""Rewrite: a running sum along a long axis becomes one within chunks, and one of the chunks' totals.
+
+    c:f32[100000] = cumsum[axis=0] a
+        →
+    p:f32[49,2048] = reshape (pad a)                # the padding is the neutral element
+    t:f32[49] = boundary (reduce_sum[axes=(1,)] p)
+    s:f32[49] = boundary (pad[padding_config=((1, -1, 0),)] (cumsum[axis=0] t))      # what comes before a chunk
+    c:f32[100000] = slice (reshape (add (cumsum[axis=1] p) (broadcast_in_dim s)))
+
+What is made of c is written in the same chunks, so that the third kernel is the one that c would have been part of. Where
+not all of that can be seen in chunks, c itself is written, and read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpr2triton.graph.nodes import Swept, Take
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dtypes import working_dtype
+from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.region import boundary_p, chunked_p
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.split import Chunked
+from jaxpr2triton.policy import Splitting
+from jaxpr2triton.rules.sweeps import TABLE, axis_of
+
+Array = jax.Array
+
+
+@dataclass
+class LongSweeps:
+    """Which sweeps are done in chunks of how many elements, what is seen in these, and what is written by itself."""
+
+    sizes: dict[Eqn, int] = field(default_factory=dict)
+    seen: dict[Var, Chunked] = field(default_factory=dict)
+    apart: set[Eqn] = field(default_factory=set)
+
+    def rewritten(self) -> Mapping[Eqn, Callable[[Array], Array]]:
+        return {eqn: partial(_in_chunks, eqn, size, eqn in self.apart) for eqn, size in self.sizes.items()}
+
+
+def long_sweeps(cuts: Cuts) -> LongSweeps:
+    """The sweeps along axes that are too long for the lanes of one program."""
+    found = LongSweeps()
+    for root in cuts.roots:
+        space = cuts.spaces[root]
+        sizes: dict[Axis, int] = {}
+        for node in space.graph.of_kind(Swept):
+            if size := _chunk_of(node.eqn, cuts.policy.splits):
+                sizes[node.axis] = min(size, sizes.get(node.axis, size))
+        for node in space.graph.of_kind(Swept):
+            if node.axis in sizes:
+                found.sizes[node.eqn] = min(sizes[node.axis], found.sizes.get(node.eqn, sizes[node.axis]))
+        if sizes and not space.steps:
+            dims = _dims(space, root, sizes)
+            if dims is not None:
+                found.seen[root] = Chunked((dims,), min(sizes.values()))
+            else:
+                found.apart.update(node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes)
+        elif sizes:
+            found.apart.update(node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes)
+    return found
+
+
+def _chunk_of(eqn: Eqn, policy: Splitting) -> int | None:
+    """How many elements a chunk has; None if the axis is short enough for one."""
+    shape, dim = eqn.outvars[0].aval.shape, axis_of(eqn)
+    beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.beside_swept
+    most = policy.swept // beside
+    return most // 2 if shape[dim] > most and eqn.primitive.name in _TOTAL else None
+
+
+def _dims(space: Space, root: Var, sizes: Iterable[Axis]) -> int | None:
+    """The dimension in which a root can be seen in chunks of what is swept, if there is just one for all that is."""
+    axes = list(sizes)
+    taken = any(isinstance(node.source, Swept) and node.source.axis in axes for node in space.graph.of_kind(Take))
+    place = dict(zip(space.outputs, space.places))[root]
+    dims = [d for d, index in enumerate(place) if index == of_axis(axes[0])]
+    return dims[0] if len(axes) == len(dims) == 1 and not taken else None
+
+
+def _in_chunks(eqn: Eqn, size: int, apart: bool, operand: Array) -> Array:
+    dim, name, reverse = axis_of(eqn), eqn.primitive.name, eqn.params["reverse"]
+    length, out = operand.shape[dim], eqn.outvars[0].aval
+    chunks = -(-length // size)
+    wide = lax.convert_element_type(operand, working_dtype(out.dtype))
+    identity = TABLE[name].identity
+    assert identity is not None  # rows that are too long to be sorted stay with XLA
+    neutral = jnp.asarray(identity(wide.dtype), wide.dtype)
+
+    def padded(x: Array, low: int, high: int) -> Array:
+        return lax.pad(x, neutral, [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)])
+
+    whole = padded(wide, 0, chunks * size - length) if chunks * size > length else wide
+    parts = lax.reshape(whole, (*whole.shape[:dim], chunks, size, *whole.shape[dim + 1 :]))
+    totals = boundary_p.bind(_TOTAL[name](parts, dim + 1), dim=dim)
+    running = eqn.primitive.bind(totals, **eqn.params)
+    before = boundary_p.bind(padded(running, -1, 1) if reverse else padded(running, 1, -1), dim=dim)
+    within = eqn.primitive.bind(parts, **{**eqn.params, "axis": dim + 1})
+    beside = lax.broadcast_in_dim(before, parts.shape, [d for d in range(parts.ndim) if d != dim + 1])
+    both = lax.reshape(_COMBINE[name](beside, within), whole.shape)
+    result = lax.slice_in_dim(both, 0, length, axis=dim) if chunks * size > length else both
+    result = lax.convert_element_type(result, out.dtype)
+    return boundary_p.bind(chunked_p.bind(result, dim=dim, size=size), dim=dim) if apart else result
+
+
+def _log_of_sum(x: Array, axis: int) -> Array:
+    top = lax.reduce_max(x, (axis,))
+    shift = lax.select(lax.is_finite(top), top, lax.full_like(top, 0))
+    apart = lax.broadcast_in_dim(shift, x.shape, [d for d in range(x.ndim) if d != axis])
+    return lax.add(lax.log(lax.reduce_sum(lax.exp(lax.sub(x, apart)), (axis,))), shift)
+
+
+def _log_of_two(a: Array, b: Array) -> Array:
+    apart = lax.sub(a, b)
+    found = lax.add(lax.max(a, b), lax.log1p(lax.exp(lax.neg(lax.abs(apart)))))
+    return lax.select(lax.eq(apart, apart), found, lax.add(a, b))
+
+
+_TOTAL: Mapping[str, Callable[[Array, int], Array]] = {
+    "cumsum": lambda x, axis: lax.reduce_sum(x, (axis,)),
+    "cumprod": lambda x, axis: lax.reduce_prod(x, (axis,)),
+    "cummax": lambda x, axis: lax.reduce_max(x, (axis,)),
+    "cummin": lambda x, axis: lax.reduce_min(x, (axis,)),
+    "cumlogsumexp": _log_of_sum,
+}
+_COMBINE: Mapping[str, Callable[[Array, Array], Array]] = {
+    "cumsum": lax.add,
+    "cumprod": lax.mul,
+    "cummax": lax.max,
+    "cummin": lax.min,
+    "cumlogsumexp": _log_of_two,
+}

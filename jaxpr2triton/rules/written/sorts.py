@@ -1,0 +1,111 @@
+"""Sorts of rows that fit into one program: integers that are ordered as the keys are, where they lie in order, and then
+every operand is looked up there.
+
+    s:f32[4,100] = sort x     →     k:i32[4,100] = …bits of x…;  p = places k;  s[i, j] = x[i, p[i, j]]
+
+A key of 64 bits is two of 32, and of several keys the last one is sorted first; what is equal stays in its order, which is
+what makes that right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxpr2triton import policy
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.ir.dtypes import is_bool, is_float, is_unsigned
+from jaxpr2triton.ir.places import places_p
+
+Array = jax.Array
+
+
+def _signed(x: Array) -> Array:
+    """Integers with a sign, in the order of x: in that of the bits for floats, from the NaNs with a sign to those without."""
+    bits = 8 * x.dtype.itemsize
+    if is_bool(x.dtype):
+        return lax.convert_element_type(x, np.int16)
+    if is_float(x.dtype):
+        whole = lax.bitcast_convert_type(x, np.dtype(f"int{bits}"))
+        largest = np.asarray(2 ** (bits - 1) - 1, whole.dtype)[()]
+        return lax.select(lax.lt(whole, _like(whole, 0)), lax.bitwise_xor(whole, _like(whole, largest)), whole)
+    if is_unsigned(x.dtype) and bits >= 16:
+        turned = lax.bitwise_xor(x, _like(x, 1 << (bits - 1)))
+        return lax.bitcast_convert_type(turned, np.dtype(f"int{bits}"))
+    return x if bits >= 16 else lax.convert_element_type(x, np.int16)
+
+
+def _words(key: Array) -> Iterator[Array]:
+    """The parts by which it is sorted, the one that matters least first."""
+    if key.dtype.itemsize < 8:
+        yield key
+        return
+    low = lax.convert_element_type(lax.bitwise_and(key, _like(key, 2**32 - 1)), np.uint32)
+    yield lax.bitcast_convert_type(lax.bitwise_xor(low, _like(low, 1 << 31)), np.int32)
+    yield lax.convert_element_type(lax.shift_right_arithmetic(key, _like(key, 32)), np.int32)
+
+
+def _like(x: Array, value: Any) -> Array:
+    return lax.full_like(x, value)
+
+
+def _alike(x: Array) -> Array:
+    """With one zero and one NaN: in the order of a sort, zeros of both signs are equal, and all NaNs, which come last."""
+    if not is_float(x.dtype):
+        return x
+    x = lax.select(lax.eq(x, _like(x, 0)), _like(x, 0), x)
+    return lax.select(lax.ne(x, x), _like(x, np.nan), x)
+
+
+def found(x: Array, places: Array, axis: int) -> Array:
+    """The elements at these places of their rows."""
+    others = tuple(d for d in range(x.ndim) if d != axis)
+    numbers = lax.GatherDimensionNumbers((), (axis,), (axis,), others, others)
+    mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    return lax.gather(x, lax.reshape(places, (*places.shape, 1)), numbers, (1,) * x.ndim, mode=mode)
+
+
+def _in_order(keys: Sequence[Array], axis: int) -> Array:
+    """Where the rows' elements are in order; the first key matters most."""
+    places = None
+    for key in reversed(keys):
+        for word in _words(key):
+            word = word if places is None else found(word, places, axis)
+            next_places = places_p.bind(word, axis=axis)
+            places = next_places if places is None else found(places, next_places, axis)
+    assert places is not None  # there is a key
+    return places
+
+
+def sort(*operands: Array, dimension: int, is_stable: bool, num_keys: int) -> list[Array]:
+    places = _in_order([_signed(_alike(key)) for key in operands[:num_keys]], dimension)
+    return [found(x, places, dimension) for x in operands]
+
+
+def top_k(x: Array, *, k: int, axis: int, is_stable: bool = True) -> list[Array]:
+    """The largest ones, by their bits: NaNs without a sign come first, and what is equal stays in its order."""
+    places = _in_order([lax.bitwise_not(_signed(x))], axis)
+    first = lax.slice_in_dim(places, 0, k, axis=axis)
+    return [found(x, first, axis), first]
+
+
+TABLE: Mapping[str, Callable[..., list[Array]]] = {"sort": sort, "top_k": top_k}
+
+
+def axis_of(name: str, params: Mapping[str, Any]) -> int:
+    axis: int = params["dimension" if name == "sort" else "axis"]
+    return axis
+
+
+def why_not(name: str, shape: Sequence[int], params: Mapping[str, Any]) -> WhyNot | None:
+    """Why a sort stays as it is."""
+    size, most = shape[axis_of(name, params)], policy.COMMON.longest_row
+    if size > most:
+        return WhyNot(f"a row of {size} is longer than the {most} elements that one program sorts")
+    if 0 in shape:
+        return WhyNot("there is nothing to sort")
+    return None
