@@ -24,6 +24,7 @@ from jaxpr2triton.graph.nodes import (
     Recurrence,
     Reduce,
     Swept,
+    Take,
     operands_of,
 )
 from jaxpr2triton.graph.walk import walk
@@ -79,6 +80,11 @@ class Space:
     def swept_axes(self) -> frozenset[Axis]:
         """The axes that are combined one by one."""
         return frozenset(node.axis for node in self.graph.of_kind(Swept))
+
+    @cached_property
+    def axes_met(self) -> frozenset[frozenset[Axis]]:
+        """The axes of every value that a kernel computes; one that is taken from others is there already."""
+        return frozenset(node.axes for node in self.graph.nodes if not isinstance(node, Take))
 
     @cached_property
     def held_axes(self) -> frozenset[Axis]:

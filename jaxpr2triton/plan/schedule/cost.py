@@ -17,7 +17,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Graph, Keep, Kept, Load, Node, Recurrence, Reduce, Swept, Take, Turn
+from jaxpr2triton.graph.nodes import (
+    Choose,
+    Compute,
+    Graph,
+    Keep,
+    Kept,
+    Load,
+    Node,
+    Recurrence,
+    Reduce,
+    Swept,
+    Take,
+    Turn,
+)
 from jaxpr2triton.graph.renamed import share_renamed
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis

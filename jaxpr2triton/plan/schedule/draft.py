@@ -93,7 +93,8 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
         draft.place(group, name, draft.inner)
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
-    lanes = repeated if grid_axes else frozenset().union(*inners)  # without a grid there are no others
+    large = [group for group in inners if group[0].size >= policy.loops.lanes_to_fill]
+    lanes = repeated if grid_axes else frozenset().union(*large or inners)  # without a grid there are no others
     for members, axis in _place_inner(draft, names, lanes, wishes):
         if _may_be_unrolled(draft, members, axis, unrolled_up_to, roots, space):
             draft.inner.remove(axis)
@@ -156,7 +157,8 @@ def _may_be_unrolled(
 ) -> bool:
     """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
-    room = axis.size <= at_most and unrolled_variables(draft, axis) <= draft.policy.axes.unrolled_unasked
+    variables = unrolled_variables(draft, space, group)
+    room = axis.size <= at_most and variables <= draft.policy.axes.unrolled_unasked
     return room and space.swept_axes.isdisjoint(group) and (group[0] not in roots or of_state)
 
 
@@ -166,9 +168,12 @@ def axes_of_space(space: Space) -> list[Axis]:
     return [*space.axes, *(axis for axis in reduction_axes if axis.size > 1)]
 
 
-def unrolled_variables(draft: Draft, axis: Axis) -> int:
-    """How many variables there would be for one value if this axis were unrolled too."""
-    return axis.size * math.prod(other.size for other in draft.unrolled)
+def unrolled_variables(draft: Draft, space: Space, more: Sequence[Axis] = ()) -> int:
+    """How many variables there would be at most in place of one value, if these axes were unrolled too."""
+    unrolled = {*more, *(a for axis in draft.unrolled for a in draft.made_of[axis.name])}
+    whole = {cut.axis: cut.unrolled for cut in draft.cuts}
+    sizes = [math.prod(whole.get(a, a).size for a in axes if a in unrolled or a in whole) for axes in space.axes_met]
+    return max(sizes, default=1)
 
 
 def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], list[Wish]]:

@@ -81,7 +81,8 @@ def _candidates(
         draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, wishes)
         yield _without_loops(_seen(space, draft, width), space, arrays, shrink)
         return
-    limits = (policy.axes.unrolled_state,) if space.parallel >= policy.loops.lanes_to_fill else ()
+    held = max((axis.size for axis in space.held_axes), default=1)  # lanes too, if there are so many
+    limits = (policy.axes.unrolled_state,) if max(space.parallel, held) >= policy.loops.lanes_to_fill else ()
     drafts: dict[frozenset[Axis], Draft] = {}
     for limit in (*limits, policy.axes.unrolled_sum, 0):
         draft = draft_of(space, arrays, limit, policy, wishes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from jaxpr2triton import policy
 from jaxpr2triton.graph.facts import kinds_of
 from jaxpr2triton.graph.joint_sums import SUMS, only_summed
 from jaxpr2triton.graph.walk import facts_of
@@ -26,7 +27,7 @@ from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 def large_products(jaxpr: Jaxpr, least: int) -> dict[Var, tuple[int, ...]]:
     """Variables of loops' bodies → the dimensions along which they are better made piece by piece.
 
-    Only those are that come from matrices of `least` elements or more.
+    Only those are that come from matrices of `least` elements or more, and are sums of more than a few terms.
     """
     found: dict[Var, tuple[int, ...]] = {}
     for eqn in jaxpr.eqns:
@@ -51,7 +52,7 @@ def _in_body(scan: Scan, least: int) -> Iterator[tuple[Var, tuple[int, ...]]]:
         apart = [kind in facts.carried - facts.held for kind in kinds_of(facts.classes, result)]
         dims = tuple(d for d, parallel in enumerate(apart) if not parallel)
         rows = math.prod(result.aval.shape[d] for d in dims)
-        if rows == 1 or rows * _terms(eqn) < least:
+        if rows == 1 or rows * _terms(eqn) < least or _terms(eqn) <= policy.COMMON.short_contraction:
             continue
         while result in summed:
             result = sums[result]
