@@ -38,7 +38,7 @@ HELPERS = {
     # fused one has to do, which is no dot either, but may differ between lanes.
     "_add": (
         "def _add(a, b):\n"
-        "    # rounded by itself, so that copies are equal, and no TF32 dot; -1 twice says that the order of terms matters\n"
+        "    # rounded by itself, so that copies are equal, and no TF32 dot; -1 twice: it is summed in one order only\n"
         "    return libdevice.add_rn(a * -1.0 * -1.0, b) if hasattr(libdevice, 'add_rn') "
         "else tl.fma(a * -1.0 * -1.0, 1.0, b)\n"
     ),
