@@ -14,7 +14,7 @@ from jaxpr2triton.normalize.random.unkey import RANDOM
 from jaxpr2triton.policy import COMMON
 from jaxpr2triton.rules import indexing, reductions
 from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
-from jaxpr2triton.rules.written import linalg, ranks
+from jaxpr2triton.rules.written import jacobi, linalg, ranks
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 POINTWISE = {
@@ -46,6 +46,7 @@ FREQUENT = (
 
 
 LOOPS = ("scan", "while", "cond")
+SMALL = (*linalg.TABLE, *jacobi.TABLE)
 SUMS = tuple(name for name in WRITES if name not in dynamic.TABLE)
 
 
@@ -58,7 +59,7 @@ def covered() -> dict[str, str]:
     rows |= {name: "loops and branches" for name in LOOPS}
     rows |= {
         name: "rewritten"
-        for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *linalg.TABLE, *SUMS, *BATCHED, *ranks.TABLE)
+        for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED, *ranks.TABLE)
     }
     return {**rows, "iota": "places"}
 
@@ -94,7 +95,7 @@ def page() -> str:
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
                 f"| rewritten, where elements times updates are not too many | {_names(SUMS)} |",
-                f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(linalg.TABLE)} |",
+                f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(SMALL)} |",
                 f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]

@@ -20,7 +20,7 @@ from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
-from jaxpr2triton.rules.written import linalg, sorts
+from jaxpr2triton.rules.written import jacobi, linalg, sorts
 
 
 def call_of(eqn: Eqn) -> Call:
@@ -44,7 +44,7 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
     if name in OPERATIONS:
         return dynamic.why_not_several(eqn)
-    if name in linalg.TABLE:
+    if name in linalg.TABLE or name in jacobi.TABLE:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")

@@ -27,6 +27,7 @@ from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
+from jaxpr2triton.normalize.loops.written import write_loops
 from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
 from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.numbers.folding import fold_constants
@@ -39,6 +40,7 @@ class Fact(Flag):
     """What may be true of a program; it is if the pass that gives it would leave the program as it is."""
 
     NO_CALLS = auto()  # what is called is written out; what loops and branches run is not called
+    LOOPS_WRITTEN = auto()  # no primitive is there that is written as a loop of others
     USUAL_SCATTERS = auto()  # a scatter does what its name says, and applies no function of the user's
     ROUNDED = auto()  # 16-bit values that lead to a choice are rounded after each step
     NO_KEYS = auto()  # random bits are integer arithmetic on words
@@ -96,6 +98,7 @@ CLEAN = Pass("remove_dead", remove_dead, gives=Fact.NOTHING_DEAD)
 LOOPS: tuple[Pass, ...] = (
     INLINE,
     APPLY,  # what it writes out may hold calls and loops
+    Pass("write_loops", write_loops, gives=Fact.LOOPS_WRITTEN, needs=Fact.NO_CALLS),
     ROUND,
     Pass("unkey", unkey, gives=Fact.NO_KEYS),  # bodies too, whose carried keys become words
     SPECIALISE,
@@ -110,7 +113,7 @@ LOOPS: tuple[Pass, ...] = (
         "normalize_bodies",
         _bodies,
         gives=Fact.CORE_BODIES,
-        needs=Fact.NO_CALLS | Fact.NO_KEYS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED | Fact.LIVE_SCANS,
+        needs=Fact.NO_CALLS | Fact.LOOPS_WRITTEN | Fact.NO_KEYS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED | Fact.LIVE_SCANS,
     ),
     Pass("recompute_stored", recompute_stored, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass(  # factors of a sum that are stored anyway cost nothing

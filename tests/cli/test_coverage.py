@@ -19,7 +19,7 @@ def test_no_row_is_forgotten() -> None:
     assert set(TABLE) - set(covered) == set()
     others = {
         *DECOMPOSITIONS,
-        *coverage.linalg.TABLE,
+        *coverage.SMALL,
         *coverage.SUMS,
         *coverage.ranks.TABLE,
         *coverage.STRUCTURAL,

@@ -20,6 +20,8 @@ from jax import lax
 from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.rules.written.orthogonal import geqrf, householder_product, qr
+from jaxpr2triton.rules.written.tiles import along, beside, joined, outer, picked
 
 Array = jax.Array
 
@@ -35,32 +37,7 @@ def _numbers(matrix: Array) -> list[list[Array]]:
 
 
 def _matrix(rows: Sequence[Sequence[Array]]) -> Array:
-    return _joined([_joined(row, -1) for row in rows], -2)
-
-
-def _joined(parts: Sequence[Array], axis: int) -> Array:
-    """Arrays beside each other along a new axis."""
-    place = parts[0].ndim + 1 + axis
-    return lax.concatenate([lax.expand_dims(part, (place,)) for part in parts], place)
-
-
-def _place(shape: Sequence[int], axis: int) -> Array:
-    return lax.broadcasted_iota(np.int32, shape, len(shape) + axis)
-
-
-def _pick(array: Array, axis: int, here: Any) -> Array:
-    """The elements at one place along an axis, a number or an array over the batch."""
-    chosen = _place(array.shape, axis) == (here if isinstance(here, int) else _beside(here, array))
-    return lax.reduce_sum(lax.select(chosen, array, lax.full_like(array, 0)), (array.ndim + axis,))
-
-
-def _beside(number: Array, array: Array) -> Array:
-    """A number for each batch, along the dimensions of an array."""
-    return lax.broadcast_in_dim(number, array.shape, range(number.ndim))
-
-
-def _outer(column: Array, row: Array) -> Array:
-    return lax.expand_dims(column, (column.ndim,)) * lax.expand_dims(row, (row.ndim - 1,))
+    return joined([joined(row, -1) for row in rows], -2)
 
 
 def _nan_unless(ok: Array, x: Array) -> Array:
@@ -98,23 +75,23 @@ def _cholesky_of_numbers(matrix: Array) -> Array:
 def _cholesky_of_tiles(matrix: Array) -> Array:
     """The lower half is read; its mirror image makes rows of columns."""
     size = matrix.shape[-1]
-    below = _place(matrix.shape, -2) >= _place(matrix.shape, -1)
+    below = along(matrix.shape, -2) >= along(matrix.shape, -1)
     rest = lax.select(below, matrix, jnp.swapaxes(matrix, -1, -2))
     columns, oks = [], []
     for k in range(size):
-        column, row = _pick(rest, -1, k), _pick(rest, -2, k)
-        pivot = _pick(column, -1, k)
+        column, row = picked(rest, -1, k), picked(rest, -2, k)
+        pivot = picked(column, -1, k)
         root = lax.sqrt(pivot)
-        part = column / _beside(root, column)
+        part = column / beside(root, column)
         oks.append(pivot > 0)
-        columns.append(jnp.where(_place(part.shape, -1) >= k, part, jnp.zeros((), part.dtype)))
+        columns.append(jnp.where(along(part.shape, -1) >= k, part, jnp.zeros((), part.dtype)))
         if k < size - 1:
-            rest = rest - _outer(part, row / _beside(root, row))
+            rest = rest - outer(part, row / beside(root, row))
     ok = oks[0]
     for other in oks[1:]:
         ok = ok & other
-    factor = _joined(columns, -1)
-    return lax.select(_beside(ok, factor) | ~below, factor, lax.full_like(factor, np.nan))
+    factor = joined(columns, -1)
+    return lax.select(beside(ok, factor) | ~below, factor, lax.full_like(factor, np.nan))
 
 
 def lu(matrix: Array) -> tuple[Array, Array, Array]:
@@ -144,46 +121,46 @@ def _lu_of_numbers(matrix: Array) -> tuple[Array, Array, Array]:
             a[i][k] = jnp.where(a[k][k] == 0, a[i][k], a[i][k] / a[k][k])
             for j in range(k + 1, width):
                 a[i][j] = a[i][j] - a[i][k] * a[k][j]
-    return _matrix(a), _joined(pivots, -1), _joined(order, -1)
+    return _matrix(a), joined(pivots, -1), joined(order, -1)
 
 
 def _lu_of_tiles(matrix: Array) -> tuple[Array, Array, Array]:
     height, width = matrix.shape[-2:]
-    row_of, column_of = _place(matrix.shape, -2), _place(matrix.shape, -1)
-    order = _place(matrix.shape[:-1], -1)
+    row_of, column_of = along(matrix.shape, -2), along(matrix.shape, -1)
+    order = along(matrix.shape[:-1], -1)
     pivots = []
     for k in range(min(height, width)):
-        sizes = lax.abs(_pick(matrix, -1, k))
-        sizes = jnp.where(_place(sizes.shape, -1) >= k, sizes, jnp.asarray(-1, sizes.dtype))
+        sizes = lax.abs(picked(matrix, -1, k))
+        sizes = jnp.where(along(sizes.shape, -1) >= k, sizes, jnp.asarray(-1, sizes.dtype))
         place = lax.argmax(sizes, sizes.ndim - 1, np.int32)
         pivots.append(place)
-        top, chosen = _pick(matrix, -2, k), _pick(matrix, -2, place)
-        matrix = jnp.where(row_of == _beside(place, matrix), lax.expand_dims(top, (top.ndim - 1,)), matrix)
+        top, chosen = picked(matrix, -2, k), picked(matrix, -2, place)
+        matrix = jnp.where(row_of == beside(place, matrix), lax.expand_dims(top, (top.ndim - 1,)), matrix)
         matrix = jnp.where(row_of == k, lax.expand_dims(chosen, (chosen.ndim - 1,)), matrix)
         order = _exchanged(order, k, place)
-        column = _pick(matrix, -1, k)
-        pivot = _beside(_pick(chosen, -1, k), column)
+        column = picked(matrix, -1, k)
+        pivot = beside(picked(chosen, -1, k), column)
         column = jnp.where(pivot == 0, column, column / pivot)
-        less = matrix - _outer(column, chosen)
+        less = matrix - outer(column, chosen)
         changed = jnp.where(column_of == k, lax.expand_dims(column, (column.ndim,)), less)
         matrix = lax.select((row_of > k) & (column_of >= k), changed, matrix)
-    return matrix, _joined(pivots, -1), order
+    return matrix, joined(pivots, -1), order
 
 
 def _exchanged(order: Array, one: int, other: Array) -> Array:
     """The array with the elements at two places exchanged."""
-    place = _place(order.shape, -1)
-    first, second = _pick(order, -1, one), _pick(order, -1, other)
-    order = jnp.where(place == _beside(other, order), _beside(first, order), order)
-    return jnp.where(place == one, _beside(second, order), order)
+    place = along(order.shape, -1)
+    first, second = picked(order, -1, one), picked(order, -1, other)
+    order = jnp.where(place == beside(other, order), beside(first, order), order)
+    return jnp.where(place == one, beside(second, order), order)
 
 
 def lu_pivots_to_permutation(pivots: Array, *, permutation_size: int) -> Array:
     """The identity, with the exchanges made one after the other."""
     if permutation_size > policy.COMMON.matrix_in_numbers:
-        order = _place((*pivots.shape[:-1], permutation_size), -1)
+        order = along((*pivots.shape[:-1], permutation_size), -1)
         for k in range(pivots.shape[-1]):
-            order = _exchanged(order, k, _pick(pivots, -1, k))
+            order = _exchanged(order, k, picked(pivots, -1, k))
         return order
     numbers = [lax.full(pivots.shape[:-1], i, np.int32) for i in range(permutation_size)]
     for k in range(pivots.shape[-1]):
@@ -192,7 +169,7 @@ def lu_pivots_to_permutation(pivots: Array, *, permutation_size: int) -> Array:
             if i != k:
                 here = place == i
                 numbers[k], numbers[i] = jnp.where(here, numbers[i], numbers[k]), jnp.where(here, top, numbers[i])
-    return _joined(numbers, -1)
+    return joined(numbers, -1)
 
 
 # systems
@@ -207,7 +184,7 @@ def triangular_solve(
     order = range(size) if lower != turned else range(size - 1, -1, -1)
     solve = _substituted_numbers if _is_small(a) else _substituted_tiles
     found = solve(a, b, axis, turned, order, unit_diagonal)
-    return _joined([found[k] for k in range(size)], axis)
+    return joined([found[k] for k in range(size)], axis)
 
 
 def _substituted_numbers(
@@ -218,8 +195,8 @@ def _substituted_numbers(
     for k in order:
         value = lax.index_in_dim(b, k, b.ndim + axis, keepdims=False)
         for j, known in found.items():
-            value = value - _beside(numbers[j][k] if turned else numbers[k][j], known) * known
-        found[k] = value if unit_diagonal else value / _beside(numbers[k][k], value)
+            value = value - beside(numbers[j][k] if turned else numbers[k][j], known) * known
+        found[k] = value if unit_diagonal else value / beside(numbers[k][k], value)
     return found
 
 
@@ -228,10 +205,10 @@ def _substituted_tiles(
 ) -> dict[int, Array]:
     found: dict[int, Array] = {}
     for k in order:
-        value = _pick(b, axis, k)
-        column = _pick(a, -2 if turned else -1, k)
-        found[k] = value if unit_diagonal else value / _beside(_pick(column, -1, k), value)
-        b = b - (_outer(column, found[k]) if axis == -2 else _outer(found[k], column))
+        value = picked(b, axis, k)
+        column = picked(a, -2 if turned else -1, k)
+        found[k] = value if unit_diagonal else value / beside(picked(column, -1, k), value)
+        b = b - (outer(column, found[k]) if axis == -2 else outer(found[k], column))
     return found
 
 
@@ -240,6 +217,9 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "triangular_solve": triangular_solve,
     "lu": lu,
     "lu_pivots_to_permutation": lu_pivots_to_permutation,
+    "qr": qr,
+    "geqrf": geqrf,
+    "householder_product": householder_product,
 }
 
 
@@ -250,6 +230,10 @@ def why_not(name: str, shapes: Sequence[tuple[int, ...]], dtype: Any, params: Ma
         return WhyNot(f"the matrix is larger than {most}x{most}")
     if 0 in (size for shape in shapes for size in shape):
         return WhyNot("the matrix has no elements")
+    if params.get("pivoting"):
+        return WhyNot("it exchanges columns")
+    if params.get("subset_by_index"):
+        return WhyNot("it wants some eigenvalues only")
     if not is_float(dtype) and name != "lu_pivots_to_permutation":
         return WhyNot("there is a rule for real numbers only")
     return None
