@@ -154,16 +154,20 @@ class Emitter(Statements):
                 self._take(node, scope)
             case Turn():
                 self._turn(node, scope)
-            case Reduce():
-                self._reduce(node, scope)
-            case Swept():
-                self._sweep(node, scope)
+            case Reduce() | Swept():
+                self._combine(node, scope)
             case Keep():
                 self._begin_keeping(scope)
                 self._keep(node, scope)
                 self._end_keeping(node, scope)
             case Kept():
                 self._kept(node, scope)
+
+    def _combine(self, node: Reduce | Swept, scope: Scope) -> None:
+        if isinstance(node, Swept):
+            self._sweep(node, scope)
+        else:
+            self._reduce(node, scope)
 
     def _reduce(self, node: Reduce, scope: Scope) -> None:
         if self._is_streamed(node):

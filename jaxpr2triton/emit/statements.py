@@ -298,6 +298,10 @@ class Statements:
             else:
                 self._assign(node, scope, self._turned(node, source, renamed, scope), "turned")
             return
+        renamed = tuple(target if axis is node.axis and target is not None else axis for axis in source.tile)
+        if target is not None and target not in source.tile and renamed == tile:
+            self._gather(node, scope, source.text)
+            return
         whole = self.spell.tile(node.source.axes | node.index.axes)
         here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
         value = self._operand(node.source, scope, whole)
@@ -324,18 +328,23 @@ class Statements:
             return gathered(self.spell, source.text, places, tile, is_bool(node.dtype))
         return permuted(source.text, places, tile)
 
-    def _gather(self, node: Take, scope: Scope) -> None:
-        """Elements of a tile in another order along one of its axes: shifted, turned round, looked up."""
+    def _gather(self, node: Take, scope: Scope, source: str | None = None) -> None:
+        """Elements of a tile in another order along one of its axes: shifted, turned round, looked up.
+
+        Or along an axis of another size, which stands in the place of that one: `source` is then the tile.
+        """
         tile = self.spell.tile(node.axes)
         shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
-        value = self._operand(node.source, scope, tile)
-        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        value = source or self._operand(node.source, scope, tile)
+        value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
         index = self._lanes(node.index, last, tile, scope)
-        if self._get(node.source, scope).tile != tile:
+        if source is None and self._get(node.source, scope).tile != tile:
             value = f"tl.broadcast_to({value}, {shape})"
         if len(tile) > 1 or not self.spell.tile(self._spread_along(node.index)):  # one place for all lanes, say
             index = f"tl.broadcast_to({index}, {shape})"
-        text = f"tl.gather({value}, {index}, axis={tile.index(node.axis)})"
+        along = node.axis if source is None else plain_axis(node.index)
+        assert along is not None  # what stands in its place
+        text = f"tl.gather({value}, {index}, axis={tile.index(along)})"
         self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
 
     def _lanes(self, index: Index, last: int, tile: Tile, scope: Scope) -> str:
@@ -343,6 +352,8 @@ class Statements:
         text, (low, high) = self.spell.index(index, tile), self.spell.reach(index)
         text = f"tl.maximum({text}, 0)" if low < 0 else text
         text = f"tl.minimum({text}, {last})" if high > last else text
+        if text.isidentifier():
+            return text
         known = next((each.lanes[text] for each in scope.chain() if text in each.lanes), None)
         if known is None:
             known = scope.lanes[text] = self.names.new("lanes", scope.depth)

@@ -45,6 +45,7 @@ HELPERS = {
     "_sigmoid": "def _sigmoid(x):\n    return 1 / (1 + libdevice.exp(-x))\n",
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
+    # For running sums, of which every copy of an element is made in one order: it may well be fused with a product.
     "_plus": "def _plus(a, b):\n    return a + b\n",
     "_multiply": "def _multiply(a, b):\n    return a * b\n",
     "_both": "def _both(a, b):\n    return a & b\n",

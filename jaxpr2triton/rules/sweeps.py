@@ -1,6 +1,6 @@
 """Primitives whose result has the axis again along which they combine elements: running sums, and orders.
 
-One program has the whole of such an axis, as lanes of a tile. An element of the result may be wanted at any place of it.
+One program has the whole of such an axis, as lanes of a tile. The result may be wanted at any place of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.dtypes import is_bool, is_float, working_dtype
+from jaxpr2triton.ir.dtypes import is_bool, working_dtype
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 
 
@@ -61,10 +61,6 @@ def _always(helper: str) -> Callable[[np.dtype], str]:
     return lambda dtype: helper
 
 
-def _sum(dtype: np.dtype) -> str:
-    return "_add" if is_float(dtype) else "_plus"
-
-
 def _larger(dtype: np.dtype) -> str:
     return "_either" if is_bool(dtype) else "_maximum"
 
@@ -87,11 +83,15 @@ def _packed(dtype: np.dtype) -> str:
     return "_places_of_short" if np.dtype(dtype).itemsize == 2 else "_places"
 
 
+def _by_keys(dtype: np.dtype, params: Any) -> str:
+    return f"{_packed(dtype)}({{0}}, {{lane}})"
+
+
 TABLE: dict[str, Sweep] = {
-    "cumsum": _running(_sum, REDUCTIONS["reduce_sum"].identity, linear_in=(0,)),
+    "cumsum": _running(_always("_plus"), REDUCTIONS["reduce_sum"].identity, linear_in=(0,)),
     "cumprod": _running(_always("_multiply"), REDUCTIONS["reduce_prod"].identity),
     "cummax": _running(_larger, REDUCTIONS["reduce_max"].identity),
     "cummin": _running(_smaller, REDUCTIONS["reduce_min"].identity),
     "cumlogsumexp": _running(_always("_logaddexp"), lambda dtype: -np.inf),
-    "places": Sweep(lambda dtype, params: f"{_packed(dtype)}({{0}}, {{lane}})", _packed, _largest, None, _sorted, last=True),
+    "places": Sweep(_by_keys, _packed, _largest, None, _sorted, last=True),
 }

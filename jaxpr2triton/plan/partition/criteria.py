@@ -66,7 +66,7 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
 
 
 def holding(space: Space) -> list[Reduce | Swept]:
-    """What makes a program hold, or walk, more than it would have to; a sweep along an axis that it has anyway is not."""
+    """What makes a program hold, or walk, more than it had to; not a sweep along what it has anyway."""
     nodes = space.graph.of_kind((Reduce, Swept))
     return [node for node in nodes if isinstance(node, Reduce) or space.wanted_whole(node) - {node.axis}]
 

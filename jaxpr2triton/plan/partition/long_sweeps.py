@@ -7,8 +7,8 @@
     s:f32[49] = boundary (pad[padding_config=((1, -1, 0),)] (cumsum[axis=0] t))      # what comes before a chunk
     c:f32[100000] = slice (reshape (add (cumsum[axis=1] p) (broadcast_in_dim s)))
 
-What is made of c is written in the same chunks, so that the third kernel is the one that c would have been part of. Where
-not all of that can be seen in chunks, c itself is written, and read again.
+What is made of c is written in the same chunks, so that the third kernel is the one that c would have been part of.
+Where not all of that can be seen in chunks, c itself is written, and read again.
 """
 
 from __future__ import annotations

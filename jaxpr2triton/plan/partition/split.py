@@ -63,7 +63,8 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
         if space.inner or space.steps:
             continue
         inner = feeds_a_reduction(space.graph)
-        below = {axis for other in inner for axis in other.over} | space.swept_axes  # walked for each element that is reduced
+        walked = (axis for other in inner for axis in other.over)  # for each element that is reduced
+        below = space.swept_axes.union(walked)
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
             all_at_once = space.parallel == math.prod(axis.size for axis in node.axes)

@@ -73,7 +73,8 @@ class Draft:
 def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = ()) -> Draft:
     """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
     axes, repeated = axes_of_space(space), _repeated(space)
-    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in repeated | space.swept_axes], policy), wishes)
+    whole = repeated | space.swept_axes
+    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in whole], policy), wishes)
     draft = Draft(cuts, policy)
     for cut in cuts:
         draft.unrolled.append(cut.unrolled)
