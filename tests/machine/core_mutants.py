@@ -1,7 +1,9 @@
 """The machine's C with one thing wrong, and the tests that notice.
 
-    python -m tests.machine.core_mutants            all of them
-    python -m tests.machine.core_mutants 3 40       mutants 3, 43, 83, …
+    python -m tests.machine.core_mutants                     all of them
+    python -m tests.machine.core_mutants 3 40                mutants 3, 43, 83, …
+    python -m tests.machine.core_mutants --like printed.txt  those that an earlier run printed, wherever they stand now
+    python -m tests.machine.core_mutants --like copies_met   those of lines with this in them
 
 Each mutant is compiled (quickly, without optimization) and runs the short texts of this folder in a process of its own:
 it may crash or never end. Printed are those that nobody notices and that are not in harmless.txt, which has them by the
@@ -10,12 +12,12 @@ reason why they change nothing.
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +33,7 @@ from tests.machine.value_cases import VALUES
 
 HERE = Path(machine.__file__).parent
 FILES = ("core.c", "state.h", "shadow.h", "memory.h", "lanes.h", "copies.h")
-SECONDS = 20  # that the tests of one mutant may take
+SECONDS = 10  # of a processor, that the tests of one mutant may take
 RULES = (
     *((r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == ")),
     *((r" && ", " || "), (r" \|\| ", " && "), (r" & ", " | "), (r" \| ", " & "), (r" \|= ", " = "), (r" ~", " ")),
@@ -55,18 +57,32 @@ _FOR = re.compile(r"for \([^;]*;[^;]*;[^;]*\)")
 @dataclass(frozen=True)
 class Mutant:
     file: str
-    line: int
+    line: int  # the first of them, if it goes on
     right: str
     wrong: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}\n  {self.right.strip()}\n  {self.wrong.strip()}"
 
+    @property
+    def known_as(self) -> str:
+        return f"{self.file}: {self.wrong.strip()}"
+
+
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Code without comments; a line that ends within brackets, and those that it goes on in, are one."""
+    begun, first = "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        code = line.partition("//")[0].rstrip()
+        begun, first = (f"{begun} {code.strip()}", first) if begun else (code, number)
+        if begun.count("(") <= begun.count(")"):
+            yield first, begun
+            begun = ""
+
 
 def mutants() -> Iterator[Mutant]:
     for file in FILES:
-        for number, line in enumerate((HERE / file).read_text("utf-8").split("\n"), 1):
-            code = line.partition("//")[0]
+        for number, code in _whole_lines((HERE / file).read_text("utf-8")):
             if not code.strip() or code.startswith(("#", "typedef")):
                 continue
             for wanted, given in RULES:
@@ -88,9 +104,8 @@ def source(mutant: Mutant | None) -> str:
     texts = {file: (HERE / file).read_text("utf-8") for file in (*FILES, "arithmetic.h")}
     texts["layout.h"] = layout.header()
     if mutant:
-        lines = texts[mutant.file].split("\n")
-        lines[mutant.line - 1] = mutant.wrong
-        texts[mutant.file] = "\n".join(lines)
+        lines = dict(_whole_lines(texts[mutant.file])) | {mutant.line: mutant.wrong}
+        texts[mutant.file] = "\n".join(lines.values())
     return re.sub(r'#include "([\w.]+)"', lambda match: texts[match[1]], texts["core.c"])
 
 
@@ -108,6 +123,10 @@ def checks() -> Iterator[Callable[[], object]]:
     yield from (partial(test_values.test_values, value) for value in VALUES)
     yield from (partial(test_findings.test_sectors_and_wavefronts, *access) for access in test_findings.ACCESSES)
     yield test_findings.test_what_nothing_wrote_is_counted
+    yield test_findings.test_counts_of_warps_add_up
+    yield test_findings.test_a_program_that_is_cut_off_is_not_looked_at_any_more
+    yield test_findings.test_many_findings_of_one_kind_leave_room_for_others
+    yield test_findings.test_many_findings_of_many_kinds
     yield test_findings.test_functions_have_registers_and_labels_of_their_own
     yield test_findings.test_without_checks_nothing_is_found
     yield from (partial(test_mma.test_products, product) for product in test_mma.PRODUCTS)
@@ -117,7 +136,7 @@ def passes(library: Path, tests: Sequence[Callable[[], object]]) -> bool:
     """In a process of its own, for a crash is a difference too."""
     child = os.fork()
     if not child:
-        signal.alarm(SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)  # what the mutant does not end, this does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         loaded = ctypes.CDLL(str(library))
         machine.core = lambda: loaded  # type: ignore[assignment]
@@ -130,12 +149,22 @@ def passes(library: Path, tests: Sequence[Callable[[], object]]) -> bool:
     return os.waitpid(child, 0)[1] == 0
 
 
-def main(start: int = 0, step: int = 1) -> None:
+def _chosen(start: int, step: int, like: str) -> list[Mutant]:
+    known = harmless()
+    every = [each for each in mutants() if each.known_as not in known][start::step]
+    if not like:
+        return every
+    if not Path(like).exists():
+        return [each for each in every if like in each.right]
+    printed = re.findall(r"^(\S+):\d+\n  .*\n  (.*)$", Path(like).read_text("utf-8"), re.M)
+    return [each for each in every if (each.file, each.wrong.strip()) in printed]
+
+
+def main(start: int, step: int, like: str) -> None:
     tests = list(checks())
     for test in tests:
         test()  # and so everything is parsed and compiled
-    known = harmless()
-    chosen = [each for each in mutants() if f"{each.file}: {each.wrong.strip()}" not in known][start::step]
+    chosen = _chosen(start, step, like)
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         unchanged = compiled(None, folder, 0)
         assert unchanged is not None
@@ -155,4 +184,8 @@ def main(start: int = 0, step: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("start", type=int, nargs="?", default=0)
+    parser.add_argument("step", type=int, nargs="?", default=1)
+    parser.add_argument("--like", default="")
+    main(**vars(parser.parse_args()))

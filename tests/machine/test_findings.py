@@ -54,6 +54,20 @@ def test_many_findings_of_one_kind_leave_room_for_others() -> None:
     assert len(seen.says) == 16 + 1
 
 
+def test_many_findings_of_many_kinds() -> None:
+    """More than there is room for, though none of them is what all the room was for."""
+    each = [
+        "st.shared.b32 [%base], %tid;",
+        "st.shared.b16 [%sh+1], 1;",
+        "st.global.b32 [%its], 1;",
+        "ld.global.b32 %r1, [%in+900];",
+        "st.global.b32 [%mine], %r9;",
+    ]
+    seen = see("\n".join(each * 20))
+    assert len(seen.kinds) >= 5
+    assert len(seen.says) == 64
+
+
 def test_without_checks_nothing_is_found() -> None:
     for case in CASES:
         kinds = {say.split()[0] for say in case.says}
@@ -120,6 +134,27 @@ def test_what_nothing_wrote_is_counted() -> None:
     assert seen.ran.unwritten == {"out": 1024 - 20}
 
 
+WAITING = """setp.lt.u32 %p2, %tid, 32;
+@%p2 bra WAIT;
+L:
+add.s32 %r1, %tid, 1;
+setp.gt.s32 %p1, %r1, 0;
+@%p1 bra L;
+WAIT:
+bar.sync 0;"""
+
+
+def test_a_program_that_is_cut_off_is_not_looked_at_any_more() -> None:
+    """Neither for warps that wait, nor for the rounds of loops; one of the budgets is just what it has executed."""
+    over = []
+    for budget in (100, 101, 102):
+        settings = Settings(budget=budget)
+        seen = see(WAITING, Launch(threads=(64, 1, 1), control=(6,), settings=settings))
+        assert seen.kinds == {Kind.NO_END}
+        over.append(seen.ran.executed - budget)
+    assert sorted(over) == [0, 1, 2]
+
+
 def test_a_kernel_wants_its_number_of_threads() -> None:
     program = Program.of(kernel("mov.b32 %r1, 1;").replace("k_1)\n{", "k_1)\n.reqntid 64\n{"))
     with pytest.raises(NotUnderstood, match="wants 64 threads, and is launched with 32"):
@@ -176,6 +211,7 @@ ACCESSES = [
     ("@%p1 st.shared.b32 [%sh], 1;", 9, 1, 1),
     ("st.shared.b32 [%r2], 1;", 32, 2, 1),
     ("st.shared.b32 [%r3], 1;", 32, 32, 1),
+    ("st.shared.b32 [%r5], 1;", 32, 4, 1),
     ("st.shared.b64 [%r2], 1;", 32, 2, 2),
     ("st.shared.v4.b32 [%r4], {1, 1, 1, 1};", 32, 4, 4),
     ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r6, %r7, %r8, %r9}, [%r4];", 32, 4, 4),
@@ -191,8 +227,15 @@ def test_sectors_and_wavefronts(statement: str, lanes: int, sectors: int, least:
     add.s32 %r3, %r3, %base;
     shl.b32 %r4, %tid, 4;
     add.s32 %r4, %r4, %base;
+    and.b32 %r5, %r3, 0x180;
+    add.s32 %r5, %r5, %base;
     {statement}"""
-    assert _memory(text, 7, shared=4096) == [1, lanes, sectors, least]
+    assert _memory(text, 9, shared=4096) == [1, lanes, sectors, least]
+
+
+def test_counts_of_warps_add_up() -> None:
+    assert _memory("ld.global.b32 %r1, [%its];", 1, threads=(64, 1, 1)) == [2, 64, 8, 8]
+    assert _memory("st.shared.b32 [%sh], 1;", 1, threads=(64, 1, 1)) == [2, 64, 2, 2]
 
 
 def test_noise_is_small_and_there() -> None:

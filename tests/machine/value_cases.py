@@ -328,6 +328,28 @@ def moves() -> Iterator[Value]:
         LANES,
         7,
     )
+    yield _stored(
+        "any memory through one kind of address",
+        """.local .align 4 .b8 depot[8];
+        mov.b64 %q1, depot;
+        cvta.local.u64 %q1, %q1;
+        cvt.u64.u32 %q2, %sh;
+        cvta.shared.u64 %q2, %q2;
+        cvta.global.u64 %q3, %mine;
+        add.s32 %r1, %tid, 100;
+        add.s32 %r2, %tid, 200;
+        st.b32 [%q1], %r1;
+        st.b32 [%q2], %r2;
+        st.b32 [%q3+256], %tid;
+        ld.b32 %r40, [%q1];
+        ld.b32 %r41, [%q2];
+        ld.b32 %r42, [%q3+256];
+        ld.shared.b32 %r43, [%sh];""",
+        LANES + 100,
+        LANES + 200,
+        LANES,
+        LANES + 200,
+    )
     copies = """shl.b32 %r1, %tid, 4;
     add.s32 %r1, %r1, %base;
     mul.wide.u32 %q1, %tid, 16;
@@ -495,6 +517,20 @@ def divergence() -> Iterator[Value]:
         np.where(LANES < 20, 12, 11),
         warps={4: 1, 6: 1, 9: 1},
     )
+    yield Value(
+        "lanes that end behind others",
+        """st.global.b32 [%mine], 1;
+        setp.lt.u32 %p1, %tid, 10;
+        @%p1 bra FAR;
+        st.global.b32 [%mine], 2;
+        bra END;
+        FAR:
+        ret;
+        END:
+        st.global.b32 [%mine+128], 3;""",
+        np.concatenate([np.where(LANES < 10, 1, 2), np.where(LANES < 10, 0xEEEEEEEE, 3)]).astype(np.uint32),
+        warps={7: 1, 9: 1},
+    )
     yield _stored(
         "carries of lanes that went apart",
         """mov.b32 %r1, -1;
@@ -510,7 +546,7 @@ def divergence() -> Iterator[Value]:
 
 
 def places() -> Iterator[Value]:
-    threads, grid = (5, 4, 3), (2, 3, 2)
+    threads, grid = (5, 4, 3), (2, 4, 2)  # so that two wrong ways to count a row are no way to count all of them
     body = """mov.u32 %r1, %ctaid.x;
     mov.u32 %r2, %ctaid.y;
     mov.u32 %r3, %ctaid.z;
@@ -537,11 +573,11 @@ def places() -> Iterator[Value]:
     mad.lo.s32 %r16, %r17, 1000, %r16;
     st.global.b32 [%q1], %r16;"""
     threads_of = np.arange(60) + 2000
-    launch = Launch(threads=threads, grid=grid, out=60 * 12 * 4)
-    yield Value("places of threads and programs", body, np.tile(threads_of, 12).astype(np.uint32), launch)
-    some = np.full(60 * 12, 0xEEEEEEEE, np.uint32).reshape(12, 60)
-    some[2:11:4] = threads_of
-    launch = Launch(threads=threads, grid=grid, out=60 * 12 * 4, settings=Settings(programs=range(2, 11, 4)))
+    launch = Launch(threads=threads, grid=grid, out=60 * 16 * 4)
+    yield Value("places of threads and programs", body, np.tile(threads_of, 16).astype(np.uint32), launch)
+    some = np.full(60 * 16, 0xEEEEEEEE, np.uint32).reshape(16, 60)
+    some[2:20:4] = threads_of
+    launch = Launch(threads=threads, grid=grid, out=60 * 16 * 4, settings=Settings(programs=range(2, 20, 4)))
     yield Value("some programs", body, some.reshape(-1), launch)
     yield Value(
         "warps that write for each other",
@@ -581,6 +617,22 @@ def places() -> Iterator[Value]:
         st.global.b32 [%mine], %r3;""",
         np.where(np.arange(64) < 32, 6, 7).astype(np.uint32),
         Launch(threads=(64, 1, 1), settings=Settings(quantum=20, budget=5000)),
+    )
+    yield Value(
+        "a warp goes on until a barrier",
+        """st.shared.b32 [%base], 0;
+        bar.sync 0;
+        atom.shared.add.u32 %r1, [%base], 1;
+        mov.b32 %r2, 0;
+        ROUND:
+        atom.shared.add.u32 %r3, [%base], 1;
+        add.s32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r2, 9;
+        @%p1 bra ROUND;
+        sub.s32 %r3, %r3, %r1;
+        st.global.b32 [%mine], %r3;""",
+        np.full(64, 9 * 32, np.uint32),
+        Launch(threads=(64, 1, 1)),
     )
     yield Value(
         "some of the last warp's lanes",

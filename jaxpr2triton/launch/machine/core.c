@@ -1,8 +1,9 @@
 // A machine for PTX: warps of 32 lanes in lockstep, one warp at a time, every access to memory checked.
 //
-// A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode that
-// works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied. Lanes that
-// went apart take turns, those that are further back first (order.py), and meet again at labels. Warps take turns in random order between barriers.
+// A register is a row of 32 values; so are literals and special registers. Arithmetic is a function for each opcode
+// that works on rows; under a guard or in divergent code it writes aside, and the lanes that take part are copied.
+// Lanes that went apart take turns, those that are further back first (order.py), and meet again at labels. Warps take
+// turns in random order between barriers.
 #include <fenv.h>
 #include <stdlib.h>
 #include "arithmetic.h"
@@ -43,26 +44,15 @@ static u64 mixed_faults(const Warp* w, const Instruction* i, const s32* operands
 
 // A select is a branch of the source, too: where copies differ, some lanes must not take one side and others the other.
 static void chosen_by_copies(Run* run, s32 predicate, int pc, u32 mask) {
-  u32 among = DIFFERENT(faults_of(run->warp, predicate)) & mask, taken = lanes_that_hold((u32*)(run->warp->registers + predicate)) & among;
+  u32 among = DIFFERENT(faults_of(run->warp, predicate)) & mask;
+  u32 taken = lanes_that_hold((u32*)(run->warp->registers + predicate)) & among;
   if (taken && taken != among) report_lane(run, KIND_COPIES_CHOOSE, pc, among);
 }
 
-static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
+static void compute(Warp* w, const Instruction* i, u32 mask) {
   static _Thread_local u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
-  Warp* w = run->warp;
   u8* results[RESULTS]; const u8* operands[SLOTS];
-  const s32* sources = i->slots + i->results;
-  for (int k = 0; k < i->operands; k++) operands[k] = w->registers + sources[k];
-  u64 faults = 0; int distance = 0, one_distance = 0;
-  if (run->machine->check) {  // before the operands may be overwritten
-    faults = mixed_faults(w, i, sources);
-    for (int k = 0; k < i->operands; k++) distance |= w->distance[sources[k] / REGISTER_BYTES];
-    if (distance) one_distance = only_distance(w, i, sources);
-    if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
-    if (i->mixes == MIXES_CHOICE && faults) chosen_by_copies(run, sources[2], pc, mask);
-  }
-  Meeting meeting;
-  int meet = distance && i->number && mask == ALL_LANES && lanes_meet(w, i, sources, &meeting);
+  for (int k = 0; k < i->operands; k++) operands[k] = w->registers + i->slots[i->results + k];
   if (mask == ALL_LANES) {
     for (int k = 0; k < i->results; k++) results[k] = w->registers + i->slots[k];
     ((Arithmetic*)i->run)(results, operands, w->carry);
@@ -74,11 +64,25 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
     for (int k = 0; k < i->results; k++) blend(w->registers + i->slots[k], aside[k], i->row, mask);
     blend((u8*)w->carry, (u8*)carry, 4, mask);
   }
-  if (!run->machine->check) return;
-  if (meet && copies_differ(w, i, &meeting)) faults |= (u64)ALL_LANES << 32;
+}
+
+static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
+  Warp* w = run->warp;
+  if (!run->machine->check) { compute(w, i, mask); return; }
+  const s32* sources = i->slots + i->results;
+  u64 faults = mixed_faults(w, i, sources);  // before the operands may be overwritten
+  if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
+  if (i->mixes == MIXES_CHOICE && faults) chosen_by_copies(run, sources[2], pc, mask);
+  int shuffled = shuffled_operand(w, i, sources), distance = 0, meet = 0;
+  if (shuffled >= 0) {
+    distance = w->distance[sources[shuffled] / REGISTER_BYTES];
+    meet = i->number && lanes_meet(w, i, sources, mask, shuffled, distance);
+  }
+  compute(w, i, mask);
+  if (meet && copies_differ(w, i, mask, distance)) faults |= (u64)ALL_LANES << 32;
   for (int k = 0; k < i->results; k++) {
     set_faults(w, i->slots[k], mask, faults);
-    if (one_distance && !i->number && mask == ALL_LANES) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)one_distance;  // only moved
+    if (!i->number) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;  // only moved
   }
 }
 
@@ -92,7 +96,10 @@ static void meet(Warp* w) {  // lanes at one place go on together
       drop_group(w, h);
     }
 }
-static int before(const Machine* m, s32 a, s32 b) { return m->code[a].rank != m->code[b].rank ? m->code[a].rank < m->code[b].rank : a < b; }
+static int before(const Machine* m, s32 a, s32 b) {
+  s32 first = m->code[a].rank, second = m->code[b].rank;
+  return first != second ? first < second : a < b;
+}
 static int next_group(const Machine* m, const Warp* w) {  // the one that is further back; -1: all of them wait
   int best = -1;
   for (int g = 0; g < w->group_count; g++)
@@ -166,11 +173,13 @@ static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
     case ACTION_ATOMIC: atomic(run, i, pc, mask); break;
     case ACTION_COPY: copy(run, i, pc, mask); break;
     case ACTION_COMMIT: run->warp->copy_group++; break;
-    case ACTION_WAIT: run->warp->copy_group += i->flags; await_copies(run, (u32)i->offset); break;  // all: this group too
+    case ACTION_WAIT:
+      run->warp->copy_group += i->flags;  // all: this group too
+      await_copies(run, (u32)i->offset);
   }
 }
 
-// Runs a warp until it waits at a barrier, ends, or has had its share.
+// Runs a warp until it waits at a barrier, ends, or goes back in its text with `share` instructions executed.
 static void run_warp(Run* run, u64 share) {
   Machine* m = run->machine; Warp* w = run->warp;
   meet(w);
@@ -192,7 +201,7 @@ static void run_warp(Run* run, u64 share) {
       case ACTION_BRANCH:
         branch(run, i, pc, active, mask);
         if (w->group_count > 1) { meet(w); w->now = next_group(m, w); }
-        if (share && m->executed >= share && i->target <= pc) return;
+        if (m->executed >= share && i->target <= pc) return;
         continue;
       case ACTION_TRAP: if (mask) report_lane(run, KIND_TRAPPED, pc, mask);  // and the lanes end
       case ACTION_RETURN:
@@ -226,14 +235,18 @@ static void make_warp(const Machine* m, Warp* w) {
     for (int l = 0; l < LANES; l++) memcpy(w->registers + c->slot + l * c->width, &c->value, c->width);
   }
 }
-static void free_warp(Warp* w) { free(w->registers); free(w->faults); free(w->distance); free(w->local); free(w->decisions); free(w->copies); }
+static void free_warp(Warp* w) {
+  free(w->registers); free(w->faults); free(w->distance);
+  free(w->local); free(w->decisions); free(w->copies);
+}
 
 static void fill_special(const Machine* m, Warp* w, int number, s32 program) {
   const s32 *threads = m->threads, *grid = m->grid, *special = m->special;
   for (int l = 0; l < LANES; l++) {
     int thread = number * LANES + l;
     u32 place[] = {thread % threads[0], thread / threads[0] % threads[1], thread / threads[0] / threads[1]};
-    for (int k = 0; k < 3; k++) if (special[SPECIAL_TID_X + k] >= 0) ((u32*)(w->registers + special[SPECIAL_TID_X + k]))[l] = place[k];
+    for (int k = 0; k < 3; k++)
+      if (special[SPECIAL_TID_X + k] >= 0) ((u32*)(w->registers + special[SPECIAL_TID_X + k]))[l] = place[k];
     if (special[SPECIAL_LANEID] >= 0) ((u32*)(w->registers + special[SPECIAL_LANEID]))[l] = l;
   }
   u32 of_program[] = {program % grid[0], program / grid[0] % grid[1], program / grid[0] / grid[1]};
@@ -255,18 +268,18 @@ static void start_warp(const Machine* m, Warp* w, int number, s32 program) {
   memset(w->decisions, 0, m->controls * sizeof(Decisions));
   w->live = rest >= LANES ? ALL_LANES : (1u << rest) - 1;
   w->groups[0] = (Group){0, w->live, 0};
-  w->group_count = 1; w->state = READY; w->epoch = 0; w->copy_count = 0; w->copy_group = 0;
+  w->group_count = 1; w->state = READY; w->copy_count = 0;
 }
 
 // All warps of a program leave the loops of its source after the same number of steps.
 static void compare_decisions(Run* run) {
   Machine* m = run->machine;
-  for (int n = 1; n < run->warp_count; n++) {
-    if (!memcmp(run->warps[n].decisions, run->warps[0].decisions, m->controls * sizeof(Decisions))) continue;
-    run->number = n;
-    for (int pc = 0; pc < m->instructions; pc++) {
-      int k = m->code[pc].slots[0];
-      if (m->code[pc].control && memcmp(&run->warps[n].decisions[k], &run->warps[0].decisions[k], sizeof(Decisions)))
+  for (int pc = 0; pc < m->instructions; pc++) {
+    if (!m->code[pc].control) continue;
+    int k = m->code[pc].slots[0];
+    for (int n = 1; n < run->warp_count; n++) {
+      run->number = n;
+      if (memcmp(&run->warps[n].decisions[k], &run->warps[0].decisions[k], sizeof(Decisions)))
         report(run, KIND_WARPS_DISAGREE, pc, -1, NOWHERE, 0, 0, 0, -1);
     }
   }
@@ -284,10 +297,11 @@ static void release_barrier(Run* run) {
 
 static void run_program(Run* run, s32 program, u64* seed) {
   Machine* m = run->machine;
-  int cells = m->shared / (m->shared_granule ? m->shared_granule : 1) + 1;
+  const Cell nobody = {.wrote.program = -1, .read.program = -1};
+  int cells = m->shared / m->shared_granule + 1;
   run->program = program; run->epoch++;
   memset(run->shared, 0xa5, m->shared);
-  if (m->check) { memset(run->shared_cells, 0, cells * sizeof(Cell)); for (int k = 0; k < cells; k++) run->shared_cells[k].wrote.program = run->shared_cells[k].read.program = -1; }
+  for (int k = 0; m->check && k < cells; k++) run->shared_cells[k] = nobody;
   for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
   for (;;) {
     int ready = 0, waiting = 0, list[32];
@@ -299,13 +313,13 @@ static void run_program(Run* run, s32 program, u64* seed) {
     if (!ready) { release_barrier(run); continue; }
     run->number = list[random_number(seed) % ready];
     run->warp = &run->warps[run->number];
-    run_warp(run, m->quantum ? m->executed + 1 + random_number(seed) % m->quantum : 0);
+    run_warp(run, m->quantum ? m->executed + random_number(seed) % m->quantum : UINT64_MAX);
   }
-  if (m->check && m->executed < m->budget) compare_decisions(run);
+  if (m->executed < m->budget) compare_decisions(run);
 }
 
 int run_machine(Machine* m) {
-  int threads = m->threads[0] * m->threads[1] * m->threads[2], programs = m->grid[0] * m->grid[1] * m->grid[2];
+  int threads = m->threads[0] * m->threads[1] * m->threads[2];
   Run run = {.machine = m, .warp_count = (threads + LANES - 1) / LANES};
   fenv_t callers;  // XLA's threads flush denormals
   fegetenv(&callers);
@@ -313,9 +327,10 @@ int run_machine(Machine* m) {
   u64 seed = m->seed * 2654435761u + 88172645463325252ull;
   run.warps = calloc(run.warp_count, sizeof(Warp));
   run.shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
-  run.shared_cells = calloc(m->shared / (m->shared_granule ? m->shared_granule : 1) + 1, sizeof(Cell));
+  run.shared_cells = calloc(m->shared / m->shared_granule + 1, sizeof(Cell));
   for (int n = 0; n < run.warp_count; n++) make_warp(m, &run.warps[n]);
-  for (s32 program = m->first; program < programs && program < m->end && m->executed < m->budget; program += m->step) run_program(&run, program, &seed);
+  for (s32 program = m->first; program < m->end && m->executed < m->budget; program += m->step)
+    run_program(&run, program, &seed);
   for (int n = 0; n < run.warp_count; n++) free_warp(&run.warps[n]);
   free(run.warps); free(run.shared); free(run.shared_cells);
   fesetenv(&callers);

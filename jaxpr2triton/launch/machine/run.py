@@ -115,7 +115,7 @@ def run(
         threads=threads,
         grid=grid,
         first=programs.start,
-        end=programs.stop,
+        end=min(programs.stop, math.prod(grid)),
         step=programs.step,
         shared=encoded.static_shared + shared,
         shared_granule=encoded.shared_granule,

@@ -6,7 +6,9 @@
 #define MANY 255  // warps, or lanes
 #define IN_FLIGHT 2  // undefined, for a copy that nobody has awaited comes here
 
-static inline int same_time(const Run* run, const Access* past) { return past->program == run->program && past->epoch == run->epoch; }
+static inline int same_time(const Run* run, const Access* past) {
+  return past->program == run->program && past->epoch == run->epoch;
+}
 
 static inline Access access_now(const Run* run, int pc, int lane) {
   return (Access){run->program, pc, run->epoch, run->warp->epoch, run->stamp, (u8)run->number, (u8)lane, 0, 0};
@@ -26,10 +28,12 @@ static void remember_reader(const Run* run, Cell* cell, int pc, int lane) {
 // Returns whether what is read is undefined.
 static int reads(Run* run, Cell* cell, int defined, int pc, int buffer, s64 offset, int lane) {
   const Access* past = &cell->wrote;
-  if (past->program >= 0 && past->program != run->program) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
+  if (past->program >= 0 && past->program != run->program)
+    report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
   else if (same_time(run, past)) {
     if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
-    else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+    else if (past->lane != lane && past->warp_epoch == run->warp->epoch)
+      report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
   }
   remember_reader(run, cell, pc, lane);
   return past->program < 0 ? !defined : cell->undefined;
@@ -41,20 +45,24 @@ static void clash_with_writer(Run* run, const Access* past, int pc, int buffer, 
   else if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
   else if (past->lane == lane) return;
   else if (past->stamp == run->stamp) report_clash(run, KIND_TWO_VALUES, pc, past, buffer, offset, lane);
-  else if (past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+  else if (past->warp_epoch == run->warp->epoch)
+    report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
 }
 static void clash_with_reader(Run* run, const Cell* cell, int pc, int buffer, s64 offset, int lane) {
   const Access* past = &cell->read;
-  if (past->program != run->program || cell->programs_read) report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
+  if (past->program != run->program || cell->programs_read)
+    report_clash(run, KIND_RACE_OF_PROGRAMS, pc, past, buffer, offset, lane);
   else if (past->epoch != run->epoch) return;
   else if (past->warp != run->number) report_clash(run, KIND_RACE_OF_WARPS, pc, past, buffer, offset, lane);
-  else if (past->lane != lane && past->warp_epoch == run->warp->epoch) report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
+  else if (past->lane != lane && past->warp_epoch == run->warp->epoch)
+    report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
 }
 
 // `same`: memory holds that value already; many threads may write one value that all of them know, if nobody reads it
 // at that time.
 static void writes(Run* run, Cell* cell, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
-  int written = cell->wrote.program >= 0, kind = cell->wrote.warp == run->number ? KIND_RACE_IN_WARP : KIND_RACE_OF_WARPS;
+  int written = cell->wrote.program >= 0;
+  int kind = cell->wrote.warp == run->number ? KIND_RACE_IN_WARP : KIND_RACE_OF_WARPS;
   if (cell->undefined == IN_FLIGHT) report_clash(run, kind, pc, &cell->wrote, buffer, offset, lane);
   if (written && !same) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
   if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);
@@ -63,7 +71,8 @@ static void writes(Run* run, Cell* cell, int same, int undefined, int pc, int bu
 }
 
 // Atomics clash with other accesses, but not with each other. Returns whether what they read is undefined.
-static int updates(Run* run, Cell* cell, int defined, int undefined, int replaces, int pc, int buffer, s64 offset, int lane) {
+static int updates(Run* run, Cell* cell, int defined, int undefined, int replaces, int pc, int buffer, s64 offset,
+                   int lane) {
   int before = cell->wrote.program < 0 ? !defined : cell->undefined;
   if (cell->wrote.program >= 0 && !cell->wrote.atomic) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
   if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);

@@ -39,7 +39,8 @@ typedef struct {
 
 enum { IN_SHARED = -1, IN_LOCAL = -2, NOWHERE = -3 };
 
-static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp, int other_lane) {
+static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 offset, int lane, int other_warp,
+                   int other_lane) {
   Machine* m = run->machine;
   int alike = 0;
   for (int i = 0; i < m->finding_count; i++) {
@@ -48,7 +49,8 @@ static void report(Run* run, int kind, int pc, int other_pc, int buffer, s64 off
     alike += f->kind == kind;
   }
   if (m->finding_count < m->most_findings && alike < m->most_findings / 4)  // no kind leaves no room for the others
-    m->findings[m->finding_count++] = (Finding){1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_warp, other_lane};
+    m->findings[m->finding_count++] = (Finding){
+      1, offset, kind, pc, other_pc, buffer, run->program, run->number, lane, other_warp, other_lane};
 }
 static void report_lane(Run* run, int kind, int pc, u32 lanes) {
   report(run, kind, pc, -1, NOWHERE, 0, __builtin_ctz(lanes), -1, -1);
@@ -68,4 +70,7 @@ static inline u32 lanes_that_hold(const u32* predicate) {
   for (int l = 0; l < LANES; l++) mask |= (predicate[l] & 1u) << l;
   return mask;
 }
-static inline u64 random_number(u64* state) { *state ^= *state << 13; *state ^= *state >> 7; *state ^= *state << 17; return *state; }
+static inline u64 random_number(u64* state) {
+  *state ^= *state << 13; *state ^= *state >> 7; *state ^= *state << 17;
+  return *state;
+}
