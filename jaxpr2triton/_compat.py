@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax._src import config, core, source_info_util
+from jax._src import config, core, effects, source_info_util
 from jax._src.interpreters import mlir, partial_eval
 from jax.interpreters import xla
 
@@ -241,6 +241,19 @@ def set_lowering_of_high_level(primitive: Any, rule: Any) -> None:
     primitive.to_lojax = rule
 
 
+def stay_in_place(found: Iterable[Any]) -> bool:
+    """Whether XLA can run the equations that have these effects where they stand: callbacks, but neither references to
+    arrays nor collectives over an axis of a mesh.
+    """
+    of_xla = effects.lowerable_effects
+    return all(of_xla.contains(e) and not isinstance(e, core.NamedAxisEffect) for e in side_effects_of(found))
+
+
+def is_recomputed(case: Any) -> bool:
+    """Whether this is what a checkpoint's policy says of a result that is not kept."""
+    return isinstance(partial_eval.ensure_enum(case), partial_eval.RecomputeType)
+
+
 def scan_counts_of(params: Mapping[str, Any]) -> tuple[int, int]:
     """How many operands of a scan with these parameters are constants, and how many are carried."""
     if "num_consts" in params:
@@ -313,13 +326,13 @@ def _lowered_function(rule: Any) -> Callable[..., Any] | None:
 _LOWERED_FUNCTION = mlir.lower_fun(lambda: None).__code__
 
 
-def side_effects_of(effects: Iterable[Any]) -> list[Any]:
+def side_effects_of(found: Iterable[Any]) -> list[Any]:
     """What is an effect at all: a collective over the axis of a `vmap` is none, and gone when that batches it.
 
     Over an axis of a mesh it is one, as it is what the devices do at the same time.
     """
     manual = jax.sharding.get_abstract_mesh().axis_names
-    return [each for each in effects if not isinstance(each, core.NamedAxisEffect) or each.name in manual]
+    return [each for each in found if not isinstance(each, core.NamedAxisEffect) or each.name in manual]
 
 
 def is_along(eqn: Any, axis_name: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, cast, overload
 
 import jax
 
-from jaxpr2triton._compat import is_staging, side_effects_of
+from jaxpr2triton._compat import is_staging, stay_in_place
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
@@ -98,8 +98,9 @@ def fuse(
               "grid", "lane", "loop" or "unroll", and an error where the axis is not there or cannot be that, on
               every machine
 
-    A fused function inside another one is part of it: the outer one's options count. A function with side effects
-    (`jax.debug.print`, references, collectives over an axis of a mesh) stays with XLA as a whole.
+    A fused function inside another one is part of it: the outer one's options count. Callbacks
+    (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
+    references, or with collectives over an axis of a mesh, stays with XLA as a whole.
     """
     for option in jit_options:
         if option not in _JIT_OPTIONS:
@@ -145,7 +146,7 @@ def _traced_when_called(
         traced = trace(function, args, kwargs, **static)
         # jit has made tracers of all arrays, so what is none is static
         leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
-        if side_effects_of(traced.jaxpr.effects):  # their order is XLA's to keep
+        if not stay_in_place(traced.jaxpr.effects):
             if strict and chosen != "xla":
                 raise fused.side_effects(traced.jaxpr)
             outputs = run(traced.jaxpr, *traced.captured, *leaves)
@@ -252,7 +253,7 @@ def transpile(
     traced = trace(function, args, kwargs, static_argnums, static_argnames)
     hoisted, captured = hoist(traced.jaxpr, traced.captured)
     jaxpr = _flattened(hoisted, name, strict)
-    if jaxpr.effects:
+    if not stay_in_place(jaxpr.effects):
         raise fused.side_effects(jaxpr, "call it through `fuse`")
     signature = Signature(name, names, jax.tree.structure(values), traced.avals, _title(function))
     out_tree = traced.out_tree

@@ -15,6 +15,7 @@ from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
 from jaxpr2triton.graph.covered import why_not
+from jaxpr2triton.graph.needless import calls_python
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.show import show_graph
@@ -465,7 +466,12 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def _is_free(eqn: Any) -> bool:
-    """XLA launches nothing for a reshape of what is in memory already, nor for results without elements."""
+    """XLA launches nothing for a reshape of what is in memory already, nor for results without elements.
+
+    What calls Python or has effects is told all the same.
+    """
+    if eqn.effects or calls_python(eqn):
+        return False
     renames = eqn.primitive.name in ("random_wrap", "random_unwrap")  # keys and their words are the same memory
     renames = renames or (eqn.primitive.name == "reshape" and why_not(eqn) is None)
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
@@ -483,9 +489,10 @@ def _printed(eqn: Any) -> str:
         if not isinstance(atom, jex.Literal):
             names.setdefault(atom, "abcdefghijklmnopqrstuvwxyz"[len(names) % 26])
     outputs = " ".join(f"{names[v]}:{v.aval.str_short(short_dtypes=True)}" for v in eqn.outvars)
+    outputs += " = " if outputs else ""
     shown = {key: value for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)}
     if eqn.primitive.name in (*LOOPS, "while"):  # all but these say how JAX keeps a loop
         shown = {key: value for key, value in shown.items() if key == "length" or (key == "reverse" and value)}
     params = " ".join(f"{key}={value}" for key, value in shown.items())
     operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
-    return f"{outputs} = {_name(eqn)}{f'[{params}]' if params else ''} {operands}"
+    return f"{outputs}{_name(eqn)}{f'[{params}]' if params else ''} {operands}"

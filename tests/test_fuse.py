@@ -241,9 +241,23 @@ def test_strict_and_side_effects() -> None:
 
     with pytest.raises(j2t.NotFusible) as caught:
         j2t.fuse(noisy, strict=True)(X)
-    what, where, hint = str(caught.value).splitlines()
-    assert re.fullmatch(r"cannot compile `debug_\w+`: it has side effects, so the whole function stays with XLA", what)
+    what, where, hint = str(caught.value).splitlines()[:3]
+    assert re.fullmatch(r"cannot compile `debug_print\[.*\] a`: `debug_print` has side effects", what)
     assert re.fullmatch(r"  at   test_fuse\.py:\d+ \(.*noisy\)", where)
+    assert hint.startswith("  try  leave it to XLA (drop strict=True)")
+
+
+def test_strict_and_references() -> None:
+    def counting(x: Any) -> Any:
+        total = jax.new_ref(x)
+        total[...] += 1
+        return total[...]
+
+    with pytest.raises(j2t.NotFusible) as caught:
+        j2t.fuse(counting, strict=True)(X)
+    what, where, hint = str(caught.value).splitlines()
+    assert re.fullmatch(r"cannot compile `\w+`: it has side effects, so the whole function stays with XLA", what)
+    assert re.fullmatch(r"  at   test_fuse\.py:\d+ \(.*counting\)", where)
     assert hint == "  try  take the side effect out of the function, or leave it to XLA (drop strict=True)"
 
 

@@ -93,7 +93,7 @@ def linearize(
 ) -> Split:
     """Split the derivative along the marked inputs; custom rules and checkpoints of the user's are honoured.
 
-    Not if one of those rules has side effects: what nobody needs would get lost.
+    Effects are the forward program's. Not if the linear program had some too, as where a rule prints tangents.
 
     `prepare` is given the forward program, with all that could be kept as its last outputs, and may take work out of
     its loops that is better done again.
@@ -118,7 +118,8 @@ def linearize(
     sources, new = _sources(flat, num_outputs, saved)
 
     def with_residuals(*args: Any) -> list[Any]:
-        return _evaluate(flat, dict(zip(flat.jaxpr.invars, args)), [*flat.jaxpr.outvars[:num_outputs], *new])
+        wanted = [*flat.jaxpr.outvars[:num_outputs], *new]
+        return _evaluate(flat, dict(zip(flat.jaxpr.invars, args)), wanted, effects=True)
 
     def from_residuals(*args: Any) -> list[Any]:
         values = _evaluate(flat, dict(zip(saved, args)), asked)
@@ -166,7 +167,7 @@ def _linearized(jaxpr: Any, nonzero: Sequence[bool]) -> tuple[Any, Any]:
         return [*outputs, *residuals]
 
     program = traced(forward, *avals(jaxpr), names=argument_names(jaxpr))
-    if side_effects_of([*program.effects, *linear[0].effects]):
+    if side_effects_of(linear[0].effects):
         raise NotSplit
     return program, linear[0]
 
@@ -218,10 +219,10 @@ def _sources(flat: Any, num_outputs: int, saved: Sequence[Any]) -> tuple[tuple[S
     return tuple(sources), new
 
 
-def _evaluate(jaxpr: Any, env: dict[Any, Any], wanted: Sequence[Any]) -> list[Any]:
-    """The wanted variables, from the known ones, running no equation that they do not need."""
+def _evaluate(jaxpr: Any, env: dict[Any, Any], wanted: Sequence[Any], effects: bool = False) -> list[Any]:
+    """The wanted variables, from the known ones, running no equation that they do not need, nor have effects."""
     known = dict(env)
-    evaluate.run(evaluate.needed(jaxpr.jaxpr.eqns, wanted, env), known)
+    evaluate.run(evaluate.needed(jaxpr.jaxpr.eqns, wanted, env, effects), known)
     return [evaluate.read({**known, **env}, atom) for atom in wanted]
 
 

@@ -7,6 +7,7 @@ as a whole. Its rules come from JAX's public registries:
     transpose  of `linear` binds the backward program
     vmap       binds the program of the batch
     dce        binds the program of the outputs that somebody reads
+    remat      computes what a checkpoint does not keep again, with the same effects
 
 Where a mistake of ours keeps one of them from its program, JAX does the same to the jaxpr, and a `BugWarning` says so.
 """
@@ -26,7 +27,7 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import set_lowering_of_high_level, side_effects_of, user_frame
+from jaxpr2triton._compat import is_recomputed, set_lowering_of_high_level, stay_in_place, user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
@@ -70,11 +71,11 @@ def bind(
     roles: Roles,
     target: Target | None = None,
 ) -> list[Any]:
-    """The outputs of a program; one with side effects is run equation by equation, as their order is XLA's to keep.
+    """The outputs of a program; one with references or named axes is run equation by equation.
 
     Without a target it is planned for the one that it is lowered for.
     """
-    if side_effects_of(jaxpr.effects):
+    if not stay_in_place(jaxpr.effects):
         if strict and backend != "xla":
             raise side_effects(jaxpr)
         return run(jaxpr, *args)
@@ -83,7 +84,8 @@ def bind(
 
 
 def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
-    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if side_effects_of(eqn.effects))
+    """An error about the first effect that no equation can have by itself."""
+    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if not stay_in_place(eqn.effects))
     frame = user_frame(first)
     return NotFusible(
         f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
@@ -354,7 +356,7 @@ def _batch(axis: Any, args: Sequence[Any], dims: Sequence[Any], *, jaxpr: Any, n
 
 def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
     eqn = rest[-1]  # since 0.12 the references that are still alive come before it
-    if not any(used_outputs):
+    if not any(used_outputs) and not eqn.effects:
         return [False] * len(eqn.invars), None
     jaxpr = eqn.params["jaxpr"]
     try:
@@ -372,6 +374,22 @@ def _dce(used_outputs: list[bool], *rest: Any) -> tuple[list[bool], Any]:
     )
 
 
+def _remat(
+    policy: Callable[..., Any], unknown: Sequence[bool], there: Sequence[bool], eqn: Any
+) -> tuple[Any, Any, list[bool], list[bool], list[Any]]:
+    """What JAX does where there is no rule, but for effects: what is computed a second time tells it a second time.
+
+    The equation before and after, which outputs are known after only and which are there again, and what has to be kept.
+    """
+    wanted = [atom for atom, again in zip(eqn.invars, there) if not again and not isinstance(atom, jex.Literal)]
+    none, every = [False] * len(eqn.outvars), [True] * len(eqn.outvars)
+    if any(unknown):
+        return None, eqn, every, every, wanted
+    if not is_recomputed(policy(eqn.primitive, *[atom.aval for atom in eqn.invars], **eqn.params)):
+        return eqn, None, none, none, []
+    return eqn, eqn, none, every, wanted
+
+
 def _to_low(*args: Any, jaxpr: Any, **settings: Any) -> list[Any]:
     """Since 0.11 some functions, such as `custom_root`, stay high-level as long as one may ask for a derivative."""
     try:
@@ -386,4 +404,5 @@ ad.primitive_jvps[fused_p] = _jvp
 ad.primitive_transposes[fused_p] = _transpose
 batching.fancy_primitive_batchers[fused_p] = _batch
 pe.dce_rules[fused_p] = _dce
+pe.partial_eval_jaxpr_custom_rules[fused_p] = _remat
 set_lowering_of_high_level(fused_p, _to_low)

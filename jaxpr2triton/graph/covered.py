@@ -14,7 +14,7 @@ from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, calls_python, why_not_chosen
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
-from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.ir.jaxprs import Eqn, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
@@ -69,9 +69,9 @@ def _why_no_row(eqn: Eqn) -> WhyNot | None:
     """What the row of a primitive refuses, or why there is none."""
     name, row = eqn.primitive.name, TABLE.get(eqn.primitive.name)
     if row is None and calls_python(eqn):
-        return WhyNot(f"`{name}` calls Python", BY_NATURE)
+        return _why_not_told(eqn)
     if eqn.effects:
-        return WhyNot(f"`{name}` has side effects", BY_NATURE)
+        return _why_not_effects(eqn)
     if row is None:
         found = implementation(eqn)
         return found if isinstance(found, WhyNot) else WhyNot(f"there is no rule for the primitive `{name}`")
@@ -91,7 +91,7 @@ def is_short_contraction(eqn: Eqn) -> bool:
 def _why_not_loop(eqn: Eqn) -> WhyNot | None:
     """A loop can be in a kernel if all of its body can."""
     if eqn.effects:
-        return WhyNot("the loop has side effects", BY_NATURE)
+        return _why_not_effects(eqn)
     for atom in [*eqn.invars, *eqn.outvars]:
         if refusal := unsupported(atom.aval.dtype):
             return refusal
@@ -103,11 +103,39 @@ def _why_not_loop(eqn: Eqn) -> WhyNot | None:
     return None
 
 
+def _why_not_told(eqn: Eqn) -> WhyNot:
+    return WhyNot(f"`{eqn.primitive.name}` {'calls Python' if calls_python(eqn) else 'has side effects'}", BY_NATURE)
+
+
+def _why_not_effects(eqn: Eqn) -> WhyNot:
+    """The reason for an equation with effects; of a loop or a call, the first in it that has them."""
+    first = next(with_effects(eqn))
+    refusal = _why_not_told(first)
+    if first is eqn:
+        return refusal
+    what = "the body of the loop" if eqn.primitive.name in (*LOOPS, "while") else f"what `{eqn.primitive.name}` runs"
+    where = user_frame(first)
+    return WhyNot(f"{what} cannot be in a kernel, {f'at {where}: ' if where else ''}{refusal}", BY_NATURE)
+
+
+def with_effects(eqn: Eqn) -> Iterator[Eqn]:
+    """Of an equation with effects those in it that have them by themselves, or else itself."""
+    inside = [inner for jaxpr in jaxprs_in(eqn) for inner in jaxpr.eqns if inner.effects]
+    for inner in inside:
+        yield from with_effects(inner)
+    if not inside:
+        yield eqn
+
+
 def all_in_the_way(eqn: Eqn) -> Iterator[tuple[Eqn, WhyNot]]:
     """The equations in the body of a loop, and of the loops in it, that no kernel can hold, each with the reason.
 
-    It looks at all of the body: for reports, not for planning.
+    It looks at all of the body: for reports, not for planning. Of a loop with effects it tells these only: its body is
+    as the user wrote it.
     """
+    if eqn.effects:
+        yield from ((inner, _why_not_told(inner)) for inner in with_effects(eqn))
+        return
     for inner in eqn.params["jaxpr"].jaxpr.eqns:
         refusal = why_not(inner, in_loop=True)
         if refusal is None:

@@ -29,13 +29,15 @@ def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn,
         env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
 
 
-def needed(eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var]) -> list[Eqn]:
-    """The equations that the targets need when `given` is already there, in order."""
+def needed(
+    eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var], effects: bool = False
+) -> list[Eqn]:
+    """The equations that the targets need when `given` is already there, in order; on demand all effects as well."""
     there = set(given)
     wanted = set(variables(targets)) - there
     kept = []
     for eqn in reversed(eqns):
-        if any(v in wanted for v in eqn.outvars):
+        if any(v in wanted for v in eqn.outvars) or (effects and eqn.effects):
             kept.append(eqn)
             wanted.update(v for v in variables(eqn.invars) if v not in there)
     return kept[::-1]

@@ -19,6 +19,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
+from jaxpr2triton.graph.needless import calls_python
 from jaxpr2triton.ir.kernel import Alone, Launches
 
 APART = (
@@ -92,7 +93,7 @@ class _Count:
             return [_Value(level + 1, False, after)] * len(eqn.outvars)
         elif name.startswith(APART) and name != "reduce_precision":
             self.apart += 1
-        else:
+        elif not (eqn.effects or calls_python(eqn)):  # Python is called, and nothing is launched
             fusible = name not in FREE or any(value.fusible for value in values)
             return [_Value(level, fusible, _after(eqn, values))] * len(eqn.outvars)
         self.bring_into_memory(eqn.invars, values)

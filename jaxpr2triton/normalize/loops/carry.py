@@ -47,9 +47,9 @@ def carry_reductions(closed: Closed) -> Closed:
     are carried alike. What leads from the outputs of a step to what is summed is elementwise, moves other dimensions
     or reduces them, and does not wait for the loop's end. Left alone: what is larger in a step than all that the loop
     reads, writes and carries in it anyway; sums of more floats than `steps_added`; what would keep programs from
-    sharing out the loop's work; programs with effects.
+    sharing out the loop's work; programs with references.
     """
-    if "scan" not in primitive_names(closed) or closed.effects or any(map(_is_special, closed.in_avals)):
+    if "scan" not in primitive_names(closed) or any(map(_is_special, closed.in_avals)):
         return closed
     while True:
         plans = (_plan_of(closed.jaxpr.eqns, eqn) for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan")
@@ -68,6 +68,7 @@ class Plan:
     scan: Any
     body: Body
     after: frozenset[Any]  # the variables that wait for the scan
+    waiting: frozenset[Any]  # the equations that do
     steps: Mapping[Any, int]  # those of which a step can compute its part, by the dimension of the steps
     reductions: tuple[Any, ...]  # the equations that go into the loop
     inside: tuple[Any, ...]  # what leads from the scan's results to what they reduce
@@ -105,7 +106,7 @@ def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
     if scan.effects or length < 2:
         return None
     body = body_of(scan.params)
-    after = _after(eqns, scan)
+    waiting, after = _after(eqns, scan)
     steps, found = _over_the_steps([eqn for eqn in eqns if eqn is not scan], scan, after)
     usual = max(map(count, [*body.befores, *body.xs, *body.ys]), default=1)
 
@@ -116,7 +117,7 @@ def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
         reductions = (eqn,) if plan is None else (*plan.reductions, eqn)
         needed = evaluate.needed(eqns, [each.invars[0] for each in reductions], after - steps.keys())
         inside = tuple(each for each in needed if each.outvars[0] in steps and each is not scan)
-        more = Plan(scan, body, after, steps, reductions, inside)
+        more = Plan(scan, body, after, waiting, steps, reductions, inside)
         plan = more if _leaves_apart(more) else plan
     return plan
 
@@ -142,13 +143,16 @@ def _over_the_steps(eqns: Iterable[Any], scan: Any, after: frozenset[Any]) -> tu
     return steps, reductions
 
 
-def _after(eqns: Sequence[Any], scan: Any) -> frozenset[Any]:
-    """The variables that wait for the scan, its own results among them."""
-    found = set(scan.outvars)
+def _after(eqns: Sequence[Any], scan: Any) -> tuple[frozenset[Any], frozenset[Any]]:
+    """The equations that wait for the scan, and the variables, the results of both. Effects wait for earlier ones."""
+    found, waiting = set(scan.outvars), {scan}
+    an_effect_waits = False
     for eqn in eqns:
-        if not found.isdisjoint(evaluate.variables(eqn.invars)):
+        if not found.isdisjoint(evaluate.variables(eqn.invars)) or (eqn.effects and an_effect_waits):
+            waiting.add(eqn)
             found.update(eqn.outvars)
-    return frozenset(found)
+            an_effect_waits |= bool(eqn.effects)
+    return frozenset(waiting), frozenset(found)
 
 
 def _reduces_steps(eqn: Any, steps: Mapping[Any, int]) -> bool:
@@ -194,18 +198,13 @@ def _rebuilt(closed: Closed, plan: Plan) -> Closed:
 
     def run(*args: Value) -> list[Value]:
         env = dict([*zip(closed.jaxpr.constvars, closed.consts), *zip(closed.jaxpr.invars, args)])
-        evaluate.run([eqn for eqn in eqns if not _waits(eqn, plan)], env)
+        evaluate.run([eqn for eqn in eqns if eqn not in plan.waiting], env)
         _run_scan(plan, env)
         there = {*plan.scan.outvars, *(eqn.outvars[0] for eqn in plan.reductions)}
-        evaluate.run([eqn for eqn in eqns if _waits(eqn, plan) and there.isdisjoint(eqn.outvars)], env)
+        evaluate.run([eqn for eqn in eqns if eqn in plan.waiting and there.isdisjoint(eqn.outvars)], env)
         return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
 
     return again(closed, run)
-
-
-def _waits(eqn: Any, plan: Plan) -> bool:
-    """Whether an equation, which may have no results, comes after the scan."""
-    return not plan.after.isdisjoint(evaluate.variables([*eqn.invars, *eqn.outvars]))
 
 
 def _run_scan(plan: Plan, env: dict[Any, Value]) -> None:

@@ -37,6 +37,8 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     that needs a loop waits for all that the loop reads, and can be of one kernel:
 
         c, d, ys, zs = scan c0 d0 xs k     # only d and zs need k, which another kernel writes: ys waits as well
+
+    Equations with effects wait for each other, so that they stay in their order.
     """
     written: dict[Var, int] = {}  # what comes before a value is in memory, if anything does
     here: dict[Var, int] = {}  # what comes before a kernel can compute it, for a root with as many XLA equations before
@@ -45,10 +47,13 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     outside_level: dict[Eqn, int] = {}
     outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
     read = cuts.loaded.keys() - cuts.shared  # what is read wherever it is wanted
+    last_effect = 0
     for eqn in cuts.jaxpr.eqns:
         operands = variables(eqn.invars)
         before = max((written.get(atom, 0) for atom in operands), default=0)
         if eqn in outside:
+            if eqn.effects:
+                before = last_effect = max(before, last_effect)
             outside_level[eqn] = before
             written.update(dict.fromkeys(eqn.outvars, before + 1))
             continue
