@@ -418,7 +418,8 @@ def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None) -> A
         made = compile_jaxpr(traced(name), "program", asked, chosen)
     except UserError as refusal:
         return str(refusal)
-    kernels = [(each.source, each.num_warps, each.choice, list(doubts_about(each, chosen))) for each in made.all_kernels]
+    every = made.all_kernels
+    kernels = [(each.source, each.num_warps, each.choice, list(doubts_about(each, chosen))) for each in every]
     return kernels, [leftover.why for leftover in made.leftovers]
 
 
