@@ -152,7 +152,7 @@ def _result(jaxpr: Any, run: Sequence[int], readers: Mapping[Any, set[int]]) -> 
     """The one variable that is read elsewhere; of several the last one, but derivatives may be among those."""
     own, last = set(run), jaxpr.eqns[run[-1]].outvars
     outs = [var for number in run for var in jaxpr.eqns[number].outvars if readers.get(var, set()) - own]
-    if last != outs[-1:]:
+    if not outs or last != outs[-1:]:
         return None
     derived = len(outs) > 1 and any(is_differentiated(jaxpr.eqns[number]) for number in run)
     return None if derived else outs[-1]

@@ -118,3 +118,12 @@ def test_parts_of_one_value() -> None:
     assert named(gates, wide, wide) == {"i": ["slice"], "f": ["slice"]}
     source = j2t.transpile(gates, wide, wide).source
     assert " i_2 = x * w\n" in source and " f = x_2 * w_2\n" in source  # the axis is called i
+
+
+def told_only(x: Any) -> Any:
+    nothing = jax.debug.callback(lambda _: None, x)
+    return jnp.sin(x), nothing
+
+
+def test_an_expression_without_a_value_has_no_name() -> None:
+    assert named(told_only, X) == {}
