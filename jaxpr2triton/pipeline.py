@@ -22,7 +22,7 @@ from jaxpr2triton.graph.show import show_graph
 from jaxpr2triton.inside import run_loop, steps_worth_planning
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
-from jaxpr2triton.ir.hoisting import hoist
+from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p, repeat_p
@@ -418,7 +418,7 @@ class _Attempt:
 
     def __call__(self, decisions: Decisions) -> Wish | None:
         if not self.made and decisions.reach is Reach.ALL:
-            self._lowered = _with_implementations(lower(self._jaxpr))
+            self._lowered = _plain(self._jaxpr)
         same = ("trace", "normalize") if decisions.reach is self._reach else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._reach = decisions.reach
@@ -426,12 +426,10 @@ class _Attempt:
         return _run_stages(self._lowered.program, self.name, steps, self.made)
 
 
-def _with_implementations(lowered: Lowered) -> Lowered:
-    """All that was to be differentiated is, so primitives of other people are what they are made of."""
-    program = call_implementations(lowered.program)
-    if program is lowered.program:
-        return lowered
-    program, captured = hoist(program, lowered.captured)
+def _plain(jaxpr: Any) -> Lowered:
+    """All that was to be differentiated is: the program without what would still mean more than what it computes."""
+    lowered = lower(jaxpr)
+    program, captured = hoist_everything(call_implementations(lowered.program), lowered.captured)
     return Lowered(program, tuple(captured))
 
 

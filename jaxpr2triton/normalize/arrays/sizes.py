@@ -28,9 +28,11 @@ def fold_empty(closed: Closed) -> Closed:
         b:i32[4] = argmax[axes=(1,)] a           →   b = broadcast_in_dim 0             (a:f32[4,1])
         c:f32[4] = concatenate a b               →   c = b                              (a:f32[0])
         c:f32[4] = pad[padding_config=...] a b   →   c = broadcast_in_dim b             (a:f32[0])
+        c:f32[4] = dot_general a b               →   c = broadcast_in_dim 0.0           (a:f32[4,0], b:f32[0])
+        c:f32[4] = scatter a i b                 →   c = a                              (b:f32[0])
 
-    Left alone: equations with effects, keys, and other primitives that make something of an empty array (`dot_general`,
-    `scatter`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
+    Left alone: equations with effects, keys, and other primitives that make something of an empty array (`gather`,
+    `reduce_window`, ...). A sum over an axis of size 1 keeps the sign of a zero, as XLA's does.
     """
     return rewrite(closed, _folded, _has_odd_sizes)
 
@@ -121,6 +123,16 @@ def _pad(node: Node) -> list[Value] | None:
     return [lax.broadcast(padding, node.out_avals[0].shape)] if jax.typeof(operand).size == 0 else None
 
 
+def _dot_general(node: Node) -> list[Value] | None:
+    """The sum of no products."""
+    return None if all(jax.typeof(arg).size for arg in node.args) else [_full(node.out_avals[0], np.zeros(()))]
+
+
+def _write(update: int) -> Callable[[Node], list[Value] | None]:
+    """Of an operand, at places where nothing is to be written."""
+    return lambda node: None if jax.typeof(node.args[update]).size else [node.args[0]]
+
+
 SETTLED: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "reduce_sum": _reduction(_zero),
     "reduce_prod": _reduction(_one),
@@ -134,4 +146,7 @@ SETTLED: Mapping[str, Callable[[Node], list[Value] | None]] = {
     **dict.fromkeys(SWEEPS, _swept),
     "concatenate": _concatenate,
     "pad": _pad,
+    "dot_general": _dot_general,
+    "dynamic_update_slice": _write(1),
+    **dict.fromkeys(("scatter", *(f"scatter-{kind}" for kind in ("add", "mul", "min", "max", "sub"))), _write(2)),
 }
