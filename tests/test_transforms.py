@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from tests.transforms import batches, calls, control, derivatives, loops, surroundings
+from tests.transforms import batches, calls, control, derivatives, effects, loops, surroundings
 
-CASES = (*calls.CASES, *derivatives.CASES, *batches.CASES, *control.CASES, *loops.CASES, *surroundings.CASES)
+MODULES = (calls, derivatives, batches, control, loops, surroundings, effects)
+CASES = tuple(case for module in MODULES for case in module.CASES)
 # what cannot be asked of a program that calls back to Python
 NOT_INTERPRETED = {surroundings.export, surroundings.export_with_gradient}
 SPREAD = {case for case in CASES if {"_mesh", "make_mesh", "devices"} & set(case.__code__.co_names)}
@@ -60,7 +61,7 @@ def test_there_are_enough_cases() -> None:
 
 
 def test_every_case_is_in_its_table() -> None:
-    for module in (batches, calls, control, derivatives, loops, surroundings):
+    for module in MODULES:
         written = [
             value
             for name, value in vars(module).items()
