@@ -168,6 +168,7 @@ def _loops(program: Program) -> tuple[str, ...]:
     return tuple(
         f"{left.primitive} at {left.where}: "
         + "; ".join(dict.fromkeys(f"{each.primitive}: {each.why}" for each in left.obstacles) or [left.why])
+        + (f"; each of its steps launches {len(left.step.kernels)} kernels" if left.step is not None else "")
         for left in program.leftovers
         if left.primitive in LOOPS
     )
