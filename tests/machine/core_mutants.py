@@ -3,7 +3,7 @@
     python -m tests.machine.core_mutants                     all of them
     python -m tests.machine.core_mutants 3 40                mutants 3, 43, 83, …
     python -m tests.machine.core_mutants --like printed.txt  those that an earlier run printed, wherever they stand now
-    python -m tests.machine.core_mutants --like copies_met   those of lines with this in them
+    python -m tests.machine.core_mutants --like copies.h:    those of lines with this in them, or before them
 
 Each mutant is compiled (quickly, without optimization) and runs the short texts of this folder in a process of its own:
 it may crash or never end. Printed are those that nobody notices and that are not in harmless.txt, which has them by the
@@ -155,7 +155,7 @@ def _chosen(start: int, step: int, like: str) -> list[Mutant]:
     if not like:
         return every
     if not Path(like).exists():
-        return [each for each in every if like in each.right]
+        return [each for each in every if like in f"{each.file}: {each.right}"]
     printed = re.findall(r"^(\S+):\d+\n  .*\n  (.*)$", Path(like).read_text("utf-8"), re.M)
     return [each for each in every if (each.file, each.wrong.strip()) in printed]
 

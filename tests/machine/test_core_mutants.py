@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.machine.core_mutants import FILES, HERE, RULES, mutants
+from tests.machine.core_mutants import FILES, HERE, RULES, harmless, mutants
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 SHARE = 0.95  # that is noticed, at least
@@ -34,6 +34,11 @@ def test_every_file_and_every_rule_has_mutants() -> None:
     assert len(every) > 600
     for wanted, _ in RULES:
         assert any(re.search(wanted, each.right) for each in every), wanted
+
+
+def test_what_is_harmless_is_a_mutant() -> None:
+    lines = {each for each in harmless() if each and not each.startswith("#")}
+    assert lines - {each.known_as for each in mutants()} == set()
 
 
 def test_the_core_is_all_in_those_files() -> None:

@@ -27,15 +27,16 @@ static int near(f64 a, f64 b, int number) {
   return a == b || (a != a && b != b) || fabs(a - b) <= last_digits(number) * fabs(a);
 }
 
-// The last operand that was shuffled, or -1.
+// One that was shuffled: the last one.
 static int shuffled_operand(const Warp* w, const Instruction* i, const s32* operands) {
   int k = i->operands - 1;
-  while (k >= 0 && !w->distance[operands[k] / REGISTER_BYTES]) k--;
+  while (!w->distance[operands[k] / REGISTER_BYTES]) k--;
   return k;
 }
 
 // Whether the lanes that take part in this instruction meet in it; before it writes.
-static int lanes_meet(const Warp* w, const Instruction* i, const s32* operands, u32 mask, int shuffled, int distance) {
+static int lanes_meet(const Warp* w, const Instruction* i, const s32* operands, u32 mask) {
+  int shuffled = shuffled_operand(w, i, operands), distance = w->distance[operands[shuffled] / REGISTER_BYTES];
   if (i->operands == 3 && shuffled != 2) return 0;
   for (int half = 0; half <= is_pair(i->number); half++)
     EACH_LANE(l, mask) {

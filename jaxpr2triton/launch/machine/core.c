@@ -49,7 +49,7 @@ static void chosen_by_copies(Run* run, s32 predicate, int pc, u32 mask) {
   if (taken && taken != among) report_lane(run, KIND_COPIES_CHOOSE, pc, among);
 }
 
-static void compute(Warp* w, const Instruction* i, u32 mask) {
+static inline __attribute__((always_inline)) void compute(Warp* w, const Instruction* i, u32 mask) {
   static _Thread_local u8 aside[RESULTS][2 * REGISTER_BYTES] __attribute__((aligned(64)));
   u8* results[RESULTS]; const u8* operands[SLOTS];
   for (int k = 0; k < i->operands; k++) operands[k] = w->registers + i->slots[i->results + k];
@@ -73,17 +73,15 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
   u64 faults = mixed_faults(w, i, sources);  // before the operands may be overwritten
   if (i->equality && DIFFERENT(faults) & mask) report_lane(run, KIND_COPIES_CHOOSE, pc, DIFFERENT(faults) & mask);
   if (i->mixes == MIXES_CHOICE && faults) chosen_by_copies(run, sources[2], pc, mask);
-  int shuffled = shuffled_operand(w, i, sources), distance = 0, meet = 0;
-  if (shuffled >= 0) {
-    distance = w->distance[sources[shuffled] / REGISTER_BYTES];
-    meet = i->number && lanes_meet(w, i, sources, mask, shuffled, distance);
-  }
+  int distance = 0;
+  for (int k = 0; k < i->operands; k++) distance |= w->distance[sources[k] / REGISTER_BYTES];
+  if (distance) distance = w->distance[sources[shuffled_operand(w, i, sources)] / REGISTER_BYTES];
+  int meet = distance && i->number && lanes_meet(w, i, sources, mask);
   compute(w, i, mask);
   if (meet && copies_differ(w, i, mask, distance)) faults |= (u64)ALL_LANES << 32;
-  for (int k = 0; k < i->results; k++) {
-    set_faults(w, i->slots[k], mask, faults);
-    if (!i->number) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;  // only moved
-  }
+  for (int k = 0; k < i->results; k++) set_faults(w, i->slots[k], mask, faults);
+  if (distance && !i->number)  // only moved
+    for (int k = 0; k < i->results; k++) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;
 }
 
 // ---- control -----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ static void shuffle(Run* run, const Instruction* i, int pc, u32 mask) {
     u64 one = ((of_value >> source) & 0x100000001ull) | ((of_place >> l) & 0x100000001ull);
     if (!(mask >> source & 1)) {
       report(run, KIND_ABSENT_LANE, pc, -1, NOWHERE, 0, l, -1, source);
-      one |= 1;
+      one = 1;
     }
     faults |= one << l;
   }
