@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 from jaxpr2triton import pipeline
 from jaxpr2triton.errors import CompilerBug
@@ -101,17 +102,18 @@ def test_smaller_schedules_compute_the_same() -> None:
 
 
 def decaying(x: Any) -> Any:
-    return jnp.exp(-jnp.cumsum(x * x, axis=1))
+    return jnp.exp(-lax.reduce_window(x * x, 0.0, lax.add, (1, 3), (1, 1), "SAME"))
 
 
 def test_leftovers_say_what_and_why() -> None:
     (left,) = compiled(decaying, X).leftovers
     line = inspect.getsourcelines(decaying)[1] + 1
     assert left == Leftover(
-        primitive="cumsum",
-        equation="b:f32[6,40] = cumsum[axis=1 reverse=False] a",
+        primitive="reduce_window_sum",
+        equation="b:f32[6,40] = reduce_window_sum[window_dimensions=(1, 3) window_strides=(1, 1) "
+        "padding=((0, 0), (1, 1)) base_dilation=(1, 1) window_dilation=(1, 1)] a",
         where=f"test_pipeline.py:{line} (decaying)",
-        why="there is no rule for the primitive `cumsum`",
+        why="there is no rule for the primitive `reduce_window_sum`",
     )
 
 

@@ -12,9 +12,9 @@ from jaxpr2triton.normalize.arrays.scatters import WRITES
 from jaxpr2triton.normalize.arrays.structural import BATCHED, STRUCTURAL
 from jaxpr2triton.normalize.random.unkey import RANDOM
 from jaxpr2triton.policy import COMMON
-from jaxpr2triton.rules import indexing, reductions
+from jaxpr2triton.rules import indexing, reductions, sweeps
 from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
-from jaxpr2triton.rules.written import jacobi, linalg, ranks
+from jaxpr2triton.rules.written import jacobi, linalg, ranks, sorts
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 POINTWISE = {
@@ -47,6 +47,7 @@ FREQUENT = (
 
 LOOPS = ("scan", "while", "cond")
 SMALL = (*linalg.TABLE, *jacobi.TABLE)
+RUNNING = tuple(name for name in sweeps.TABLE if name in ranks.TABLE)
 SUMS = tuple(name for name in WRITES if name not in dynamic.TABLE)
 
 
@@ -55,19 +56,18 @@ def covered() -> dict[str, str]:
     rows = {name: family for family, table in POINTWISE.items() for name in table}
     rows |= {name: "places" for name in indexing.TABLE}
     rows |= {name: "reductions" for name in reductions.TABLE}
+    rows |= {name: "sweeps" for name in (*sweeps.TABLE, *sorts.TABLE)}
     rows |= {name: "computed places" for name in dynamic.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rows |= {
-        name: "rewritten"
-        for name in (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED, *ranks.TABLE)
-    }
+    rewritten = (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED)
+    rows |= {name: "rewritten" for name in rewritten}
     return {**rows, "iota": "places"}
 
 
 def page() -> str:
     """The text of docs/coverage.md."""
     ways = covered()
-    missing = [name for name in FREQUENT if name not in ways or name in ranks.TABLE]
+    missing = [name for name in FREQUENT if name not in ways]
     dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
     paragraphs = [
         "# What kernels are made of",
@@ -96,7 +96,8 @@ def page() -> str:
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
                 f"| rewritten, where elements times updates are not too many | {_names(SUMS)} |",
                 f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(SMALL)} |",
-                f"| rewritten, in the bodies of loops, for short axes | {_names(ranks.TABLE)} |",
+                f"| running sums, along any axis; in bodies, of up to {COMMON.longest_swept} | {_names(RUNNING)} |",
+                f"| orders of rows of up to {COMMON.longest_row} | {_names(sorts.TABLE)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
         ),

@@ -1,9 +1,9 @@
 """Where a program is: the lines that give each axis its places, and how many programs there are.
 
-row = tl.program_id(0)                          # on the grid
-col = tl.arange(0, 1024)                        # lanes
-for k_start in range(0, 4096, 512):             # a loop, block by block
-    k = k_start + tl.arange(0, 512)
+    row = tl.program_id(0)                          # on the grid
+    col = tl.arange(0, 1024)                        # lanes
+    for k_start in range(0, 4096, 512):             # a loop, block by block
+        k = k_start + tl.arange(0, 512)
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.emitter import Emitter
+from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
-from jaxpr2triton.emit.statements import Buffers
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.evaluate import variables

@@ -16,8 +16,9 @@ import numpy as np
 from jaxpr2triton._compat import is_transposed
 from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
+from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Buffers, Statements
+from jaxpr2triton.emit.statements import LAST_PLACE, Statements
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.work import weight_of, work_of
 from jaxpr2triton.errors import CompilerBug

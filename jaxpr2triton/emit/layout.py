@@ -1,9 +1,9 @@
 """The text of a kernel: statements as lines of a readable width.
 
-total = tl.sum(long + longer + longest, axis=1)    →    total = tl.sum(
-                                                            long + longer + longest,
-                                                            axis=1,
-                                                        )
+    total = tl.sum(long + longer + longest, axis=1)    →    total = tl.sum(
+                                                                long + longer + longest,
+                                                                axis=1,
+                                                            )
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which lanes lie inside of the arrays: conditions in words, with a variable for what several values ask.
 
-row_ok = row < 100
-inside = part * 16 + row < 1000
-x = tl.load(x_ptr + part * 16 + row, mask=row_ok & inside, other=0.0)
+    row_ok = row < 100
+    inside = part * 16 + row < 1000
+    x = tl.load(x_ptr + part * 16 + row, mask=row_ok & inside, other=0.0)
 """
 
 from __future__ import annotations

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
+from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
 from jaxpr2triton.emit.masks import Masks
-from jaxpr2triton.emit.names import Names, Wishes, comment, wishes
+from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
@@ -26,7 +24,6 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
     Choose,
-    Collected,
     Compute,
     Constant,
     Graph,
@@ -39,7 +36,6 @@ from jaxpr2triton.graph.nodes import (
     Swept,
     Take,
     Turn,
-    operands_of,
 )
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.simplify import is_truth
@@ -70,19 +66,6 @@ INLINE_AT_MOST = 44  # characters of an expression that is written inside anothe
 LAST_PLACE = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Buffers:
-    """What the pointers of a kernel point to."""
-
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
-    kept: Mapping[Any, Buffer]  # by the number of the equation that keeps something there
-
-    @property
-    def all(self) -> tuple[Buffer, ...]:
-        return *self.inputs, *self.outputs, *self.kept.values()
-
-
 class Statements:
     """A kernel's names and buffers, and how one value is written in a scope where its operands are known."""
 
@@ -92,12 +75,12 @@ class Statements:
         self.scope_now = Scope(None, None)
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         self.wish = wishes(plan.jaxpr.jaxpr)
-        self.wish.of |= _stored(graph, buffers, self.wish)
+        self.wish.of |= stored(graph, buffers, self.wish)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
-        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], _ranks(self.wish.own, buffers))
-        self.users = _users(graph)
-        stored = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
-        self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*stored)]))
+        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], ranks(self.wish.own, buffers))
+        self.users = users(graph)
+        places = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
+        self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*places)]))
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
@@ -105,7 +88,7 @@ class Statements:
         self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
         self.bytes_read = 0
-        self.wide = _needs_wide_indices(plan, buffers.all)
+        self.wide = needs_wide_indices(plan, buffers.all)
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
         """A number that the kernel computes, inside an index."""
@@ -489,12 +472,6 @@ def _reduction_row(node: Reduce) -> Reduction:
     return row
 
 
-def _ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
-    """How telling names are."""
-    inputs = (buffer.name for buffer in buffers.inputs)
-    return dict.fromkeys(("state", "cotangent", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
-
-
 def limits_of(node: Node) -> Limits | None:
     """What `clamp` brings into which range, if that is a known one of integers."""
     if not isinstance(node, Compute) or node.eqn.primitive.name != "clamp" or is_float(node.dtype):
@@ -511,31 +488,3 @@ def clamp(text: str, low: int, high: int) -> str:
 
 def minus(one: Index, other: Index) -> Index:
     return add(one, scale(other, -1))
-
-
-def _users(graph: Graph) -> dict[Node, list[Any]]:
-    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for operand in operands_of(node):
-            users[operand].append(node)
-    for store in graph.stores:
-        users[store.value].append(store)
-    return users
-
-
-def _stored(graph: Graph, buffers: Buffers, wish: Wishes) -> dict[int, str]:
-    """What has no name of the user's is called as the buffer that it is written to, if that says what it holds."""
-    found: dict[int, str] = {}
-    for store in graph.stores:
-        name = buffers.outputs[store.output].name
-        if re.fullmatch(r"out_*\d*|.*_out\d*", name) or not isinstance(store.value, Compute | Collected):
-            continue
-        if wish[store.value] not in wish.own:
-            found.setdefault(id(store.value.eqn), name)
-    return found
-
-
-def _needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
-    reach = [math.prod(b.shape) for b in buffers]
-    reach += [p.steps * p.block for p in plan.axes]
-    return max(reach, default=0) >= 2**31

@@ -1,6 +1,6 @@
 """What the integers of a graph lie between, by the sizes of axes and by what is computed.
 
-rem(n, 8) of n in 0 … 99      →      0 … 7
+    rem(n, 8) of n in 0 … 99      →      0 … 7
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A graph in words, one value a line.
 
-0: f32[row, col] = load x at [row, col]
-1: f32[row] = reduce_max 0 over col
-2: f32[row, col] = sub 0 1
-out at [row, col] = 2
+    0: f32[row, col] = load x at [row, col]
+    1: f32[row] = reduce_max 0 over col
+    2: f32[row, col] = sub 0 1
+    out at [row, col] = 2
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def argument_names(jaxpr: Any) -> list[str]:
 def result_names(jaxpr: Any) -> list[str]:
     """What the results are called, by the keys and fields that hold them; "" where there is only an order.
 
-    return {"loss": a, "layers": [b, c]}, d    →    layers_0, layers_1, loss, ""
+        return {"loss": a, "layers": [b, c]}, d    →    layers_0, layers_1, loss, ""
     """
     count = len(jaxpr.jaxpr.outvars)
     paths = jaxpr.jaxpr.debug_info.result_paths

@@ -77,7 +77,7 @@ def _named(variables: Iterable[Var], makers: Mapping[Var, Eqn], kept: Decisions 
 
 
 def _name(var: Var, makers: Mapping[Var, Eqn], kept: Decisions | None) -> str:
-    shape = ",".join(map(str, var.aval.shape))
+    shape = ','.join(map(str, var.aval.shape))
     name = _place(makers.get(var), f"{short_name(var.aval.dtype)}[{shape}]")
     dims = (kept.dims_of(var) if kept else None) or ()
     if not dims:

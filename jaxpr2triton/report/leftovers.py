@@ -54,7 +54,9 @@ def _obstacles(kinds: dict[str, list[Obstacle]], width: int) -> list[str]:
         times = Counter(each.primitive for each in group)
         names = ", ".join(name if many == 1 else f"{many:,} x {name}" for name, many in times.items())
         what = "; ".join(filter(None, (why, group[0].takes)))
-        lines.append(paragraph(f"{names} at {_places(each.where for each in group)}: {what}", width, indent=" " * 6))
+        lines.append(
+            paragraph(f"{names} at {_places(each.where for each in group)}: {what}", width, indent=" " * 6)
+        )
     others = len(kinds) - OBSTACLES_SHOWN
     return [*lines, *([f"      and {count(others, 'more reason')}"] if others > 0 else [])]
 

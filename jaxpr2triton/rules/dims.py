@@ -1,7 +1,7 @@
 """Which dimensions of its operands an equation's result has again: what its row says about places, read off once.
 
-y:f32[4,3] = transpose[permutation=(1, 0)] x     →   x's 0 is y's 1, x's 1 is y's 0
-y:f32[3,9] = pad[padding_config=((0,0,0), (2,3,0))] x 0.0     →   x's 0 is y's 0
+    y:f32[4,3] = transpose[permutation=(1, 0)] x     →   x's 0 is y's 1, x's 1 is y's 0
+    y:f32[3,9] = pad[padding_config=((0,0,0), (2,3,0))] x 0.0     →   x's 0 is y's 0
 """
 
 from __future__ import annotations

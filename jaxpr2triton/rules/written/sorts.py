@@ -3,8 +3,8 @@ every operand is looked up there.
 
     s:f32[4,100] = sort x     →     k:i32[4,100] = …bits of x…;  p = places k;  s[i, j] = x[i, p[i, j]]
 
-A key of 64 bits is two of 32, and of several keys the last one is sorted first; what is equal stays in its order, which is
-what makes that right.
+A key of 64 bits is two of 32, and of several keys the last one is sorted first; what is equal stays in its order, and
+so that is right.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = jax.Array
 
 
 def _signed(x: Array) -> Array:
-    """Integers with a sign, in the order of x: in that of the bits for floats, from the NaNs with a sign to those without."""
+    """Integers with a sign in the order of x; floats are in that of their bits, NaNs with a sign before all others."""
     bits = 8 * x.dtype.itemsize
     if is_bool(x.dtype):
         return lax.convert_element_type(x, np.int16)
@@ -54,7 +54,7 @@ def _like(x: Array, value: Any) -> Array:
 
 
 def _alike(x: Array) -> Array:
-    """With one zero and one NaN: in the order of a sort, zeros of both signs are equal, and all NaNs, which come last."""
+    """With one zero and one NaN: for a sort, zeros of both signs are equal, and so are all NaNs, which come last."""
     if not is_float(x.dtype):
         return x
     x = lax.select(lax.eq(x, _like(x, 0)), _like(x, 0), x)

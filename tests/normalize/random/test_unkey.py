@@ -167,9 +167,6 @@ def test_a_loop_carries_words_and_computes_what_it_needs(key: Any) -> None:
 
 
 KERNELS_LACK = {
-    "categorical without replacement": {"top_k"},
-    "choice, weighted": {"cumsum"},
-    "permutation": {"sort"},
     "gamma": {"random_gamma"},
     "gamma, raw": {"random_gamma"},
     "dirichlet": {"random_gamma"},

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.graph.covered import why_not
@@ -20,7 +19,7 @@ from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report.explain import least_bytes
 from tests import programs
 from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of, shapes_of
-from tests.programs import PROGRAMS
+from tests.programs import PROGRAMS, windows
 
 Shape = tuple[int, ...]
 
@@ -133,11 +132,11 @@ X = floats(512, 768)
         (lambda x: x, [X], []),
         (lambda x: x.reshape(-1), [X], ["reshape"]),
         (lambda x: (x.reshape(-1), x.reshape(768, 512) * 2), [X], ["reshape", "kernel"]),
-        (lambda x: lax.sort(x * 2) + 1, [X], ["kernel", "sort", "kernel"]),
-        (lambda x: lax.sort(x.reshape(-1)) + 1, [X], ["reshape", "sort", "kernel"]),
-        (lambda x: (lax.sort(x), jnp.exp(x)), [X], ["sort", "kernel"]),
-        (lambda x: lax.cumsum(lax.sort(x)), [X], ["sort", "cumsum"]),
-        (lambda x: lax.sort(x + x.sum()) * x.sum(), [X], ["kernel", "kernel", "kernel", "sort", "kernel"]),
+        (lambda x: windows(x * 2) + 1, [X], ["kernel", "reduce_window_sum", "kernel"]),
+        (lambda x: windows(x.reshape(-1)) + 1, [X], ["reshape", "reduce_window_sum", "kernel"]),
+        (lambda x: (windows(x), jnp.exp(x)), [X], ["reduce_window_sum", "kernel"]),
+        (lambda x: windows(windows(x)), [X], ["reduce_window_sum", "reduce_window_sum"]),
+        (lambda x: windows(x + x.sum()) * x.sum(), [X], ["kernel", "kernel", "kernel", "reduce_window_sum", "kernel"]),
         (lambda x: (x * 2, x + 1, x - 1), [X], ["kernel"]),
         (lambda x: (x * 2, x.T + 1), [X], ["kernel", "kernel"]),
         (lambda x: (jax.nn.softmax(x), jax.nn.logsumexp(x, axis=1), x.max(1)), [X], ["kernel"]),

@@ -1,0 +1,61 @@
+"""What is known about a kernel before its first line is written."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxpr2triton.emit.names import Wishes
+from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, operands_of
+from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.ir.plan import Plan
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """What the pointers of a kernel point to."""
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    kept: Mapping[Any, Buffer]  # by the number of the equation that keeps something there
+
+    @property
+    def all(self) -> tuple[Buffer, ...]:
+        return *self.inputs, *self.outputs, *self.kept.values()
+
+
+def ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
+    """How telling names are."""
+    inputs = (buffer.name for buffer in buffers.inputs)
+    return dict.fromkeys(("state", "cotangent", "going", "total"), 1) | dict.fromkeys(inputs, 2) | dict.fromkeys(own, 3)
+
+
+def users(graph: Graph) -> dict[Node, list[Any]]:
+    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
+    for node in graph.nodes:
+        for operand in operands_of(node):
+            users[operand].append(node)
+    for store in graph.stores:
+        users[store.value].append(store)
+    return users
+
+
+def stored(graph: Graph, buffers: Buffers, wish: Wishes) -> dict[int, str]:
+    """What has no name of the user's is called as the buffer that it is written to, if that says what it holds."""
+    found: dict[int, str] = {}
+    for store in graph.stores:
+        name = buffers.outputs[store.output].name
+        if re.fullmatch(r"out_*\d*|.*_out\d*", name) or not isinstance(store.value, Compute | Collected):
+            continue
+        if wish[store.value] not in wish.own:
+            found.setdefault(id(store.value.eqn), name)
+    return found
+
+
+def needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
+    reach = [math.prod(b.shape) for b in buffers]
+    reach += [p.steps * p.block for p in plan.axes]
+    return max(reach, default=0) >= 2**31
