@@ -91,7 +91,7 @@ def _scatter(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Pie
             slot = numbers.scatter_dims_to_operand_dims.index(d)
             limits = (0, whole - size) if clipped else (-FAR, FAR)
             first = walk.number(indices, (*where, constant(slot)), limits, clipped, guard)
-            if not clipped:
+            if not clipped and size > 1:  # else a place of the array is the one, or not
                 conditions.append(Condition(first, 0, whole - size + 1))
         conditions.append(Condition(add(place[d], scale(first, -1)), 0, size))
         if size > 1 and d in numbers.scatter_dims_to_operand_dims:  # a place near the array, whatever is computed

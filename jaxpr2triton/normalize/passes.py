@@ -113,7 +113,12 @@ LOOPS: tuple[Pass, ...] = (
         "normalize_bodies",
         _bodies,
         gives=Fact.CORE_BODIES,
-        needs=Fact.NO_CALLS | Fact.LOOPS_WRITTEN | Fact.NO_KEYS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED | Fact.LIVE_SCANS,
+        needs=Fact.NO_CALLS
+        | Fact.LOOPS_WRITTEN
+        | Fact.NO_KEYS
+        | Fact.KNOWN_INSIDE
+        | Fact.SUMS_CARRIED
+        | Fact.LIVE_SCANS,
     ),
     Pass("recompute_stored", recompute_stored, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass(  # factors of a sum that are stored anyway cost nothing

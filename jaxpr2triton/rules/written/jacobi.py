@@ -28,10 +28,12 @@ def eigh(matrix: Array, *, lower: bool, **how: Any) -> tuple[Array, Array]:
     largest = lax.reduce_max(lax.abs(matrix), (matrix.ndim - 2, matrix.ndim - 1))
     if size > 1:
         rounds = size - 1 + size % 2
-        sweeps = policy.COMMON.sweeps * (3 if matrix.dtype == np.float64 else 2) // 2  # more digits take half as many more
+        sweeps = (
+            policy.COMMON.sweeps * (3 if matrix.dtype == np.float64 else 2) // 2
+        )  # more digits take half as many more
 
         def turn(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            return _turned(*state, lax.convert_element_type(number, np.int32) % np.int32(rounds))
+            return _turned(*state, lax.rem(lax.convert_element_type(number, np.int32), np.int32(rounds)))
 
         matrix, vectors = lax.fori_loop(0, sweeps * rounds, turn, (matrix, vectors))
     values = _diagonal(matrix)
@@ -42,10 +44,10 @@ def _partners(size: int, number: Array) -> Array:
     """With whom each one turns in a round: nobody twice in a sweep; one that is left over with itself."""
     circle = np.int32(size - 1 + size % 2)
     each = lax.iota(np.int32, size)
-    other = (number - each + circle) % circle
+    other = lax.rem(number - each + circle, circle)
     if size % 2:
         return other
-    alone = number * np.int32(size // 2) % circle  # its partner on the circle would be itself
+    alone = lax.rem(number * np.int32(size // 2), circle)  # its partner on the circle would be itself
     other = jnp.where(other == each, circle, other)
     return jnp.where(each == circle, alone, other)
 
@@ -53,15 +55,16 @@ def _partners(size: int, number: Array) -> Array:
 def _turned(matrix: Array, vectors: Array, number: Array) -> tuple[Array, Array]:
     """The matrix and the vectors after a round."""
     partner = _partners(matrix.shape[-1], number)
-    across = jnp.take(matrix, partner, axis=-1, mode="clip")
-    own, beside = _diagonal(matrix), _diagonal(across)
-    other = jnp.take(own, partner, axis=-1, mode="clip")
-    beside = beside + jnp.take(beside, partner, axis=-1, mode="clip")  # both turn by one angle, whatever was rounded
+    here = partner[:, None] == lax.iota(np.int32, partner.shape[0])  # each beside its partner
+
+    own = _diagonal(matrix)
+    other = jnp.where(here, own[..., None, :], 0).sum(-1)
+    beside = jnp.where(here, matrix + jnp.swapaxes(matrix, -1, -2), 0).sum(-1)  # both turn by one angle
     cosine, sine = _rotation(own, other, beside, partner)
-    matrix = _mixed(matrix, across, cosine, sine)
-    vectors = _mixed(vectors, jnp.take(vectors, partner, axis=-1, mode="clip"), cosine, sine)
+    matrix = _mixed(matrix, partner, cosine, sine)
     down = jnp.take(matrix, partner, axis=-2, mode="clip")
-    return cosine[..., :, None] * matrix - sine[..., :, None] * down, vectors
+    matrix = cosine[..., :, None] * matrix - sine[..., :, None] * down
+    return matrix, _mixed(vectors, partner, cosine, sine)
 
 
 def _rotation(own: Array, other: Array, beside: Array, partner: Array) -> tuple[Array, Array]:
@@ -75,7 +78,9 @@ def _rotation(own: Array, other: Array, beside: Array, partner: Array) -> tuple[
     return cosine, tangent * cosine
 
 
-def _mixed(matrix: Array, across: Array, cosine: Array, sine: Array) -> Array:
+def _mixed(matrix: Array, partner: Array, cosine: Array, sine: Array) -> Array:
+    """Each column, turned with its partner."""
+    across = jnp.take(matrix, partner, axis=-1, mode="clip")
     return cosine[..., None, :] * matrix - sine[..., None, :] * across
 
 
@@ -93,11 +98,10 @@ def _ascending(values: Array, vectors: Array, largest: Array) -> tuple[Array, Ar
     )
     rank = lax.reduce_sum(lax.convert_element_type(less, np.int32), (less.ndim - 1,))
     goes = rank[..., :, None] == place  # from, to
-    sorted_values = jnp.where(goes, values[..., :, None], 0).sum(-2)
-    sorted_vectors = jnp.where(goes[..., None, :, :], vectors[..., :, :, None], 0).sum(-2)
-    ok = largest < np.inf
-    nan = np.nan
-    return jnp.where(ok[..., None, None], sorted_vectors, nan), jnp.where(ok[..., None], sorted_values, nan)
+    both = lax.concatenate([vectors, values[..., None, :]], vectors.ndim - 2)
+    both = jnp.where(goes[..., None, :, :], both[..., :, :, None], 0).sum(-2)
+    both = jnp.where((largest < np.inf)[..., None, None], both, np.nan)
+    return both[..., :size, :], both[..., size, :]
 
 
 TABLE: Mapping[str, Callable[..., Any]] = {"eigh": eigh}  # what is written as a loop
