@@ -335,7 +335,9 @@ def test_what_derivative_rules_do_besides_is_done(transform: Any, ordered: bool)
 
 def test_strict_derivatives_with_side_effects() -> None:
     for rule in rules_that_tell(False):
-        with pytest.raises(j2t.NotFusible, match=r"cannot compile `debug_callback\[.*\] a`: `debug_callback` calls Python"):
+        with pytest.raises(
+            j2t.NotFusible, match=r"cannot compile `debug_callback\[.*\] a`: `debug_callback` calls Python"
+        ):
             jax.grad(j2t.fuse(lambda x, rule=rule: rule(x).sum(), strict=True))(X)
         gradient = j2t.transpile(lambda x, rule=rule: rule(x).sum(), X, grad=True)
         assert {left.primitive for left in gradient.forward.leftovers} == {"debug_callback"}

@@ -24,12 +24,22 @@ from tests.told import BODIES, Told, at_output, checks, in_a_body, in_the_middle
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 FEW = {
     *("layer_norm", "softmax_17", "batch_norm_statistics", "adam_tree", "sum_of_squares", "arg_extremes", "pieces"),
-    *("straight_through", "python_scalars", "sort_inside", "gather_inside", "layer_norm_bf16", "softmax_1000000", "nested_calls"),
+    *(
+        "straight_through",
+        "python_scalars",
+        "sort_inside",
+        "gather_inside",
+        "layer_norm_bf16",
+        "softmax_1000000",
+        "nested_calls",
+    ),
 }
 FEW_LOOPS = {"noisy_chain", "lorenz_controlled", "rnn", "gae", "hmm_forward", "thomas", "metropolis"}
 SMALL = [program for program in PROGRAMS if "long" not in program.tags and (DEEP or program.name in FEW)]
 LOOPING = [program for program in LOOPS if DEEP or program.name in FEW_LOOPS]
-IN_A_BODY = r"the body of the loop cannot be in a kernel, at told\.py:\d+ \(Told\.tells\): `debug_callback` calls Python"
+IN_A_BODY = (
+    r"the body of the loop cannot be in a kernel, at told\.py:\d+ \(Told\.tells\): `debug_callback` calls Python"
+)
 Put = Callable[..., Callable[..., Any]]
 
 

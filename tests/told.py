@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import bind_equation
-from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.evaluate import needed, read, run
 
 Effect = Callable[[Any], Any]  # a value → the value to go on with
 BODIES = {"scan": "jaxpr", "while": "body_jaxpr"}
@@ -56,11 +56,13 @@ def at_output(function: Callable[..., Any], effect: Effect) -> Callable[..., Any
 
 
 def in_the_middle(function: Callable[..., Any], effect: Effect) -> Callable[..., Any]:
-    """The function with an effect on the value that half of its equations are before."""
+    """The function with an effect on a value that half of what it computes comes before."""
 
     def at(closed: Any, args: list[Any]) -> list[Any]:
         eqns = closed.jaxpr.eqns
-        middle = next((eqn for eqn in eqns[len(eqns) // 2 :] if any(map(_is_number, eqn.outvars))), None)
+        wanted = needed(eqns, closed.jaxpr.outvars, ())
+        later = [eqn for eqn in wanted if any(map(_is_number, eqn.outvars))]
+        middle = later[len(later) // 2] if later else None
         change = lambda eqn, values: _changed(bind_equation(eqn, values), effect) if eqn is middle else None  # noqa: E731
         return _evaluated(closed, args, change)
 

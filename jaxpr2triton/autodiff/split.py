@@ -39,7 +39,7 @@ from jaxpr2triton.ir.value_names import distinct, value_names
 
 
 class NotSplit(Exception):
-    """A derivative is not two programs: a rule in it has side effects, or JAX cannot linearize it (the cause)."""
+    """A derivative is not two programs: its tangents have side effects, or JAX cannot linearize it (the cause)."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,8 @@ def linearize(
 ) -> Split:
     """Split the derivative along the marked inputs; custom rules and checkpoints of the user's are honoured.
 
-    Effects are the forward program's. Not if the linear program had some too, as where a rule prints tangents.
+    Effects are the forward program's. Not if the linear program had some too, as where a rule tells tangents, or a
+    checkpoint computes again what it tells: transposing it would tell them once more.
 
     `prepare` is given the forward program, with all that could be kept as its last outputs, and may take work out of
     its loops that is better done again.

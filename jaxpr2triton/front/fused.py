@@ -379,7 +379,8 @@ def _remat(
 ) -> tuple[Any, Any, list[bool], list[bool], list[Any]]:
     """What JAX does where there is no rule, but for effects: what is computed a second time tells it a second time.
 
-    The equation before and after, which outputs are known after only and which are there again, and what has to be kept.
+    It is the equation before, and that after; which outputs are known after only, and which are there again; what has
+    to be kept.
     """
     wanted = [atom for atom, again in zip(eqn.invars, there) if not again and not isinstance(atom, jex.Literal)]
     none, every = [False] * len(eqn.outvars), [True] * len(eqn.outvars)

@@ -29,9 +29,7 @@ def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn,
         env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
 
 
-def needed(
-    eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var], effects: bool = False
-) -> list[Eqn]:
+def needed(eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var], effects: bool = False) -> list[Eqn]:
     """The equations that the targets need when `given` is already there, in order; on demand all effects as well."""
     there = set(given)
     wanted = set(variables(targets)) - there

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -23,6 +24,8 @@ from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline import Compiled, compile_jaxpr
 from jaxpr2triton.policy import Policy
+from tests.drawn import helpers
+from tests.drawn.generator import UNKNOWN_STEPS
 from tests.drawn.oracle import Answer, answers
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
@@ -88,15 +91,15 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:
-            expected = jax.block_until_ready(jax.jit(plain)(*args))
+            expected, told = with_what_is_told(jax.jit(plain), args)
         except jax.errors.JaxRuntimeError as problem:
             if "Unsupported elementwise operation" not in str(problem):
                 raise
             return Outcome(0, 0, ())  # XLA's CPU cannot run all that JAX traces, as a batched `mulhi`
         raising = mock.patch.dict(os.environ, J2T_RAISE="1")
         with raising, mock.patch.object(fused, "compile_jaxpr", recording):
-            found = transformed(program, fuse)(*args)
-            jax.block_until_ready(found)
+            found, told_of_kernels = with_what_is_told(transformed(program, fuse), args)
+    check_told(program, told_of_kernels, told)
     for one in compiled:
         check_coverage(one)
     for n, (one, other) in enumerate(zip(found, expected, strict=True)):
@@ -108,6 +111,29 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
             allowed = answers(plain, args, seed, contracted=backend == "machine")
         skipped = sum(check_values(*parts, n) for n, parts in enumerate(zip(ours, theirs, allowed, strict=True)))
     return Outcome(compared - skipped, skipped, tuple(compiled))
+
+
+def with_what_is_told(function: Any, args: Sequence[Any]) -> tuple[Any, list[tuple[int, ...]]]:
+    helpers.TOLD.clear()
+    results = jax.block_until_ready(function(*args))
+    jax.effects_barrier()
+    return results, list(helpers.TOLD)
+
+
+def check_told(program: Program, found: Sequence[Any], expected: Sequence[Any]) -> None:
+    """As much is told, and in the same order if there is one.
+
+    Not where rounding may decide in which branch or step it is told; nor of steps in forward mode, as the linearisation
+    of a loop, which is what kernels are made of, tells once what does not change from step to step.
+    """
+    text = program.function_text()
+    forward = program.transform == "jvp" and ("lax.scan(" in text or "lax.fori_loop(" in text)
+    if forward or UNKNOWN_STEPS.search(text) or "lax.cond(" in text or "lax.switch(" in text:
+        return
+    if sorted(found) != sorted(expected):
+        raise Mismatch(f"told of {sorted(found)}, expected {sorted(expected)}")
+    if text.count("helpers.told(") == text.count("ordered=True") and list(found) != list(expected):
+        raise Mismatch(f"told of {found} in this order, expected {expected}")
 
 
 def check_coverage(compiled: Compiled) -> None:

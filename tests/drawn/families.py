@@ -501,6 +501,14 @@ def leftover(draft: Draft) -> None:
         draft.add(text, x)
 
 
+def effect(draft: Draft) -> None:
+    """Python is called, or told."""
+    x = draft.float_value(lambda value: value.size > 0 and not value.weak)
+    if x.size and not x.weak:
+        forms = ("helpers.told({0})", "helpers.told({0}, ordered=True)", "helpers.called({0})", "helpers.checked({0})")
+        draft.add(draft.pick((*forms, "helpers.called_with_effect({0})")).format(x.name), x)
+
+
 POINTWISE: tuple[Family, ...] = (unary, binary, same_shape, with_scalar, compare, choose)
 INTEGER: tuple[Family, ...] = (integer, logic, is_finite, convert, bitcast, iota, select_by_number)
 INDEXING: tuple[Family, ...] = (broadcast, transpose, reshape, merge_or_split, expand_or_squeeze, slicing, pad)
@@ -520,4 +528,5 @@ ALL: tuple[Family, ...] = (
     *IDIOMS,
     *LEFTOVERS,
     with_number,
+    effect,
 )

@@ -266,6 +266,8 @@ def with_transform(choices: Choices, program: Program, transforms: Sequence[str]
     possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
     if UNKNOWN_STEPS.search(program.function_text()):
         possible = [t for t in possible if "grad" not in t] or ["plain"]
+    if "ordered=True" in program.function_text():  # JAX batches no ordered effects
+        possible = [t for t in possible if "vmap" not in t]
     transform = choices.pick([t for t in possible if t != "jvp" or not reverse_only])
     batched: list[int | None] = []
     if "vmap" in transform:

@@ -6,7 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
+from jax.experimental import io_callback
+
+TOLD: list[tuple[int, ...]] = []  # the shapes of what was told, in its order
 
 
 def softmax(x: Any, axis: int) -> Any:
@@ -116,3 +120,33 @@ def window(x: Any, i: Any, mode: str) -> Any:
     offsets = tuple(range(rank, rank + len(sizes) - (x.ndim > 1)))
     numbers = lax.GatherDimensionNumbers(offsets, (0,) if x.ndim > 1 else (), (0,))
     return lax.gather(x, i[..., None], numbers, sizes, mode=mode)
+
+
+# Python is called; `oracle` knows that a callback gives twice what it is given.
+def _doubled(x: Any) -> np.ndarray:
+    return np.asarray(x) * np.asarray(2, x.dtype)
+
+
+@jax.custom_jvp
+def called(x: Any) -> Any:
+    return jax.pure_callback(_doubled, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims")
+
+
+@called.defjvp
+def _called_jvp(primals: Any, tangents: Any) -> Any:
+    return called(*primals), tangents[0] * 2
+
+
+def called_with_effect(x: Any) -> Any:
+    """It has no derivative."""
+    return io_callback(_doubled, jax.ShapeDtypeStruct(x.shape, x.dtype), lax.stop_gradient(x)) - x
+
+
+def told(x: Any, ordered: bool = False) -> Any:
+    jax.debug.callback(lambda x: TOLD.append(np.shape(x)), x, ordered=ordered)
+    return x * 2
+
+
+def checked(x: Any) -> Any:
+    """As a library checks what it is given; here it is never bad."""
+    return lax.cond(jnp.any(jnp.abs(x) < -1), called, lambda x: x, x)

@@ -156,7 +156,7 @@ RARE += (families.several_places, families.place_of_extreme, families.reduce_boo
 RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, families.pad, families.concatenate)
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
-RARE += (families.with_number,)
+RARE += (families.with_number, families.effect)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 

@@ -231,6 +231,8 @@ class _Wide:
 
     def rounded_by_itself(self, eqn: Any, values: list[Any]) -> list[Any]:
         name = eqn.primitive.name
+        if "callback" in name:  # see helpers.py
+            return [value * 2 for value in values[: len(eqn.outvars)]]
         if name not in EXACT and name not in RIGHT or name in SUMS:
             values = [self.moved(v, atom.aval, name, True) for v, atom in zip(values, eqn.invars)]
         if name not in EXACT:

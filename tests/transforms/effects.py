@@ -1,4 +1,4 @@
-"""Cases: functions that call Python or print, under every transformation; what is told, how often, and in which order."""
+"""Cases: functions that call Python, under every transformation; what is told, how often, and in which order."""
 
 from __future__ import annotations
 
