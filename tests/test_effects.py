@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.experimental import io_callback
 
 import jaxpr2triton as j2t
 from tests.loop_programs import PROGRAMS as LOOPS
@@ -131,3 +133,119 @@ def error_of(function: Any, *args: Any) -> tuple[type, str]:
     with pytest.raises(Exception) as caught:  # that is what is asked
         jax.block_until_ready(function(*args))
     return caught.type, str(caught.value).strip().splitlines()[-1]
+
+
+# ------------------------------------------------------------------------------------------------- what stays, and why
+X = jnp.linspace(0.1, 0.9, 8 * 4, dtype=jnp.float32).reshape(8, 4)
+
+
+def solved(x: Any, steps: int, is_bad: Callable[[Any], Any]) -> Any:
+    """A loop that carries whether all was well, and a check behind it: what solvers are."""
+
+    def step(state: Any, t: Any) -> Any:
+        y, well = state
+        y = y - 0.1 * jnp.sin(y) * t
+        return (y, well & jnp.all(y > -9)), y.sum()
+
+    (y, well), sums = lax.scan(step, (x, True), jnp.arange(steps, dtype=jnp.float32))
+    y = checks(lambda _: is_bad(well))(y)
+    return jnp.exp(y), sums
+
+
+def test_what_a_loop_accumulates_for_a_check_behind_it_is_one_of_its_results() -> None:
+    program = j2t.transpile(lambda x: solved(x, 5, jnp.logical_not), X)
+    assert [left.primitive for left in program.leftovers] == ["cond"], program.explain()
+    loop, after = program.kernels
+    assert [output.dtype for output in loop.outputs].count(np.bool_) <= 1 and len(loop.axes) > len(after.axes)
+    close(program(X), jax.jit(lambda x: solved(x, 5, jnp.logical_not))(X))
+    bad = lambda x: solved(x, 5, lambda well: well)  # noqa: E731
+    ours, theirs = error_of(fused(bad), X), error_of(jax.jit(bad), X)
+    assert ours == theirs and "this value is bad" in ours[1]
+    gradient = lambda wrap: jax.grad(lambda x: sum(map(jnp.sum, wrap(lambda x: solved(x, 5, jnp.logical_not))(x))))  # noqa: E731
+    close(gradient(fused)(X), gradient(jax.jit)(X))
+
+
+def test_effects_are_in_order_however_much_comes_before_them() -> None:
+    def function(x: Any) -> Any:
+        jax.debug.print("late {}", jnp.sort(jnp.sin(jnp.sort(x[0])) * 2).sum(), ordered=True)
+        jax.debug.print("early {}", x[0, 0], ordered=True)
+        return jnp.cos(x)
+
+    program = j2t.transpile(function, X)
+    told = [left.equation for left in program.leftovers if left.primitive == "debug_print"]
+    assert ["late" in text for text in told] == [True, False]
+
+
+def test_a_check_costs_no_kernel_around_it() -> None:
+    function = lambda x: jnp.cos(jnp.sin(x) * 2) / jnp.sum(x, 1, keepdims=True)  # noqa: E731
+    told = in_the_middle(function, Told().tells)
+    assert len(j2t.transpile(told, X).kernels) == len(j2t.transpile(function, X).kernels) == 1
+
+
+def test_the_report_says_which_equation_stays_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def printed(x: Any) -> Any:
+        y = jnp.sin(x)
+        jax.debug.print("{}", y.sum())
+        return lax.scan(lambda c, v: (printed_step(c) + v, None), y[0], y)[0]
+
+    def printed_step(c: Any) -> Any:
+        jax.debug.print("{}", c)
+        return c * 2
+
+    monkeypatch.setenv("COLUMNS", "240")
+    line = printed.__code__.co_firstlineno
+    text = j2t.transpile(printed, X).explain()
+    assert (
+        f"    debug_print at test_effects.py:{line + 2} (printed): `debug_print` has side effects; "
+        "it stays with XLA by nature\n      debug_print[fmt={}"
+    ) in text
+    assert (
+        f"    scan at test_effects.py:{line + 3} (printed): the body of the loop cannot be in a kernel, at "
+        f"test_effects.py:{line + 6} (printed_step): `debug_print` has side effects; it stays with XLA by nature\n"
+    ) in text
+
+
+def test_a_while_and_a_call_say_so_too() -> None:
+    def step(c: Any) -> Any:
+        io_callback(lambda c: None, None, c)
+        return c * 2
+
+    loop = j2t.transpile(lambda x: lax.while_loop(lambda c: c[0, 0] < 9, step, x), X).leftovers[0]
+    assert loop.primitive == "while" and loop.takes == "it stays with XLA by nature"
+    assert re.fullmatch(
+        r"the body of the loop cannot be in a kernel, at test_effects.py:\d+ \(step\): `io_callback` calls Python",
+        loop.why,
+    )
+
+
+def test_what_a_callback_gives_is_kept_for_the_gradient() -> None:
+    """It is called once, as it may give something else the second time."""
+    calls: list[int] = []
+
+    def numbered(x: Any) -> Any:
+        calls.append(len(calls))
+        return np.full_like(x, len(calls))
+
+    def loss(x: Any) -> Any:
+        factor = io_callback(numbered, jax.typeof(x), lax.stop_gradient(x))
+        return jnp.sum(jnp.sin(x * factor) * factor)
+
+    for wrap in (jax.jit, fused):
+        calls.clear()
+        close(jax.grad(wrap(loss))(X), jnp.cos(X))
+        jax.effects_barrier()
+        assert len(calls) == 1
+
+
+def test_a_fused_function_without_wanted_results_still_tells() -> None:
+    told = Told()
+    jax.jit(lambda x: (fused(lambda x: told.in_order(jnp.sin(x)))(x), 1)[1])(X)
+    jax.effects_barrier()
+    assert len(told.seen) == 1
+
+
+def test_strict_refuses_the_equation() -> None:
+    with pytest.raises(j2t.NotFusible, match="`debug_callback` calls Python\n  at   told.py:"):
+        j2t.fuse(at_output(jnp.sin, Told().tells), strict=True)(X)
+    told = Told()
+    close(j2t.fuse(at_output(jnp.sin, told.tells), strict=True, backend="xla")(X), jnp.sin(X))

@@ -38,8 +38,15 @@ def checks(is_bad: Callable[[Any], Any]) -> Effect:
     def refuse(value: Any) -> np.ndarray:
         raise RuntimeError("this value is bad")
 
+    def raising(value: Any) -> Any:
+        return jax.pure_callback(
+            refuse,
+            jax.ShapeDtypeStruct(value.shape, value.dtype),
+            lax.stop_gradient(value),
+            vmap_method="broadcast_all",
+        )
+
     def check(value: Any) -> Any:
-        raising = lambda value: jax.pure_callback(refuse, jax.typeof(value), value, vmap_method="broadcast_all")  # noqa: E731
         return lax.cond(jnp.any(is_bad(value)), raising, lambda value: value, value)
 
     return check

@@ -22,6 +22,7 @@ LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
 ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
 UNKNOWN_STEPS = re.compile(r"while_loop\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
+NOT_BATCHED = re.compile(r"ordered=True|called_with_effect(?s:.*)lax\.(cond|switch|while_loop)\(")  # JAX says so
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
@@ -266,7 +267,7 @@ def with_transform(choices: Choices, program: Program, transforms: Sequence[str]
     possible = [t for t in transforms if has_floats or t in ("plain", "vmap")]
     if UNKNOWN_STEPS.search(program.function_text()):
         possible = [t for t in possible if "grad" not in t] or ["plain"]
-    if "ordered=True" in program.function_text():  # JAX batches no ordered effects
+    if NOT_BATCHED.search(program.function_text()):
         possible = [t for t in possible if "vmap" not in t]
     transform = choices.pick([t for t in possible if t != "jvp" or not reverse_only])
     batched: list[int | None] = []

@@ -226,6 +226,21 @@ def test_effects_and_single_steps_are_left() -> None:
         assert carry_reductions(before) is before
 
 
+def test_effects_beside_the_loop_keep_their_order() -> None:
+    def function(h: Any, xs: Any) -> Any:
+        jax.debug.print("first {}", xs[0, 0])
+        last, hs = lax.scan(lambda h, x: (jnp.tanh(h + x), h), h, xs)
+        total = jnp.sum(hs**2, 0)
+        jax.debug.print("sum {}", total[0])
+        jax.debug.print("last {}", xs[1, 0])
+        return last, total
+
+    after = carry_reductions(inline_calls(traced(function, H, XS)))
+    assert scans(after) == [(2, 1)]
+    told = [eqn.params["fmt"].split()[0] for eqn in after.jaxpr.eqns if eqn.effects]
+    assert told == ["first", "sum", "last"]
+
+
 def test_the_lines_of_the_user_stay() -> None:
     after = carried(CARRIED["loss"], H, XS, Y, ROW)
     (scan,) = (eqn for eqn in after.jaxpr.eqns if eqn.primitive.name == "scan")
