@@ -33,7 +33,7 @@ def total(function: Callable[..., Any]) -> Callable[..., Any]:
     return summed
 
 
-# ---------------------------------------------------------------------------------------------- no elements
+# -------------------------------------------------------------------------------- no elements
 def reduced(x: Any) -> Any:
     def step(carried: Any, _: Any) -> Any:
         mean, empty = carried
@@ -76,7 +76,7 @@ def test_values_without_elements_in_a_while() -> None:
     is_in_kernels(lambda x: lax.while_loop(lambda c: c[0].sum() < 50, step, (x, jnp.zeros((4, 0)))), X)
 
 
-# ---------------------------------------------------------------------------------------------- calls
+# -------------------------------------------------------------------------------- calls
 @jax.custom_vjp
 def with_vjp(x: Any) -> Any:
     return jnp.sin(x) * TABLE
@@ -123,7 +123,7 @@ def test_calls_that_hold_arrays_in_a_while() -> None:
     is_in_kernels(jax.vmap(function), jnp.stack([X, X + 1, X + 30]))
 
 
-# ---------------------------------------------------------------------------------------------- what is closed over
+# -------------------------------------------------------------------------------- what is closed over
 def test_a_million_constants() -> None:
     is_in_kernels(lambda i: lax.scan(lambda c, _: ((c * 7 + 3) % 2**20, MANY[c]), i, None, 8), 5)
     is_in_kernels(
@@ -166,7 +166,7 @@ def test_keys_in_structures() -> None:
     is_in_kernels(function, X, jax.random.key(3))
 
 
-# ---------------------------------------------------------------------------------------------- loops in loops
+# -------------------------------------------------------------------------------- loops in loops
 def results_of_a_loop(x: Any) -> Any:
     """Read backwards, shifted, one at a time, summed."""
 
@@ -217,7 +217,7 @@ def test_a_while_in_a_scan_in_a_while() -> None:
     is_in_kernels(jax.vmap(while_in_scan_in_while), jnp.stack([X, X + 0.1, X + 1]))
 
 
-# ---------------------------------------------------------------------------------------------- loops with a derivative of their own
+# -------------------------------------------------------------------------------- loops with a derivative of their own
 def bounded(x: Any) -> Any:
     """A loop with an end, as scans in scans of steps that are taken or not: what can be differentiated backwards."""
 
