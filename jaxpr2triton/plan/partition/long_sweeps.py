@@ -85,7 +85,9 @@ def _dims(space: Space, root: Var, sizes: Iterable[Axis]) -> int | None:
     taken = any(isinstance(node.source, Swept) and node.source.axis in axes for node in space.graph.of_kind(Take))
     place = dict(zip(space.outputs, space.places))[root]
     dims = [d for d, index in enumerate(place) if index == of_axis(axes[0])]
-    return dims[0] if len(axes) == len(dims) == 1 and not taken else None
+    swept = [node.eqn.outvars[0].aval.shape for node in space.graph.of_kind(Swept) if node.axis in axes]
+    alike = all(shape == root.aval.shape for shape in swept)
+    return dims[0] if len(axes) == len(dims) == 1 and alike and not taken else None
 
 
 def _in_chunks(eqn: Eqn, size: int, apart: bool, operand: Array) -> Array:
