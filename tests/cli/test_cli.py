@@ -105,6 +105,10 @@ def branching(x):
 
 def calling_back(x):
     return jax.pure_callback(lambda x: 1 / 0, x, x)
+
+def counting(x):
+    total = jax.new_ref(x)
+    return total[...]
 """
 
 
@@ -324,7 +328,8 @@ def test_check_says_what_ran(model: Path, capsys: pytest.CaptureFixture[str]) ->
     [
         ("only_sorted f32[8]", "values     no kernel ran; left to XLA: sort", "XLA was compared with itself"),
         ("only_sorted i32[8]", "values     no kernel ran; left to XLA: sort", "XLA was compared with itself"),
-        ("printing f32[8]", "values     no kernel ran", "XLA was compared with itself"),
+        ("counting f32[8]", "values     no kernel ran", "XLA was compared with itself"),
+        ("printing f32[8]", "values     no kernel ran; left to XLA: debug_print", "XLA was compared with itself"),
         ("nothing f32[8]", "", "there are no results"),
     ],
 )
@@ -431,9 +436,9 @@ METHOD = (
             "failing_example failed: ZeroDivisionError: division by zero (model.py:36)",
         ),
         (
-            "dump model.py:printing f32[8]",
-            "cannot compile `debug_print`: it has side effects, so the whole function stays with XLA at "
-            "model.py:42 (printing); try take the side effect out of the function, or call it through `fuse`",
+            "dump model.py:counting f32[8]",
+            "cannot compile `new_ref`: it has side effects, so the whole function stays with XLA at "
+            "model.py:90 (counting); try take the side effect out of the function, or call it through `fuse`",
         ),
         ("dump model.py:softmax ", "softmax(x) in model.py does not fit 0 arguments: missing a required argument: 'x'"),
         ("dump model.py:Given.times f32[8]", METHOD),

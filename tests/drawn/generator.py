@@ -22,7 +22,7 @@ LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
 ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
 UNKNOWN_STEPS = re.compile(r"while_loop\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
-NOT_BATCHED = re.compile(r"ordered=True|called_with_effect(?s:.*)lax\.(cond|switch|while_loop)\(")  # JAX says so
+NOT_BATCHED = re.compile(r"ordered=True|called_with_effect(?s:.*)lax\.(cond|switch|while_loop|fori_loop)\(")  # by JAX
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
