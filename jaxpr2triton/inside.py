@@ -21,8 +21,6 @@ def steps_worth_planning(eqns: Sequence[Eqn], least: int) -> Iterator[tuple[int,
         launches = launches_of(eqn)
         if eqn.primitive.name in BODIES and launches is not None:
             body: Closed = eqn.params[BODIES[eqn.primitive.name]]
-            if body.effects:
-                continue  # whose order is XLA's to keep
             if launches.a_step >= least or any(each.primitive.name in BODIES for each in body.jaxpr.eqns):
                 yield place, body, launches
 

@@ -91,3 +91,28 @@ def test_a_step_of_little_work_stays_with_xla() -> None:
 
     (left,) = transpile(program, jnp.ones(16)).leftovers
     assert left.step is None
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_step_that_tells_something(ordered: bool) -> None:
+    """What calls Python stays in its place, and the loop beside it is in a kernel."""
+    told: list[float] = []
+
+    def program(x: jax.Array) -> jax.Array:
+        def step(c: jax.Array, _: None) -> tuple[jax.Array, None]:
+            c = settled(c) * 0.5
+            jax.debug.callback(lambda total: told.append(float(total)), c.sum(), ordered=ordered)
+            return c, None
+
+        return lax.scan(step, x, length=4)[0]
+
+    x = jax.random.normal(jax.random.key(0), (16,))
+    results = []
+    for run in (jax.jit(program), fuse(program, backend="interpret")):
+        told.clear()
+        results.append((np.asarray(run(x)), (jax.effects_barrier(), list(told))[1]))
+    (want, want_told), (got, got_told) = results
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(got_told, want_told, rtol=2e-5)
+    (left,) = (left for left in transpile(program, x).leftovers if left.primitive == "scan")
+    assert left.step is not None

@@ -16,11 +16,12 @@ LEVELS = {
     2: ("rules",),
     3: ("graph",),
     4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report"),
-    5: ("inside", "pipeline"),
-    6: ("front",),
-    7: ("api",),
-    8: ("cli",),
-    9: ("__init__", "__main__"),
+    5: ("inside",),
+    6: ("pipeline",),
+    7: ("front",),
+    8: ("api",),
+    9: ("cli",),
+    10: ("__init__", "__main__"),
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 # Rooms within a room, the lowest first; those beside each other do not know each other.

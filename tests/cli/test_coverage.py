@@ -22,6 +22,7 @@ def test_no_row_is_forgotten() -> None:
         *coverage.SMALL,
         *coverage.SUMS,
         *coverage.ranks.TABLE,
+        *coverage.sorts.TABLE,
         *coverage.STRUCTURAL,
         *coverage.BATCHED,
         *coverage.RANDOM,

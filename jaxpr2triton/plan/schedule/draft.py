@@ -94,14 +94,19 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
         draft.place(group, name, draft.inner)
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
-    large = [group for group in inners if group[0].size >= policy.loops.lanes_to_fill]
-    lanes = repeated if grid_axes else frozenset().union(*large or inners)  # without a grid there are no others
+    lanes = repeated if grid_axes else _lanes_alone(inners, policy)
     for members, axis in _place_inner(draft, names, lanes, wishes):
         if _may_be_unrolled(draft, members, axis, unrolled_up_to, roots, space):
             draft.inner.remove(axis)
             draft.unrolled.append(axis)
     _follow(draft, wishes)
     return draft
+
+
+def _lanes_alone(inners: Sequence[Sequence[Axis]], policy: Policy) -> frozenset[Axis]:
+    """What has to be lanes without a grid: the large axes if there are any, or all."""
+    large = [group for group in inners if group[0].size >= policy.loops.lanes_to_fill]
+    return frozenset().union(*large or inners)
 
 
 def _place_inner(

@@ -12,7 +12,7 @@ they hold everything that is computed from it. What is read from memory stands o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from jaxpr2triton import policy
 from jaxpr2triton.graph.facts import kinds_of
@@ -51,13 +51,17 @@ def _in_body(scan: Scan, least: int) -> Iterator[tuple[Var, tuple[int, ...]]]:
         result = eqn.outvars[0]
         apart = [kind in facts.carried - facts.held for kind in kinds_of(facts.classes, result)]
         dims = tuple(d for d, parallel in enumerate(apart) if not parallel)
-        rows = math.prod(result.aval.shape[d] for d in dims)
-        if rows == 1 or rows * _terms(eqn) < least or _terms(eqn) <= policy.COMMON.short_contraction:
+        if not _is_large(eqn, dims, least):
             continue
         while result in summed:
             result = sums[result]
         if result in readers:
             yield result, dims
+
+
+def _is_large(product: Eqn, dims: Sequence[int], least: int) -> bool:
+    rows, terms = math.prod(product.outvars[0].aval.shape[d] for d in dims), _terms(product)
+    return rows > 1 and rows * terms >= least and terms > policy.COMMON.short_contraction
 
 
 def _terms(product: Eqn) -> int:
