@@ -114,7 +114,7 @@ def test_calls_that_hold_arrays_in_a_while() -> None:
         return jax.jit(lambda c: c.sum() < 50)(x) & jax.jit(lambda c: (c * TABLE).sum() < 100)(x)
 
     def step(x: Any) -> Any:
-        return called(with_vjp(x)) + jax.jit(jax.checkpoint(lambda c: c * TABLE + 1.0))(x) + 1
+        return called(with_vjp(x)) + jax.jit(jax.checkpoint(lambda c: c * TABLE + c))(x) + 1
 
     def function(x: Any) -> Any:
         return lax.while_loop(go_on, step, x)
