@@ -182,7 +182,7 @@ def outputs_of_a_scan(x: Any) -> Any:
         final, ys = lax.scan(lambda s, y: (s + y * 0.1, s * y), carried.sum(), carried)
         return jnp.sin(final + ys[::-1] * ys + ys[0]), ys.max() + final
 
-    return lax.scan(step, x, None, 4)
+    return lax.scan(step, x, None, 2)
 
 
 def results_of_a_while(x: Any) -> Any:
