@@ -14,7 +14,8 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax._src import config, core, effects, source_info_util
+from jax._src import config, core, dispatch, effects, sharding_impls, source_info_util
+from jax._src import mesh as mesh_lib
 from jax._src.interpreters import mlir, partial_eval
 from jax.interpreters import xla
 
@@ -112,7 +113,12 @@ def is_differentiated(eqn: Any) -> bool:
 def bind_equation(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The outputs of one equation for these inputs, with its context and the user's line kept."""
     with source_of(eqn):
-        outputs = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
+        return bind_with(eqn, eqn.params, values)
+
+
+def bind_with(eqn: Any, params: Mapping[str, Any], values: Sequence[Any]) -> list[Any]:
+    """The outputs of the equation's primitive with other parameters, in the context that is there."""
+    outputs = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
     return list(outputs) if eqn.primitive.multiple_results else [outputs]
 
 
@@ -338,3 +344,23 @@ def side_effects_of(found: Iterable[Any]) -> list[Any]:
 def is_along(eqn: Any, axis_name: Any) -> bool:
     """Whether an equation is a collective over this axis, asks for the place along it, or calls what does."""
     return core.NamedAxisEffect(axis_name) in eqn.effects
+
+
+def has_several_devices(ctx: Any) -> bool:
+    """Whether a program is lowered for the devices of a mesh, which the partitioner shares it out to."""
+    context = ctx.module_context.axis_context
+    mesh = getattr(context, "abstract_mesh", None)
+    exporting = ctx.module_context.lowering_parameters.for_export
+    return isinstance(context, sharding_impls.ShardingContext) and mesh is not None and mesh.size > 1 and not exporting
+
+
+@contextmanager
+def on_one_device() -> Iterator[None]:
+    """What is traced inside is about arrays of one device, which are not shared out."""
+    with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
+        yield
+
+
+def lower_for_devices(primitive: Any) -> None:
+    """A program with this primitive is lowered anew for other devices, and told which mesh they are in."""
+    dispatch.prim_requires_devices_during_lowering.add(primitive)

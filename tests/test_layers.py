@@ -15,7 +15,7 @@ LEVELS = {
     1: ("ir", "mistakes"),
     2: ("rules",),
     3: ("graph",),
-    4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report"),
+    4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report", "shards"),
     5: ("inside",),
     6: ("pipeline",),
     7: ("front",),

@@ -19,7 +19,7 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,16 +27,25 @@ import jax.extend.core as jex
 from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
-from jaxpr2triton._compat import is_recomputed, set_lowering_of_high_level, stay_in_place, user_frame
+from jaxpr2triton._compat import (
+    has_several_devices,
+    is_recomputed,
+    lower_for_devices,
+    set_lowering_of_high_level,
+    stay_in_place,
+    user_frame,
+)
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
+from jaxpr2triton.front.devices import Constrained, Splittable, over_devices, splittable
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
+from jaxpr2triton.launch.call.callbacks import calling_through, reserve_callbacks
 from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.call.primitive import Mode
 from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
@@ -50,12 +59,14 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+from jaxpr2triton.shards.constraints import run_between
 from jaxpr2triton.watching import Watched
 
 # What a user may ask for.
 BACKENDS = ("auto", "triton", "interpret", "machine", "xla")
 # Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
 KERNELS = "kernels"
+HOST_ONLY = ("interpret", "machine")  # those that run kernels on the host, whatever the program is lowered for
 
 fused_p = jex.Primitive("fused")
 fused_p.multiple_results = True
@@ -220,10 +231,48 @@ def _run_kernels(
             return run(jaxpr, *args)
 
 
-mlir.register_lowering(fused_p, mlir.lower_fun(_on_host, multiple_results=True))
+def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings: Any) -> Any:
+    """On several devices each runs its part, as far as the program can be split."""
+    run_here = _on_host if platform is None else functools.partial(_on_gpu, platform)
+    splits = has_several_devices(ctx) and _has_kernels(platform, settings["backend"]) and not settings["roles"].asked
+    found = _found_splittable(jaxpr, settings["name"], settings["strict"]) if splits else None
+    if isinstance(found, Constrained):
+        between = functools.partial(_bind_again, settings)
+        over = functools.partial(run_between, found.jaxpr, go=between)
+        return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
+    if found is None:
+        return mlir.lower_fun(functools.partial(run_here, jaxpr=jaxpr, **settings), multiple_results=True)(ctx, *args)
+    callbacks = None if platform and settings["backend"] not in HOST_ONLY else reserve_callbacks(ctx)
+
+    def whole(program: Any, operands: Sequence[Any]) -> list[Any]:
+        with calling_through(callbacks):
+            return run_here(*operands, jaxpr=program, **settings)
+
+    over = functools.partial(over_devices, found, whole=whole)
+    return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
+
+
+def _bind_again(settings: Mapping[str, Any], program: Any, operands: Sequence[Any]) -> list[Any]:
+    return fused_p.bind(*operands, jaxpr=program, **settings)
+
+
+def _has_kernels(platform: str | None, backend: str) -> bool:
+    return backend in (*HOST_ONLY, KERNELS) or (platform is not None and backend != "xla")
+
+
+def _found_splittable(jaxpr: Any, name: str, strict: bool) -> Splittable | Constrained | None:
+    try:
+        found: list[Splittable | Constrained | None] = _derived(jaxpr, ("splittable",), lambda: [splittable(jaxpr)])
+    except Exception as problem:
+        with instead_of(problem, name, strict, "every device runs the whole program"):
+            return None
+    return found[0]
+
+
+lower_for_devices(fused_p)
+mlir.register_lowering(fused_p, functools.partial(_lowered, None))
 for _platform in ("cuda", "rocm"):
-    _lowered = mlir.lower_fun(functools.partial(_on_gpu, _platform), multiple_results=True)
-    mlir.register_lowering(fused_p, _lowered, platform=_platform)
+    mlir.register_lowering(fused_p, functools.partial(_lowered, _platform), platform=_platform)
 
 
 def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:

@@ -24,6 +24,7 @@ from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call.assembler import check_assembler
 from jaxpr2triton.launch.call.bridge import ffi_call
+from jaxpr2triton.launch.call.callbacks import Callbacks, callbacks_here, lower_call
 from jaxpr2triton.launch.call.devices import planned_for, target_for
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
@@ -72,7 +73,8 @@ def launch_kernel(
     """
     for candidate in (kernel, *alternatives):
         _check_signature(candidate, region)
-    return kernel_p.bind(*args, kernel=kernel, region=region, mode=mode, strict=strict, alternatives=alternatives)
+    params = {"mode": mode, "strict": strict, "alternatives": alternatives, "through": callbacks_here()}
+    return kernel_p.bind(*args, kernel=kernel, region=region, **params)
 
 
 def _check_signature(kernel: Kernel, region: ClosedJaxpr) -> None:
@@ -113,7 +115,9 @@ def _lower_region(ctx: Any, *args: Any, region: ClosedJaxpr) -> Any:
     return mlir.lower_fun(jaxpr_as_fun(region), multiple_results=True)(ctx, *args)
 
 
-def _lower_callback(ctx: Any, *args: Any, run: Callable[[list[np.ndarray]], list[np.ndarray]]) -> Any:
+def _lower_callback(
+    ctx: Any, *args: Any, run: Callable[[list[np.ndarray]], list[np.ndarray]], through: Callbacks | None
+) -> Any:
     """A callback that XLA hands NumPy arrays to.
 
     `jax.pure_callback` would put them on a device again first, which can wait for the very thread that it runs on.
@@ -128,10 +132,13 @@ def _lower_callback(ctx: Any, *args: Any, run: Callable[[list[np.ndarray]], list
         return tuple(_as_words(array) if array.dtype.itemsize == 8 else array for array in outputs)
 
     returned = [_words_of(aval) if aval.dtype.itemsize == 8 else aval for aval in ctx.avals_out]
-    inner = ctx.replace(avals_out=returned)
-    results, _, _ = mlir.emit_python_callback(
-        inner, callback, None, list(args), ctx.avals_in, returned, has_side_effect=False, returns_token=False
-    )
+    if through is None:
+        inner = ctx.replace(avals_out=returned)
+        results, _, _ = mlir.emit_python_callback(
+            inner, callback, None, list(args), ctx.avals_in, returned, has_side_effect=False, returns_token=False
+        )
+    else:
+        results = lower_call(ctx, through, callback, args, returned)
     return [
         result if aval is given else _from_words(result, aval)
         for result, aval, given in zip(results, ctx.avals_out, returned)
@@ -160,16 +167,18 @@ def _lower_on_device(
     mode: Mode,
     strict: bool,
     alternatives: tuple[Kernel, ...],
+    through: Callbacks | None,
 ) -> Any:
     if mode == "interpret":
-        return _lower_callback(ctx, *args, run=_noting_runs(kernel, lambda arrays: run_interpreted(kernel, arrays)))
+        noting = _noting_runs(kernel, lambda arrays: run_interpreted(kernel, arrays))
+        return _lower_callback(ctx, *args, run=noting, through=through)
     if mode == "device" and platform is None:
         return _lower_region(ctx, *args, region=region)
     try:
         if mode == "machine":
             chosen, binary = _first_accepted((kernel, *alternatives), planned_for(), compiled_for_machine)
             run = functools.partial(run_on_machine, chosen, binary)
-            return _lower_callback(ctx, *args, run=_noting_runs(chosen, run))
+            return _lower_callback(ctx, *args, run=_noting_runs(chosen, run), through=through)
         target = target_for(platform or "")
         if platform == "cuda":
             check_assembler(target)

@@ -1,0 +1,197 @@
+"""What an equation says about splitting its operands and results over devices, dimension by dimension.
+
+    z:f32[8,4] = add x y                     x's 0, y's 0 and z's 0 are split together, and so are the 1s
+    s:f32[4]   = reduce_sum[axes=(0,)] z     z's 1 and s's 0 together; z's 0 may be split, and s is a sum over devices
+    i:i32[8]   = argsort k                   k's 0 has to be whole
+
+What nobody knows has to be whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
+from jaxpr2triton.rules.dims import dims_of
+
+Dim = tuple[Var, int]
+How = Literal["sum", "max", "min"]  # what makes one result of those of the devices
+
+_HOW: dict[str, How] = {"reduce_sum": "sum", "dot_general": "sum", "reduce_max": "max", "reduce_min": "min"}
+_MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product")
+CUT = ("random_bits", "random_split")  # made as a whole by every device, which takes its part
+
+
+@dataclass(frozen=True)
+class Walk:
+    together: tuple[tuple[Dim, Dim], ...]
+    whole: tuple[Dim, ...]
+    met: tuple[Dim, ...] = ()  # dimensions that the equation sums or compares over
+    how: How = "sum"
+
+
+def walk_of(eqn: Eqn) -> Walk:
+    """For equations that run no jaxpr of their own."""
+    together, free = tuple(_together(eqn)), set(_fresh(eqn))
+    met = tuple(_met(eqn))
+    free.update(met, *together)
+    every = [(var, d) for var in (*variables(eqn.invars), *eqn.outvars) for d in range(len(shape_of(var)))]
+    whole = tuple(dim for dim in every if dim not in free)
+    return Walk((*together, *_contracted(eqn)), whole, met, _HOW.get(eqn.primitive.name, "sum"))
+
+
+def shape_of(var: Atom) -> tuple[int, ...]:
+    return tuple(getattr(var.aval, "shape", ()))
+
+
+def _together(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    name = eqn.primitive.name
+    if name in _PAIRED:
+        yield from _PAIRED[name](eqn)
+        return
+    dims = dims_of(eqn)
+    for kept in dims.kept if dims else ():
+        operand = eqn.invars[kept.operand]
+        if kept.exact and isinstance(operand, Var):
+            yield (operand, kept.dim), (eqn.outvars[0], kept.place)
+
+
+def _but(eqn: Eqn, gone: Sequence[int]) -> Iterator[tuple[Dim, Dim]]:
+    """All operands and results have the same dimensions, but for these."""
+    first, *others = (*eqn.outvars, *variables(eqn.invars))
+    for var in others:
+        yield from (((var, d), (first, d)) for d in range(len(shape_of(var))) if d not in gone)
+
+
+def _sorted(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    last = len(shape_of(eqn.outvars[0])) - 1
+    yield from _but(eqn, [eqn.params.get("dimension", eqn.params.get("axis", last))])
+
+
+def _one_by_one(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    for atom, out in zip(eqn.invars, eqn.outvars):
+        if isinstance(atom, Var):
+            yield from (((atom, d), (out, d)) for d in range(len(shape_of(out))))
+
+
+def _leading(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """The batch of a decomposition of matrices, and of what is made of keys."""
+    operands = variables(eqn.invars)
+    apart = 2 if eqn.primitive.name in _MATRICES else 0
+    count = min((len(shape_of(var)) - apart for var in operands), default=0)
+    for var in (*operands[1:], *eqn.outvars):
+        yield from (((var, d), (operands[0], d)) for d in range(count) if shape_of(var)[d] == shape_of(operands[0])[d])
+
+
+def _cut_and_glued(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """The parts have a dimension less than the whole, or a shorter one."""
+    axis, one_less = eqn.params["axis"], eqn.primitive.name != "split"
+    many: Sequence[Atom]
+    many, whole = (eqn.invars, eqn.outvars[0]) if eqn.primitive.name == "stack" else (eqn.outvars, eqn.invars[0])
+    if not isinstance(whole, Var):
+        return
+    for part in variables(many):
+        rest = [d for d in range(len(shape_of(whole))) if d != axis]
+        yield from (((part, n if one_less else d), (whole, d)) for n, d in enumerate(rest))
+
+
+def _full_slices(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """A dimension that is taken as a whole can only be taken from its start."""
+    operand, out = eqn.invars[0], eqn.outvars[0]
+    pieces = [operand] if eqn.primitive.name == "dynamic_slice" else list(eqn.invars[:2])
+    sizes = [piece.aval.shape for piece in (*pieces, out)]
+    for d, size in enumerate(out.aval.shape):
+        if all(other[d] == size for other in sizes):
+            yield from (((piece, d), (out, d)) for piece in variables(pieces))
+
+
+def _gathered(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    numbers, (operand, indices), out = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars[0]
+    shape = operand.aval.shape
+    gone = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    kept = [d for d in range(len(shape)) if d not in gone]
+    for d, place in zip(kept, numbers.offset_dims):
+        if eqn.params["slice_sizes"][d] == shape[d] and d not in numbers.start_index_map and isinstance(operand, Var):
+            yield (operand, d), (out, place)
+    rows = [place for place in range(len(shape_of(out))) if place not in numbers.offset_dims]
+    if isinstance(indices, Var):
+        yield from (((indices, d), (out, place)) for d, place in enumerate(rows))
+    for d, batch in zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims):
+        if isinstance(operand, Var):
+            yield (operand, d), (out, rows[batch])
+
+
+def _scattered(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """Along batching dimensions, and along windows as large as what is written to."""
+    numbers, (operand, indices, updates), out = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars[0]
+    rows = [d for d in range(len(updates.aval.shape)) if d not in numbers.update_window_dims]
+    pairs: list[tuple[tuple[Atom, int], tuple[Atom, int]]] = []
+    for d, batch in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims):
+        pairs += [((operand, d), (out, d)), ((indices, batch), (out, d)), ((updates, rows[batch]), (out, d))]
+    gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    windows = [d for d in range(len(shape_of(out))) if d not in gone]
+    for d, place in zip(windows, numbers.update_window_dims):
+        whole = updates.aval.shape[place] == out.aval.shape[d]
+        if whole and d not in numbers.scatter_dims_to_operand_dims:
+            pairs += [((operand, d), (out, d)), ((updates, place), (out, d))]
+    if eqn.primitive.name == "scatter-add":
+        pairs += [((indices, d), (updates, row)) for d, row in enumerate(rows)]
+    for (one, d), (other, e) in pairs:
+        if isinstance(one, Var) and isinstance(other, Var):
+            yield (one, d), (other, e)
+
+
+def _leading_of_result(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """What the words of keys become: they are the last dimension."""
+    for words in variables(eqn.invars):
+        yield from (((words, d), (eqn.outvars[0], d)) for d in range(len(shape_of(eqn.outvars[0]))))
+
+
+_PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
+    **dict.fromkeys(_MATRICES, _leading),
+    **dict.fromkeys(("random_bits", "random_split", "random_unwrap"), _leading),
+    **dict.fromkeys(("optimization_barrier", "name"), _one_by_one),
+    **dict.fromkeys(("stack", "unstack", "split"), _cut_and_glued),
+    **dict.fromkeys(("random_seed", "random_fold_in", "random_clone"), lambda eqn: _but(eqn, ())),
+    "random_wrap": _leading_of_result,
+    "sort": _sorted,
+    "top_k": _sorted,
+    "dynamic_slice": _full_slices,
+    "dynamic_update_slice": _full_slices,
+    "gather": _gathered,
+    "scatter": _scattered,
+    "scatter-add": _scattered,
+}
+
+
+def _fresh(eqn: Eqn) -> Iterator[Dim]:
+    """Dimensions of the result that are made here, and can be made in parts."""
+    if eqn.primitive.name in CUT:
+        keys = len(eqn.invars[0].aval.shape)
+        yield from ((eqn.outvars[0], place) for place in range(keys, len(shape_of(eqn.outvars[0]))))
+        return
+    dims = dims_of(eqn) if eqn.primitive.name in ("broadcast_in_dim", "iota") else None
+    yield from ((eqn.outvars[0], place) for place in (dims.fresh if dims else ()))
+
+
+def _met(eqn: Eqn) -> Iterator[Dim]:
+    name = eqn.primitive.name
+    if name == "dot_general":
+        for operand, summed in zip(eqn.invars, eqn.params["dimension_numbers"][0]):
+            yield from ((operand, d) for d in summed if isinstance(operand, Var))
+    elif name == "scatter-add":  # each row is added to what it is written to
+        numbers, updates = eqn.params["dimension_numbers"], eqn.invars[2]
+        rows = [d for d in range(len(updates.aval.shape)) if d not in numbers.update_window_dims]
+        batches = [rows[batch] for batch in numbers.scatter_indices_batching_dims]
+        yield from ((updates, d) for d in rows if d not in batches and isinstance(updates, Var))
+    elif name in _HOW and isinstance(eqn.invars[0], Var):
+        yield from ((eqn.invars[0], d) for d in eqn.params["axes"])
+
+
+def _contracted(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    if eqn.primitive.name == "dot_general" and len(operands := variables(eqn.invars)) == 2:
+        left, right = operands
+        yield from (((left, a), (right, b)) for a, b in zip(*eqn.params["dimension_numbers"][0]))
