@@ -180,7 +180,7 @@ def results_of_a_loop(x: Any) -> Any:
 def outputs_of_a_scan(x: Any) -> Any:
     def step(carried: Any, _: Any) -> Any:
         final, ys = lax.scan(lambda s, y: (s + y * 0.1, s * y), carried.sum(), carried)
-        return jnp.sin(final + ys[::-1] * ys + ys[0]), ys.max() + final
+        return 0.3 * jnp.sin(final + ys[::-1] * ys + ys[0]), ys.sum() + final
 
     return lax.scan(step, x, None, 2)
 

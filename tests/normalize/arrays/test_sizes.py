@@ -71,7 +71,8 @@ def test_a_sum_of_one_keeps_its_zero() -> None:
         (lambda e, x: jnp.sin(lax.concatenate([e, x], 0)), [EMPTY, np.ones((2, 4), np.float32)], ["sin"]),
         (lambda e: lax.pad(e, np.float32(2), [(1, 2, 0), (0, 1, 0)]), [EMPTY], ["broadcast_in_dim"]),
         (lambda x: lax.reduce_sum(x, [1]), [np.ones((3, 2), np.float32)], ["reduce_sum"]),
-        (lambda e, x: e @ x, [np.ones((3, 0), np.float32), np.ones((0, 2), np.float32)], ["dot_general"]),
+        (lambda e, x: e @ x, [np.ones((3, 0), np.float32), np.ones((0, 2), np.float32)], ["broadcast_in_dim"]),
+        (lambda x, e: lax.dynamic_update_slice(x, e, (0, 0)), [np.ones((2, 4), np.float32), EMPTY], []),
         (lambda e: lax.sort(e), [EMPTY], ["broadcast_in_dim"]),
     ],
 )
