@@ -7,6 +7,7 @@ one device, and inside a `shard_map`, nothing of this happens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from jaxpr2triton.shards.walks import Dim, How
 
 Value = Any
 Kinds = list[tuple[Dim | None, ...]]  # the class of each dimension of each array
+Axes = dict[Dim, tuple[str, ...]]  # of the mesh, by the class that is split over them
+Tell = Callable[[Exception], AbstractContextManager[None]]
 Run = Callable[[Closed, Sequence[Value]], list[Value]]
 
 
@@ -84,35 +87,54 @@ def splittable(closed: Closed) -> Splittable | Constrained | None:
     return Splittable(plain, classes, inputs, outputs)
 
 
-def over_devices(found: Splittable, args: Sequence[Value], whole: Run) -> list[Value]:
-    """The outputs, by `whole` on each device's part; traceable while a program is lowered for several devices."""
+def over_devices(found: Splittable, args: Sequence[Value], whole: Run, tell: Tell) -> list[Value]:
+    """The outputs, by `whole` on each device's part; traceable while a program is lowered for several devices.
+
+    Where a mistake of ours keeps it from the part of a device, `tell` is told, and every device runs all of it.
+    """
 
     def program(*args: Value) -> tuple[Value, ...]:
         return tuple(map(_words, run(found.program, *_keys(found, args))))
 
     def partition(mesh: Any, arg_shapes: Any, result_shapes: Any) -> Any:
         axes = _chosen(found, mesh, [(s.shape, s.sharding) for s in (*arg_shapes, *result_shapes)])
-        split = {kind: _count(mesh, names) for kind, names in axes.items()}
-
-        def meet(values: Sequence[Value], parts: Parts, how: How) -> Sequence[Value]:
-            names = tuple(name for kind in parts for name in axes[kind])
-            return {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[how](tuple(values), names)
-
-        def part(*args: Value) -> tuple[Value, ...]:
-            indices = {kind: lax.axis_index(names) for kind, names in axes.items()}
-            operands = _keys(found, args)
-            return tuple(map(_words, run_local(found.jaxpr, found.classes, split, indices, operands, whole, meet)))
-
-        def spec(kinds: tuple[Dim | None, ...]) -> NamedSharding:
-            return NamedSharding(mesh, PartitionSpec(*(axes.get(kind) if kind else None for kind in kinds)))
-
-        return mesh, part, tuple(map(spec, found.outputs)), tuple(map(spec, found.inputs))
+        try:
+            part = _part(found, mesh, axes, lambda program, operands: run(program, *operands))
+            given = zip(arg_shapes, map(spec_of(mesh, axes), found.inputs))
+            types = [jax.ShapeDtypeStruct(sharding.shard_shape(s.shape), s.dtype) for s, sharding in given]
+            jax.make_jaxpr(part, axis_env=list(mesh.shape.items()))(*types)
+        except Exception as problem:
+            with tell(problem):
+                axes = {}
+        shardings = [tuple(map(spec_of(mesh, axes), kinds)) for kinds in (found.outputs, found.inputs)]
+        return mesh, _part(found, mesh, axes, whole), *shardings
 
     rule, needed = found.rule
     call = custom_partitioning(program)
     call.def_partition(partition, sharding_rule=rule, need_replication_factors=needed)
     results = call(*map(_words, args))
     return [_as(atom.aval, value) for atom, value in zip(found.jaxpr.outvars, results)]
+
+
+def _part(found: Splittable, mesh: Any, axes: Axes, go: Run) -> Callable[..., tuple[Value, ...]]:
+    """What one device runs, if the classes are split over these axes."""
+
+    def meet(values: Sequence[Value], parts: Parts, how: How) -> Sequence[Value]:
+        names = tuple(name for kind in parts for name in axes[kind])
+        return {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[how](tuple(values), names)
+
+    def part(*args: Value) -> tuple[Value, ...]:
+        split = {kind: _count(mesh, names) for kind, names in axes.items()}
+        indices = {kind: lax.axis_index(names) for kind, names in axes.items()}
+        results = run_local(found.jaxpr, found.classes, split, indices, _keys(found, args), go, meet)
+        return tuple(map(_words, results))
+
+    return part
+
+
+def spec_of(mesh: Any, axes: Axes) -> Callable[[tuple[Dim | None, ...]], NamedSharding]:
+    """How an array with dimensions of these classes is sharded."""
+    return lambda kinds: NamedSharding(mesh, PartitionSpec(*(axes.get(kind) if kind else None for kind in kinds)))
 
 
 def _words(value: Value) -> Value:
@@ -134,7 +156,7 @@ def _with_words(atom: Any, kinds: tuple[Dim | None, ...]) -> tuple[Dim | None, .
     return (*kinds, None) if jnp.issubdtype(atom.aval.dtype, jax.dtypes.prng_key) else kinds
 
 
-def _chosen(found: Splittable, mesh: Any, given: Sequence[tuple[Any, Any]]) -> dict[Dim, tuple[str, ...]]:
+def _chosen(found: Splittable, mesh: Any, given: Sequence[tuple[Any, Any]]) -> Axes:
     """The axes of the mesh that each class is split over: as the operands are, and then as the results should be."""
     chosen: dict[Dim, tuple[str, ...]] = {}
     for kinds, (shape, sharding) in zip([*found.inputs, *found.outputs], given):

@@ -248,7 +248,10 @@ def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings:
         with calling_through(callbacks):
             return run_here(*operands, jaxpr=program, **settings)
 
-    over = functools.partial(over_devices, found, whole=whole)
+    def tell(problem: Exception) -> contextlib.AbstractContextManager[None]:
+        return instead_of(problem, settings["name"], settings["strict"], "every device runs the whole program")
+
+    over = functools.partial(over_devices, found, whole=whole, tell=tell)
     return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
 
 
