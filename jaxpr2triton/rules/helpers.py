@@ -39,8 +39,8 @@ HELPERS = {
     "_add": (
         "def _add(a, b):\n"
         "    # rounded by itself, so that copies are equal, and no TF32 dot; -1 twice: it is summed in one order only\n"
-        "    return libdevice.add_rn(a * -1.0 * -1.0, b) if hasattr(libdevice, 'add_rn') "
-        "else tl.fma(a * -1.0 * -1.0, 1.0, b)\n"
+        "    a = a * -1.0 * -1.0\n"
+        "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
     ),
     "_sigmoid": "def _sigmoid(x):\n    return 1 / (1 + libdevice.exp(-x))\n",
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",

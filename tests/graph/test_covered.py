@@ -16,6 +16,7 @@ from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.sweeps import Sweep
 
 F32, I32 = np.float32, np.int32
 
@@ -60,5 +61,5 @@ def test_an_equation_as_its_row_sees_it() -> None:
     assert call == Call((np.dtype(F32),), np.dtype(I32), eqn.params)
 
 
-def test_rows_are_of_three_sorts() -> None:
-    assert {type(row) for row in TABLE.values()} == {Pointwise, Indexing, Reduction}
+def test_rows_are_of_four_sorts() -> None:
+    assert {type(row) for row in TABLE.values()} == {Pointwise, Indexing, Reduction, Sweep}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxpr2triton.rules import reductions
+from jaxpr2triton.rules import reductions, sweeps
 from jaxpr2triton.rules.helpers import HELPERS, with_callees
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
@@ -13,6 +13,8 @@ def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
     dtypes = np.dtype(np.int32), np.dtype(np.float32)
     named = {row.helper(dtype) for row in reductions.TABLE.values() for dtype in dtypes} - {None}
     named |= {row.helper for row in POINTWISE.values()} - {None}
+    whole = (np.dtype(kind) for kind in (np.int16, np.int32, np.int64))
+    named |= {row.helper(dtype) for row in sweeps.TABLE.values() for dtype in (*dtypes, *whole, np.dtype(bool))} - {""}
     assert {each for name in named for each in with_callees(name)} == set(HELPERS)
 
 

@@ -57,6 +57,7 @@ def examples() -> Iterator[Example]:
     """Calls of every primitive with a row that floats can be given to, and of contractions."""
     rng = np.random.default_rng(0)
     yield from pointwise_examples(rng)
+    yield lambda x: lax.cumsum(x, 1), [some(rng, (4, 5))]
     yield from ((fn, [some(rng, shape) for shape in shapes]) for fn, shapes, _ in EQUATIONS)
     yield from ((_reducing(name), [some(rng, (3, 40))]) for name in REDUCTIONS if F32 in DTYPES[name])
     yield lambda x, y: lax.pad(x, y, [(1, 1, 0)]), [some(rng, (4,)), some(rng, ())]

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 
 import jaxpr2triton as j2t
 from bench.planning import FAMILIES
@@ -25,6 +24,7 @@ from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.cut import Pending, _first_cuts, find_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
 from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.programs import windows
 
 GROWTH = 2.3  # for twice the equations
 
@@ -225,7 +225,7 @@ def test_steps_of_a_solver_are_right_and_alike() -> None:
 def layers(count: int) -> Callable[[Any], Any]:
     def fn(x: Any) -> Any:
         for _ in range(count):
-            x = x + lax.sort(jnp.tanh(x))
+            x = x + windows(jnp.tanh(x))
         return x
 
     return fn
@@ -313,9 +313,9 @@ def test_roots_that_share_a_space_are_noted_with_it() -> None:
 
 
 def test_a_region_is_an_excerpt() -> None:
-    program = j2t.transpile(lambda left, right: lax.sort(left * right) + left, floats(8), floats(8))
+    program = j2t.transpile(lambda left, right: windows(left * right) + left, floats(8), floats(8))
     regions = [eqn.params["jaxpr"] for eqn in program.compiled.program.jaxpr.eqns if eqn.primitive is region_p]
-    assert [region.jaxpr.debug_info.arg_names for region in regions] == [("left", "right"), ("sort", "left")]
+    assert [region.jaxpr.debug_info.arg_names for region in regions] == [("left", "right"), ("reduce_window_sum", "left")]
     for region in regions:
         assert len(jax.core.eval_jaxpr(region.jaxpr, region.consts, *[np.ones(8, np.float32)] * 2)) == 1
 
