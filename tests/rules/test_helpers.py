@@ -13,8 +13,9 @@ def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
     dtypes = np.dtype(np.int32), np.dtype(np.float32)
     named = {row.helper(dtype) for row in reductions.TABLE.values() for dtype in dtypes} - {None}
     named |= {row.helper for row in POINTWISE.values()} - {None}
-    whole = (np.dtype(kind) for kind in (np.int16, np.int32, np.int64))
-    named |= {row.helper(dtype) for row in sweeps.TABLE.values() for dtype in (*dtypes, *whole, np.dtype(bool))} - {""}
+    others = (np.dtype(kind) for kind in (bool, np.int16, np.int64))
+    swept = (*dtypes, *others)
+    named |= {row.helper(dtype) for row in sweeps.TABLE.values() for dtype in swept} - {""}
     assert {each for name in named for each in with_callees(name)} == set(HELPERS)
 
 

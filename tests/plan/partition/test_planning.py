@@ -315,7 +315,8 @@ def test_roots_that_share_a_space_are_noted_with_it() -> None:
 def test_a_region_is_an_excerpt() -> None:
     program = j2t.transpile(lambda left, right: windows(left * right) + left, floats(8), floats(8))
     regions = [eqn.params["jaxpr"] for eqn in program.compiled.program.jaxpr.eqns if eqn.primitive is region_p]
-    assert [region.jaxpr.debug_info.arg_names for region in regions] == [("left", "right"), ("reduce_window_sum", "left")]
+    names = [region.jaxpr.debug_info.arg_names for region in regions]
+    assert names == [("left", "right"), ("reduce_window_sum", "left")]
     for region in regions:
         assert len(jax.core.eval_jaxpr(region.jaxpr, region.consts, *[np.ones(8, np.float32)] * 2)) == 1
 
