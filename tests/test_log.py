@@ -16,6 +16,7 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.compile import compile as compiling
+from tests.programs import windows
 
 X = np.ones((4, 8), np.float32)
 SECONDS = r"\d+\.\d\d s: normalize \d+\.\d\d, partition \d+\.\d\d, schedule \d+\.\d\d, graph \d+\.\d\d, emit \d+\.\d\d"
@@ -43,7 +44,7 @@ def reason(line: str) -> str:
 
 def test_a_plan_is_one_line(lines: Callable[[int], list[str]]) -> None:
     def seen_once(x: Any) -> Any:
-        return jnp.sort(jnp.sort(jnp.sin(x)) * 3.0) * 3.0
+        return windows(windows(jnp.sin(x)) * 3.0) * 3.0
 
     j2t.transpile(seen_once, X)
     (line,) = lines(logging.INFO)

@@ -18,6 +18,7 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton import pipeline, progress
 from jaxpr2triton.progress import CLEAR, Work, counted, during, working
+from tests.programs import windows
 
 X = np.ones((4, 8), np.float32)
 
@@ -50,7 +51,7 @@ def wait_for(text: str, stream: Terminal) -> None:
 
 
 def two_kernels(x: Any) -> Any:
-    return jnp.sort(jnp.sin(x)) * 3.0
+    return windows(jnp.sin(x)) * 3.0
 
 
 def test_a_terminal_shows_stage_and_kernel_and_is_clear_at_the_end(

@@ -54,8 +54,8 @@ def smallest(x0: jax.Array) -> jax.Array:
 
 
 def _curve(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    times = jnp.linspace(0.0, 2.0, 20)
-    noise = 0.01 * jax.random.normal(key, (20,))
+    times = jnp.linspace(0.0, 2.0, 12)
+    noise = 0.01 * jax.random.normal(key, (12,))
     return jnp.array([1.0, 1.0]), times, 2.0 * jnp.exp(-1.5 * times) + noise
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from tests.programs import windows
 
 X = jnp.linspace(0.0, 1.0, 32).reshape(4, 8)
 
 
 def scores(x: Any) -> Any:
-    return jnp.sort(jax.nn.softmax(x * 2))
+    return windows(jax.nn.softmax(x * 2))
 
 
 def total(x: Any) -> Any:
@@ -44,7 +45,7 @@ def test_lambdas_are_called_after_their_line() -> None:
         program = j2t.transpile(each, X)
         assert program.explain().startswith(f"lambda at test_looking.py:{line}: (f32[4,8]) → ")
         assert [kernel.name for kernel in program.kernels] == [f"lambda_at_{line}"]
-    two = j2t.transpile(lambda x: jnp.cos(jnp.sort(jnp.sin(x))), X)
+    two = j2t.transpile(lambda x: jnp.cos(windows(jnp.sin(x))), X)
     assert [kernel.name for kernel in two.kernels] == [f"lambda_at_{line + 6}_0", f"lambda_at_{line + 6}_1"]
     pair = j2t.transpile(lambda x: jnp.sin(x).sum(), X, grad=0)
     assert [kernel.name for kernel in pair.forward.kernels] == [f"lambda_at_{line + 8}_fwd"]
@@ -95,11 +96,11 @@ def test_the_header_of_a_module_is_folded() -> None:
     """Types in runs, leftovers of one kind in one line, and no line longer than those of kernels."""
     arrays = [X] * 60
 
-    def sorted_each(*xs: Any) -> Any:
-        return [jnp.sort(x) for x in xs]
+    def each_in_windows(*xs: Any) -> Any:
+        return [windows(x) for x in xs]
 
-    lines = j2t.transpile(sorted_each, *arrays).source.splitlines()
-    assert lines[0] == "# sorted_each: (60 x f32[4,8]) → (60 x f32[4,8])"
-    assert len(lines) == 2 and lines[1].startswith("#   left to XLA: 60 x sort, such as ")
-    many = j2t.transpile(lambda *xs: [jnp.sort(x) for x in xs], *(jnp.ones((4, 100 + n)) for n in range(40))).source
+    lines = j2t.transpile(each_in_windows, *arrays).source.splitlines()
+    assert lines[0] == "# each_in_windows: (60 x f32[4,8]) → (60 x f32[4,8])"
+    assert len(lines) == 2 and lines[1].startswith("#   left to XLA: 60 x reduce_window_sum, such as ")
+    many = j2t.transpile(lambda *xs: [windows(x) for x in xs], *(jnp.ones((4, 100 + n)) for n in range(40))).source
     assert all(line.startswith("#") and len(line) <= 110 for line in many.splitlines())
