@@ -74,10 +74,14 @@ def test_a_helper_that_is_gone_is_replaced() -> None:
 
 
 def test_an_interrupt_ends_the_helper() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     timer = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        compile_kernel(endless("interrupted"), SM_90)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_kernel(endless("interrupted"), SM_90)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert helper._helpers == []
 
 
