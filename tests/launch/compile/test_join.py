@@ -15,6 +15,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.compile.join import products_joined
+from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.compiling import differences
 from tests.loop_programs import PROGRAMS
@@ -69,7 +70,11 @@ def lines(text: str) -> str:
     return "\n".join(f"\t{each}" for each in re.findall(r"\{ \.reg[^}]*\}|\$\w+:|[@\w][^;]*;", text))
 
 
-TURNED = pytest.mark.xfail(strict=True, reason="three sums of its gradient, of what a loop turns, have two layouts")
+TURNED = pytest.mark.xfail(
+    triton_version().startswith("3.6"),
+    reason="three sums of its gradient, of what a loop turns, have two layouts with Triton 3.6",
+    strict=True,
+)
 
 
 def steps(w: Any, h: Any) -> Any:
