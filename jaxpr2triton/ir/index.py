@@ -415,22 +415,31 @@ def substitute_guard(guard: Guard, mapping: Mapping[Axis, Index]) -> Guard | Non
 
 
 def settled(place: tuple[Index, ...], guard: Guard) -> tuple[tuple[Index, ...], Guard]:
-    """The place and the conditions, where axes that can only have one value under the guard have it.
+    """The place and the conditions, where what can only have one value under the guard has it.
 
-        x[i - 2], where 2 <= i < 3   →   x[0], where 2 <= i < 3
+    x[i - 2], where 2 <= i < 3             →   x[0], where 2 <= i < 3
+    x[i // 33], where 14 <= i // 33 < 15   →   x[14], where 14 <= i // 33 < 15
     """
-    values = {axis: constant(value) for condition in guard for axis, value in _only_value(condition)}
-    if not any(axis in values for index in place for axis in index.axes):
-        return place, guard
-    return tuple(substitute(index, values) for index in place), guard
+    values = dict(value for condition in guard for value in _only_value(condition))
+    axes = {atom: constant(value) for atom, value in values.items() if isinstance(atom, Axis)}
+    found = tuple(_with_values(substitute(index, axes), values) for index in place) if values else place
+    return found, guard
 
 
-def _only_value(condition: Condition) -> Iterator[tuple[Axis, int]]:
-    """The axis of a condition and its one value, if there is one of each."""
+def _with_values(index: Index, values: Mapping[Atom, int]) -> Index:
+    if not any(atom in values for atom, _ in index.terms):
+        return index
+    known = sum(factor * values[atom] for atom, factor in index.terms if atom in values)
+    return Index(index.const + known, tuple(term for term in index.terms if term[0] not in values))
+
+
+def _only_value(condition: Condition) -> Iterator[tuple[Atom, int]]:
+    """What a condition is about, an axis or a quotient, and its one value, if there is one of each."""
     match condition.index.terms:
-        case ((Axis() as axis, factor),):
+        case (((Axis() | Quotient() | Remainder()) as atom, factor),):
             low, high = condition.low - condition.index.const, condition.high - 1 - condition.index.const
             first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
-            first, last = max(first, 0), min(last, axis.size - 1)
+            least, most = _atom_bounds(atom)
+            first, last = max(first, least), min(last, most)
             if first == last:
-                yield axis, first
+                yield atom, first

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Graph, Load, Position, Reduce, operands_of
@@ -217,3 +218,16 @@ def test_a_primitive_without_rule_is_a_bug_here() -> None:
 
 def test_conditions_print() -> None:
     assert str(Condition(of_axis(COL), 2, 5)) == "2 <= col < 5"
+
+
+def test_a_row_that_is_never_read_is_not_read_along_flat_axes_either() -> None:
+    """The one row with a gradient is all padding: no row's sum is wanted, whichever axes the kernel gets."""
+
+    def scaled(x: jax.Array) -> jax.Array:
+        padded = lax.pad(x[14:15], jnp.asarray(1, x.dtype), ((-1, 3, 2), (0, 2, 1)))
+        return padded / (1 + jnp.abs(padded).sum(1, keepdims=True))
+
+    x = jnp.ones((33, 33))
+    gradient = jax.grad(lambda x: scaled(x).sum())
+    found = j2t.fuse(gradient, backend="interpret", strict=True)(x)
+    np.testing.assert_allclose(found, jax.jit(gradient)(x))

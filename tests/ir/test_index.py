@@ -24,6 +24,7 @@ from jaxpr2triton.ir.index import (
     modulo,
     of_axis,
     scale,
+    settled,
     shift,
     substitute,
     substitute_guard,
@@ -277,3 +278,11 @@ def test_a_diagonal_is_read_at_its_lanes() -> None:
     """The place of x[k, k] of a matrix of 2 x 2, from its place in memory."""
     k = of_axis(Axis("k", 2))
     assert unflatten(scale(k, 3), (2, 2)) == (k, k)
+
+
+def test_a_quotient_that_can_only_have_one_value_has_it() -> None:
+    row = divide(of_axis(F), 4)
+    guard = (Condition(row, 2, 3),)
+    assert settled((row, modulo(of_axis(F), 4)), guard) == ((constant(2), modulo(of_axis(F), 4)), guard)
+    several = (Condition(row, 1, 3),)
+    assert settled((row,), several) == ((row,), several)
