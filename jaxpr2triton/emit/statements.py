@@ -410,7 +410,7 @@ class Statements:
             text = self.narrow.rounded(operand, text) if row.indexed else text
             text = text if at_once else self._neutralised(node, operand, text, tile, scope)
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
-            parts = self._combined(row, dtype, parts, piece) if parts else piece
+            parts = self._combined(node, parts, piece, scope) if parts else piece
         return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
 
     def _place_tile(self, position: Index, tile: Tile) -> str:
@@ -426,11 +426,13 @@ class Statements:
     def _place_dtype(self) -> np.dtype:
         return np.dtype(np.int64 if self.wide else np.int32)
 
-    def _combined(self, row: Reduction, dtype: np.dtype, one: list[str], other: list[str]) -> list[str]:
+    def _combined(self, node: Reduce, one: list[str], other: list[str], scope: Scope) -> list[str]:
+        row, dtype = self._row(node), working_dtype(self._element(node))
         if not row.indexed:
-            return [row.combine(working_dtype(dtype)).format(in_parentheses(one[0]), in_parentheses(other[0]))]
-        call = row.combine(working_dtype(dtype)).format(*one, *other)
-        return [f"{call}[0]", f"{call}[1]"]
+            return [row.combine(dtype).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+        names = [self.names.new(wish, scope.depth) for wish in ("chosen", "place")]  # both are read by the next one
+        self._say(scope, f"{', '.join(names)} = {row.combine(dtype).format(*one, *other)}", node.eqn)
+        return names
 
     def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
         identity = self._row(node).identity(working_dtype(self._element(node)))

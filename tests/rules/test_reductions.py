@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
@@ -208,3 +209,16 @@ def test_several_axes_at_once_are_refused_for_places() -> None:
 def test_neutral_elements(name: str, dtype: Any, identity: Any) -> None:
     found = identity_of(TABLE[name], dtype)
     assert found == identity and type(found) is type(identity)
+
+
+def test_places_of_many_variables_are_chosen_one_after_the_other() -> None:
+    """Both the value and the place are read by the next choice: written into each other they would double each time."""
+
+    def largest(x: jax.Array) -> jax.Array:
+        return jnp.argmax(x, axis=0)
+
+    x = jax.random.normal(jax.random.key(0), (24, 100))
+    roles = {"k": "unroll"}
+    assert len(j2t.transpile(largest, x, roles=roles).source.splitlines()) < 120
+    found = j2t.fuse(largest, backend="interpret", roles=roles)(x)
+    np.testing.assert_array_equal(found, jax.jit(largest)(x))
