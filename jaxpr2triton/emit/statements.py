@@ -17,7 +17,7 @@ from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
-from jaxpr2triton.emit.turns import gathered, is_held_in_copies, permuted
+from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
@@ -273,14 +273,10 @@ class Statements:
         if node.axis in node.index.axes:
             self._gather(node, scope)
             return
-        target = plain_axis(node.index)
-        if target is not None and target not in source.tile and self._same_lanes(node.axis, target):
-            renamed = tuple(target if axis == node.axis else axis for axis in source.tile)
-            if renamed == tile:
-                scope.known[node] = Written(source.text, tile)
-            else:
-                self._assign(node, scope, self._turned(node, source, renamed, scope), "turned")
+        if renames(self.spell, node):
+            self._named_otherwise(node, scope)
             return
+        target = plain_axis(node.index)
         renamed = tuple(target if axis is node.axis and target is not None else axis for axis in source.tile)
         if target is not None and target not in source.tile and renamed == tile:
             self._gather(node, scope, source.text)
@@ -298,12 +294,23 @@ class Statements:
         self._assign(node, scope, text, "element")
 
     def _turn(self, node: Turn, scope: Scope) -> None:
-        renamed = dict(node.renamed)
-        if not all(self._same_lanes(axis, other) for axis, other in node.renamed):
+        if not renames(self.spell, node):
             raise CompilerBug(f"kernel {self.plan.name} turns a tile whose axes are not alike")
-        source = self._get(node.source, scope)
-        places = tuple(renamed.get(axis, axis) for axis in source.tile)
-        self._assign(node, scope, self._turned(node, source, places, scope), "turned")
+        self._named_otherwise(node, scope)
+
+    def _named_otherwise(self, node: Take | Turn, scope: Scope) -> None:
+        """A tile whose axes have other names, and perhaps another order thereby; turned back, it is what it was."""
+        tile, ((before, names), *others) = self.spell.tile(node.axes), names_before(self.spell, node)
+        source = self._get(before, scope)
+        places = in_places(source.tile, names)
+        for other, named in others:
+            found = scope.find(other)
+            if found is not None and found.text.isidentifier() and in_places(found.tile, named) == tile:
+                source, places = found, tile
+        if places == tile:
+            scope.known[node] = Written(source.text, tile)
+        else:
+            self._assign(node, scope, self._turned(node, source, places, scope), "turned")
 
     def _turned(self, node: Node, source: Written, places: Tile, scope: Scope) -> str:
         tile, threads = self.spell.tile(node.axes), self.plan.policy.target.warp_size * self.plan.num_warps
@@ -342,10 +349,6 @@ class Statements:
             known = scope.lanes[text] = self.names.new("lanes", scope.depth)
             scope.lines.append(f"{known} = {text}")
         return known
-
-    def _same_lanes(self, one: Axis, other: Axis) -> bool:
-        mine, theirs = self.spell.planned[one], self.spell.planned[other]
-        return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
 
     def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
         """A value as a tile of exactly that shape."""

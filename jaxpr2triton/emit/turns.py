@@ -7,17 +7,57 @@ of layout it computes what is reduced of the turned tile once more in the other 
 to be turned once more, and so on round the loop. It never computes a `gather` twice, and for so few elements one
 takes no more instructions:
 
-    places = row[None, :] * 4 + row[:, None]
-    turned = tl.reshape(tl.gather(tl.reshape(state, (16,)), tl.reshape(places, (16,)), axis=0), (4, 4))
+    places = tl.arange(0, 16) % 4 * 4 + tl.arange(0, 16) // 4
+    turned = tl.reshape(tl.gather(tl.reshape(state, (16,)), places, axis=0), (4, 4))
+
+Made of `row[None, :]`, the places would be in a layout of their own, which what is computed with the turned tile takes
+on, sums included that are wanted in another one as well.
+
+What is turned back is what it was before, and takes no instruction:
+
+    back = tl.permute(turned, (1, 0))    →    state
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 
 from jaxpr2triton.emit.text import Spelling, Tile
-from jaxpr2triton.ir.index import add, of_axis, scale
+from jaxpr2triton.graph.nodes import Node, Take, Turn
+from jaxpr2triton.ir.index import Axis, plain_axis
 from jaxpr2triton.ir.kernel import Role
+
+
+def renames(spell: Spelling, node: Node) -> Mapping[Axis, Axis]:
+    """The axes that a node does nothing with but give them other names; none if it does more."""
+    match node:
+        case Turn():
+            renamed = dict(node.renamed)
+        case Take() if (target := plain_axis(node.index)) is not None and target not in node.source.axes:
+            renamed = {node.axis: target}
+        case _:
+            return {}
+    return renamed if all(_are_alike(spell, *pair) for pair in renamed.items()) else {}
+
+
+def names_before(spell: Spelling, node: Node) -> Iterator[tuple[Node, Mapping[Axis, Axis]]]:
+    """What a node is under other names, then what that is …, and what the axes of each are called now."""
+    now = {axis: axis for axis in node.axes}
+    while isinstance(node, Take | Turn) and (renamed := renames(spell, node)):
+        node = node.source
+        now = {axis: now[renamed.get(axis, axis)] for axis in node.axes}
+        yield node, now
+
+
+def in_places(tile: Tile, names: Mapping[Axis, Axis]) -> Tile:
+    """A tile by other names."""
+    return tuple(names[axis] for axis in tile)
+
+
+def _are_alike(spell: Spelling, one: Axis, other: Axis) -> bool:
+    mine, theirs = spell.planned[one], spell.planned[other]
+    return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
 
 
 def permuted(text: str, places: Tile, tile: Tile) -> str:
@@ -27,14 +67,27 @@ def permuted(text: str, places: Tile, tile: Tile) -> str:
 
 def gathered(spell: Spelling, text: str, places: Tile, tile: Tile, is_bool: bool) -> str:
     """The same, element by element."""
-    blocks = [spell.planned[axis].block for axis in places]
-    strides = [math.prod(blocks[n + 1 :]) for n in range(len(blocks))]
-    place = spell.index(add(*(scale(of_axis(axis), stride) for axis, stride in zip(places, strides))), tile)
-    flat = f"({math.prod(blocks)},)"
+    size = math.prod(spell.planned[axis].block for axis in tile)
+    now = dict(zip(tile, _strides(spell, tile)))
+    parts = [_element(spell, axis, size, now[axis], times) for axis, times in zip(places, _strides(spell, places))]
+    place = " + ".join(parts)
     value = f"{text}.to(tl.int32)" if is_bool else text
-    moved = f"tl.gather(tl.reshape({value}, {flat}), tl.reshape({place}, {flat}), axis=0)"
+    moved = f"tl.gather(tl.reshape({value}, ({size},)), {place}, axis=0)"
     whole = f"tl.reshape({moved}, {spell.shape(tile)})"
     return f"{whole} != 0" if is_bool else whole
+
+
+def _strides(spell: Spelling, tile: Tile) -> list[int]:
+    blocks = [spell.planned[axis].block for axis in tile]
+    return [math.prod(blocks[n + 1 :]) for n in range(len(blocks))]
+
+
+def _element(spell: Spelling, axis: Axis, size: int, stride: int, times: int) -> str:
+    """Where along an axis the elements of a tile lie, one after the other, times a number."""
+    block = spell.planned[axis].block
+    text = f"tl.arange(0, {size})" if stride == 1 else f"tl.arange(0, {size}) // {stride}"
+    text = text if stride * block == size else f"{text} % {block}"
+    return text if times == 1 else f"{text} * {times}"
 
 
 def is_held_in_copies(spell: Spelling, tile: Tile, threads: int) -> bool:

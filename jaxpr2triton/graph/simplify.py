@@ -7,10 +7,11 @@
     a = sin(x);  b = sin(x), of another equation     →    a
     while going: … where(going, new, old)            →    while going: … new
     choose(k == 0, a, choose(k == 1, a, b))          →    choose(0 <= k < 2, a, b)
+    while False: … x = f(x)                          →    x
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
 What is left is computed by the same operations as before, on the same operands. Nothing is done about what loops
-carry. (Elsewhere: constant folding, value numbering.)
+carry, but where they never run, which Triton 3.6 may break down over. (Elsewhere: constant folding, value numbering.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import cast
+from typing import TypeGuard, cast
 
 import numpy as np
 
@@ -138,7 +139,9 @@ class _Simplifying:
                 self.true.add(self.standing[node])
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in self.graph.stores)
         computed = {key: self.standing[node] for key, node in self.graph.computed.items()}
-        used = wanted(self.order, [store.value for store in stores] + self._in_stores(computed))
+        idle = {part for loop in self.order if _never_runs(loop) for part in (loop, *loop.carried)}
+        targets = [*(store.value for store in stores), *self._in_stores(computed)]
+        used = wanted([node for node in self.order if node not in idle], targets)
         nodes = tuple(node for node in self.order if node in used)
         return Graph(nodes, stores, {key: node for key, node in computed.items() if node in used})
 
@@ -164,6 +167,8 @@ class _Simplifying:
                 return self._reduced(node)
             case Swept():
                 return self._shared(replace(node, axes=axes_of(node.operands) | {node.axis}))
+            case Final(recurrence=loop) if _never_runs(loop):
+                return loop.starts[node.position]
         return self._shared(node)
 
     def _multiplied(self, node: Product) -> Node:
@@ -361,6 +366,10 @@ def _folded(node: Compute) -> Scalar | None:
 def _is_small(node: Node) -> bool:
     """Whether a constant is an integer that every type of float has."""
     return isinstance(node, Constant) and not is_float(node.dtype) and abs(int(node.value)) <= 2**24
+
+
+def _never_runs(node: Node) -> TypeGuard[Recurrence]:
+    return isinstance(node, Recurrence) and node.conditional and is_truth(node.starts[0], False)
 
 
 def is_truth(node: Node, value: bool) -> bool:

@@ -34,16 +34,23 @@ def of_a_batch(c: Any) -> Any:
     return jnp.tanh(jnp.einsum("bij,bj->bi", c, c[:, 0]))[:, None, :] + 0.5 * c
 
 
+def of_two(carried: Any) -> Any:
+    """Sums of floats alone are reason enough."""
+    c, d = carried
+    return 0.5 * c + jnp.tanh((c.T * c).sum(0)), c.T + d
+
+
 RANDOM = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
 
 
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
 @pytest.mark.parametrize(
     ("step", "x"),
-    [(column, RANDOM), (largest, RANDOM), (mirrored, RANDOM > 0), (of_a_batch, np.stack([RANDOM, -RANDOM]))],
-    ids=["column", "largest", "mirrored", "of_a_batch"],
+    [(column, RANDOM), (largest, RANDOM), (mirrored, RANDOM > 0), (of_a_batch, np.stack([RANDOM, -RANDOM]))]
+    + [(of_two, (RANDOM[:2, :2], RANDOM[1:, 1:]))],
+    ids=["column", "largest", "mirrored", "of_a_batch", "of_two"],
 )
-def test_a_turned_state_that_is_reduced(step: Callable[[Any], Any], x: np.ndarray, backend: str) -> None:
+def test_a_turned_state_that_is_reduced(step: Callable[[Any], Any], x: Any, backend: str) -> None:
     function = repeated(step)
     found = j2t.fuse(function, backend=backend, strict=True)(x)
     np.testing.assert_allclose(found, jax.jit(function)(x), rtol=1e-5, atol=1e-6)

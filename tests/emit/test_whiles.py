@@ -57,3 +57,43 @@ def test_loops_whose_condition_no_step_reads(program: Callable[..., Any], backen
 def test_no_step_at_all(backend: str) -> None:
     found = j2t.fuse(so_many_times, backend=backend, strict=True)(RANDOM, np.int32(0))
     np.testing.assert_array_equal(found, RANDOM)
+
+
+def rows_from(x: Any, goes_on: Callable[[Any], Any]) -> Any:
+    """Sums of rows, one of which is read in each step."""
+    return lax.while_loop(lambda c: goes_on(c[0]), lambda c: (c[0] + 1, c[1] + x[c[0]]), (0, x[0]))[1]
+
+
+def never(x: Any) -> Any:
+    return rows_from(x, lambda i: i < 0)
+
+
+def never_by_its_bounds(x: Any) -> Any:
+    last = jnp.clip(x[0, 0].astype(jnp.int32), 0, 4)
+    return rows_from(x, lambda i: i > last)
+
+
+def never_up_and_down(x: Any) -> Any:
+    def step(carry: Any) -> Any:
+        i, s = carry
+        sums = lax.scan(lambda s, row: (jnp.sin(s + row), s * row), s, x)[1]
+        return i + 1, lax.scan(lambda s, row: (jnp.sin(s + row), s * row), s, sums, reverse=True)[0]
+
+    return lax.while_loop(lambda carry: carry[0] < 0, step, (0, x[0]))
+
+
+def tangents_of_never(x: Any) -> Any:
+    return jax.jvp(lambda x: never(x).sum() + x, (x,), (jnp.cos(x),))
+
+
+@BOTH
+@pytest.mark.parametrize("program", [never, never_by_its_bounds, never_up_and_down, tangents_of_never])
+def test_a_loop_that_never_runs(program: Callable[..., Any], backend: str) -> None:
+    """Triton 3.6 breaks down over memory that is read in one."""
+    found = j2t.fuse(program, backend=backend, strict=True)(RANDOM)
+    jax.tree.map(np.testing.assert_array_almost_equal_nulp, found, jax.jit(program)(RANDOM))
+
+
+def test_a_loop_that_never_runs_is_not_written() -> None:
+    (kernel,) = j2t.transpile(never_by_its_bounds, RANDOM).kernels
+    assert "while" not in kernel.source.partition("def never_by_its_bounds")[2]

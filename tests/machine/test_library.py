@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,6 +65,21 @@ def test_without_the_cache_it_is_in_a_temporary_folder(folder: Path, monkeypatch
     monkeypatch.setenv("J2T_CACHE", "0")
     assert build.opened(build.built(ANSWER)).answer() == 42
     assert not folder.exists()
+
+
+def test_halves_of_a_library_are_in_one_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two folders that are made at the same time one would be removed before its half is read."""
+    made = []
+
+    def slow_folder() -> SimpleNamespace:
+        made.append(SimpleNamespace(name=f"folder_{len(made)}"))
+        time.sleep(0.1)
+        return made[-1]
+
+    monkeypatch.setenv("J2T_CACHE", "0")
+    monkeypatch.setattr(build, "_temporary_folder", functools.cache(slow_folder))
+    with ThreadPoolExecutor(2) as pool:
+        assert {*pool.map(lambda _: build._folder(), range(2))} == {Path("folder_0")}
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

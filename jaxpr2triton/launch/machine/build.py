@@ -16,6 +16,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ FLAGS = (
     *("-fno-trapping-math", "-fno-strict-aliasing", "-w", "-shared", "-fPIC"),
 )
 _HINT = "install gcc, or set CC to a compiler of C that is like it"
+_folder_lock = threading.Lock()
 
 
 def built(text: str, defines: Sequence[str] = ()) -> Path:
@@ -108,9 +110,9 @@ def _is_writable(folder: Path) -> bool:
         return False
 
 
-@functools.cache
 def _temporary() -> Path:
-    return Path(_temporary_folder().name)
+    with _folder_lock:  # halves of a library are built at the same time
+        return Path(_temporary_folder().name)
 
 
 @functools.cache

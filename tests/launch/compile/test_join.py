@@ -15,7 +15,6 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.compile.join import products_joined
-from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.compiling import differences
 from tests.loop_programs import PROGRAMS
@@ -70,13 +69,6 @@ def lines(text: str) -> str:
     return "\n".join(f"\t{each}" for each in re.findall(r"\{ \.reg[^}]*\}|\$\w+:|[@\w][^;]*;", text))
 
 
-TURNED = pytest.mark.xfail(
-    triton_version().startswith("3.6"),
-    reason="three sums of its gradient, of what a loop turns, have two layouts with Triton 3.6",
-    strict=True,
-)
-
-
 def steps(w: Any, h: Any) -> Any:
     return lax.scan(lambda h, _: (jnp.tanh(w @ h), h.sum()), h, None, length=3)
 
@@ -109,7 +101,7 @@ def cases_named(name: str) -> list[Case]:
     return [*loop_cases(program)]
 
 
-@pytest.mark.parametrize("name", ["steps", pytest.param("kalman", marks=TURNED)])
+@pytest.mark.parametrize("name", ["steps", "kalman"])
 def test_sums_cost_no_more_than_plain_ones(name: str) -> None:
     own = cases_of("steps", steps, np.ones((64, 64), np.float32), np.ones(64, np.float32))
     for case in own if name == "steps" else cases_named(name):
@@ -118,7 +110,7 @@ def test_sums_cost_no_more_than_plain_ones(name: str) -> None:
             assert ours is not None and plain is not None and ours < 1.02 * plain
 
 
-@pytest.mark.parametrize("name", [pytest.param("kalman", marks=TURNED), "inferences"])
+@pytest.mark.parametrize("name", ["kalman", "inferences"])
 def test_no_sum_is_computed_again_in_another_layout(name: str) -> None:
     """It would be another order, and another value."""
     for case in cases_named(name):
