@@ -42,6 +42,7 @@ def fuse(
     backend: str = ...,
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    contractions: str = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -61,6 +62,7 @@ def fuse(
     backend: str = ...,
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    contractions: str = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -79,12 +81,13 @@ def fuse(
     backend: str = "auto",
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
+    contractions: str = "auto",
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
 
     It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
-    differentiate, batch, `.lower(...)` and so on. Three options are new:
+    differentiate, batch, `.lower(...)` and so on. Four options are new:
 
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
@@ -97,6 +100,10 @@ def fuse(
               {"k": "unroll"} for all kernels that have such an axis, {"rnn_bwd_0.col": "lane"} for one kernel;
               "grid", "lane", "loop" or "unroll", and an error where the axis is not there or cannot be that, on
               every machine
+    contractions
+              "triton"     matrix products are kernels as well, with what they are made of and what is made of them, as
+                           exact as `precision` and `jax.default_matmul_precision` say
+              "auto"       XLA's library multiplies, outside of loops; "xla" says so for certain
 
     A fused function inside another one is part of it: the outer one's options count. Callbacks
     (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
@@ -107,10 +114,11 @@ def fuse(
             raise TypeError(_unexpected(option))
     _known_backend("backend", backend)
     if function is None:
-        return functools.partial(fuse, backend=backend, strict=strict, roles=roles, **jit_options)
+        options = {"backend": backend, "strict": strict, "roles": roles, "contractions": contractions}
+        return functools.partial(fuse, **options, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = parse_roles(program_name(function), roles)
+    asked = parse_roles(program_name(function), roles, contractions)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
     return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
@@ -120,7 +128,7 @@ _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backe
 
 
 def _unexpected(option: str) -> str:
-    close = difflib.get_close_matches(option, sorted({"backend", "strict", "roles", *_JIT_OPTIONS}), 1)
+    close = difflib.get_close_matches(option, sorted({"backend", "strict", "roles", "contractions", *_JIT_OPTIONS}), 1)
     return f"fuse() got an unexpected keyword argument {option!r}" + (f". Did you mean {close[0]!r}?" if close else "")
 
 
@@ -199,6 +207,7 @@ def transpile(
     grad: None = ...,
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    contractions: str = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -212,6 +221,7 @@ def transpile(
     grad: int | Sequence[int],
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
+    contractions: str = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -224,6 +234,7 @@ def transpile(
     grad: bool | int | Sequence[int] | None = None,
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
+    contractions: str = "auto",
     for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -233,13 +244,13 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles` are as in `fuse`. `for_target` is the device that kernels are planned for (sm_90, gfx942, …), instead
-    of what J2T_TARGET says, or else the local one, or else sm_90.
+    `roles` and `contractions` are as in `fuse`. `for_target` is the device that kernels are planned for (sm_90,
+    gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
-    asked = parse_roles(name, roles)
+    asked = parse_roles(name, roles, contractions)
     read_knobs()  # a misspelt one is an error here too
     target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))

@@ -317,7 +317,7 @@ class Compiled:
         return inside, outside
 
     def _leftover(self, eqn: Any, because: Reason) -> Leftover:
-        reason: Any = because or why_not(eqn)
+        reason: Any = because or why_not(eqn, contractions=self.decisions.contractions)
         if self.why_no_loops and eqn.primitive.name in RAW_LOOPS:
             reason = self.why_no_loops
         elif reason is None and eqn.primitive.name in LOOPS:
@@ -381,23 +381,24 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     attempt = _Attempt(jaxpr, name, roles, policy)
     # a primitive that no table knows may be made of loops
     has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
-    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
+    first = Decisions(contractions=roles.contractions == "triton")
+    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns, first)
     if decisions.reach is not Reach.NOTHING:
         compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
-        return replace(compiled, steps_of=dict(_steps_in_kernels(compiled)))
+        return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, Roles(contractions=roles.contractions))))
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
     made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}
     return Compiled(name, made, decisions, rounds, policy=policy)
 
 
-def _steps_in_kernels(compiled: Compiled) -> Iterator[tuple[int, Compiled]]:
+def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, Compiled]]:
     """The steps of loops that XLA runs, where kernels launch less for a step, or have loops that are in it."""
     most = compiled.policy.cuts
     loops = steps_worth_planning(compiled.program.jaxpr.eqns, most.launches_of_a_step)
     for number, (place, body, alone) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
-        step = compile_jaxpr(body, name, policy=compiled.policy)
+        step = compile_jaxpr(body, name, roles, compiled.policy)
         saves = most.times_fewer * (len(step.kernels) + len(step.leftovers)) <= alone.a_step
         has_loops = any(kernel.choice is not None for kernel in step.all_kernels)
         if step.all_kernels and (saves or has_loops):

@@ -109,8 +109,12 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
         return commands[options.command](make_request(options, specs), options)
 
 
+def _asked(options: argparse.Namespace) -> dict[str, Any]:
+    return {"roles": dict(options.role), "contractions": options.contractions}
+
+
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:
-    planned = {"grad": request.grad, "roles": dict(options.role), "for_target": options.target}
+    planned = {"grad": request.grad, "for_target": options.target, **_asked(options)}
     try:
         return api.transpile(request.function, *request.shapes, **planned)
     except THEIRS:
@@ -205,7 +209,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     if options.target is not None:  # for the kernels of programs that are lowered, as for everybody
         os.environ["J2T_TARGET"] = target_named(options.target).name
     backend = "machine" if options.compiled else "interpret"
-    fused = api.fuse(request.function, backend=backend, roles=dict(options.role))
+    fused = api.fuse(request.function, backend=backend, **_asked(options))
     outputs = jax.eval_shape(request.function, *request.shapes)
     reference = _reference(request, jax.jit(request.function))
     with EXAMINED.watched() as examined:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.roles import CONTRACTIONS
 
 STAGES = ("trace", "normalize", "partition", "schedule", "graph")
 ASSEMBLIES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -116,6 +117,12 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         default=[],
         type=_role,
         help="what an axis becomes, by its name in `explain`: grid, lane, loop or unroll",
+    )
+    add(
+        "--contractions",
+        choices=CONTRACTIONS,
+        default="auto",
+        help="whether matrix products are kernels too (triton) or XLA's; auto leaves them to XLA",
     )
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxpr2triton._compat import is_transposed
 from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
+from jaxpr2triton.emit.dots import dot_of, in_blocks
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE, Statements
@@ -104,7 +105,7 @@ class Emitter(Statements):
                 and not self._is_streamed(node)
                 and not self._reads_outside(node, scope)
             ):
-                stack.extend(operands_of(node))
+                stack.extend(self._needed_for(node))
         for node in sorted(missing, key=lambda node: node.number):
             if scope.find(node) is not None:
                 continue
@@ -112,6 +113,11 @@ class Emitter(Statements):
                 self._require(node, self._home(node, scope))
             else:
                 self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
+
+    def _needed_for(self, node: Node) -> Sequence[Node]:
+        """What has to be written before: of products that are blocks the factors."""
+        dot = dot_of(node, self.plan, self.spell) if isinstance(node, Reduce) else None
+        return operands_of(node) if dot is None else dot.factors
 
     def _reads_outside(self, node: Node, scope: Scope) -> bool:
         """Whether a value belongs to a scope around this one, and so do large tiles that it is made of."""
@@ -173,6 +179,9 @@ class Emitter(Statements):
     def _reduce(self, node: Reduce, scope: Scope) -> None:
         if self._is_streamed(node):
             self._one_by_one(node, scope)
+            return
+        if (dot := dot_of(node, self.plan, self.spell)) is not None:
+            self._assign(node, scope, self._dotted(node, dot, scope), self.wish[node], node.eqn)
             return
         parts, tile = self._parts(node, scope)
         self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[node], node.eqn)
@@ -402,12 +411,21 @@ class Emitter(Statements):
         if not isinstance(node, Reduce):
             self._begin_keeping(scope)
             return
+        if (dot := dot_of(node, self.plan, self.spell)) is not None:
+            stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
+            scope.lines.append(f"{stem} = tl.zeros({self.spell.shape(dot.tile)}, {triton_name(dot.accumulated)})")
+            self.running[node] = [stem], dot.tile
+            return
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
         stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
         identity = constant(row.identity(working_dtype(dtype)), dtype)
-        scope.lines.append(f"{stem} = tl.full({shape}, {identity}, {triton_name(working_dtype(dtype))})")
+        blocks = in_blocks(self.plan, self.spell, tile, working_dtype(dtype)) if not row.indexed else None
+        first = f"tl.full({shape}, {identity}, {triton_name(working_dtype(dtype))})"
+        if blocks is not None:
+            first = blocks if row.identity(working_dtype(dtype)) == 0 else f"{blocks} + {identity}"
+        scope.lines.append(f"{stem} = {first}")
         names = [stem]
         if row.indexed:
             names.append(self.names.new(f"{stem}_place", scope.depth))
@@ -415,6 +433,12 @@ class Emitter(Statements):
         self.running[node] = names, tile
 
     def _accumulate(self, node: Reduce, body: Scope) -> None:
+        if (dot := dot_of(node, self.plan, self.spell)) is not None:
+            (name,), _ = self.running[node]
+            for factor in dot.factors:
+                self._require(factor, body)
+            self._say(body, f"{name} = {self._dotted(node, dot, body, name)}", node.eqn)
+            return
         row, dtype = self._row(node), self._element(node)
         for operand in node.operands:
             self._require(operand, body)
@@ -431,7 +455,7 @@ class Emitter(Statements):
             return
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
-        whole = self._collapsed(node, names, tile)
+        whole = names[0] if dot_of(node, self.plan, self.spell) else self._collapsed(node, names, tile)
         if whole == names[-1]:
             scope.known[node] = Written(whole, tile)
         else:

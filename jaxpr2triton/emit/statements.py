@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
+from jaxpr2triton.emit.dots import Dot, in_blocks, precision_of
 from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
 from jaxpr2triton.emit.masks import Masks
 from jaxpr2triton.emit.names import Names, comment, wishes
@@ -162,6 +163,8 @@ class Statements:
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if working_dtype(buffer.dtype) != buffer.dtype:
             text += f".to({triton_name(working_dtype(buffer.dtype))})"
+        if not scope.open_loops and not isinstance(node, Kept):
+            text = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), text) or text
         self._assign(node, scope, text, buffer.name.removeprefix("kept_"))
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
@@ -415,6 +418,26 @@ class Statements:
             piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
             parts = self._combined(node, parts, piece, scope) if parts else piece
         return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
+
+    def _dotted(self, node: Reduce, dot: Dot, scope: Scope, before: str = "") -> str:
+        """The products of all pairs of factors, added to what was there before."""
+        total, kind = before, triton_name(dot.dtype)
+        for pair in dot.pairs:
+            texts = []
+            for factor, tile in zip(pair, (dot.left, dot.right)):
+                text = self._whole(factor, scope, tile, dot.dtype)
+                text = self._neutral_factor(node, factor, text, tile, scope)
+                held = working_dtype(factor.dtype)
+                texts.append(text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})")
+            accumulator = f", {total}" if total else ""
+            total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{precision_of(node, dot, self.plan)})"
+        return total
+
+    def _neutral_factor(self, node: Reduce, factor: Node, text: str, tile: Tile, scope: Scope) -> str:
+        """Zero beyond the end of what is summed, in both factors: infinity times zero is none."""
+        ragged = frozenset(self.spell.ragged(frozenset(node.over))) - self.zeros[factor]
+        mask = self.masks.of(ragged, (), tile, scope) if ragged else None
+        return f"tl.where({mask}, {text}, {constant(0, factor.dtype)})" if mask else text
 
     def _place_tile(self, position: Index, tile: Tile) -> str:
         """The places of a tile's elements, in a type that holds them all until one is chosen."""

@@ -16,6 +16,7 @@ from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
 from jaxpr2triton.ir.jaxprs import Eqn, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.rules import products
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
@@ -29,8 +30,8 @@ def call_of(eqn: Eqn) -> Call:
     return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
 
 
-def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
-    """Why no kernel can hold this equation; None if one can."""
+def why_not(eqn: Eqn, in_loop: bool = False, contractions: bool = False) -> WhyNot | None:
+    """Why no kernel can hold this equation; None if one can. `contractions`: whether that is asked for those too."""
     name = eqn.primitive.name
     if name in LOOPS:
         return _why_not_loop(eqn)
@@ -38,8 +39,10 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return refusal
     if refusal := _why_not_of_types(eqn):
         return refusal
-    if name in ("iota", "keep") or (name == "dot_general" and in_loop):
+    if name in ("iota", "keep"):
         return None
+    if name == "dot_general":
+        return None if in_loop else products.why_not(eqn, contractions)
     if name in dynamic.TABLE:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
     if name in OPERATIONS:

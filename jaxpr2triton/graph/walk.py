@@ -19,6 +19,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
+from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.neutral import is_zero, left_alone
@@ -171,7 +172,7 @@ class Walk:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
-        if not self.may_repeat and len(demands) > _places_at_most(row):
+        if not self.may_repeat and len(demands) > _places_at_most(row, eqn):
             raise TooManyPlaces(out)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
@@ -454,8 +455,10 @@ def _operands(jaxpr: Jaxpr) -> Mapping[Var, int]:
     return {var: number for number, var in enumerate(jaxpr.invars)}
 
 
-def _places_at_most(row: object) -> int:
+def _places_at_most(row: object, eqn: Eqn) -> int:
     """At how many places a value is computed again rather than stored."""
+    if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+        return 1
     match row:
         case Reduction():
             return policy.COMMON.places_of_a_sum

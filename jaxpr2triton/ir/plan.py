@@ -5,11 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Choice, KernelAxis, Role
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
+
+
+class Form(Enum):
+    """How a program accumulates what two sides make together."""
+
+    DOT = "dot"  # a product of blocks: acc = tl.dot(x, w, acc)
+    OUTER = "outer"  # anything else, one term after the other: acc = acc + f(x[:, None], w[None, :])
+    LANES = "lanes"  # where the other side is what is summed: its lanes are summed at the end
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(size - 1, 0).bit_length()
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ class Plan:
     choice: Choice | None = None  # of kernels with loops
     roles: Mapping[str, Role] = field(default_factory=dict)  # that were asked for
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
+    form: Form | None = None  # of a kernel that contracts two sides
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

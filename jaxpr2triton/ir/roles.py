@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Role
@@ -34,6 +34,7 @@ class Roles:
 
     function: str = ""  # the name of its own program
     asked: tuple[Asked, ...] = ()
+    contractions: str = "auto"  # whose kernels contractions are
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters
@@ -49,10 +50,18 @@ class Roles:
 
 
 NO_ROLES = Roles()
+CONTRACTIONS = ("auto", "triton", "xla")
 
 
-def parse_roles(function: str, roles: Mapping[str, str] | None) -> Roles:
+def parse_roles(function: str, roles: Mapping[str, str] | None, contractions: str = "auto") -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
+    if contractions not in CONTRACTIONS:
+        words = ", ".join(CONTRACTIONS)
+        raise UserError(f"contractions={contractions!r} is not a choice", hint=f"one of {words}")
+    return replace(_parsed(function, roles), contractions=contractions)
+
+
+def _parsed(function: str, roles: Mapping[str, str] | None) -> Roles:
     if roles is None:
         return NO_ROLES
     if not isinstance(roles, Mapping):

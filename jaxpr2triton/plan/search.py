@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from jaxpr2triton.errors import CompilerBug, Mistake
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.mistakes import mistake_of
-from jaxpr2triton.plan.decisions import Decisions, Reach, Wish, granted, retreated
+from jaxpr2triton.plan.decisions import UNDECIDED, Decisions, Reach, Wish, granted, retreated
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Round:
 
 
 def search(
-    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn]
+    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn], first: Decisions = UNDECIDED
 ) -> tuple[Decisions, tuple[Round, ...]]:
     """The decisions with which an attempt came to its end; if there are none such, nothing is compiled."""
-    decisions = Decisions()
+    decisions = first
     rounds: list[Round] = []
     while decisions.reach is not Reach.NOTHING:
         try:

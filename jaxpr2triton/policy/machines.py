@@ -150,6 +150,48 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Block:
+    """What a program contracts at once."""
+
+    rows: int
+    columns: int
+    sums: int
+    warps: int
+    stages: int  # loads that are under way
+
+
+@dataclass(frozen=True)
+class Products:
+    """Contractions (`plan/schedule/products.py`): blocks without spills, the largest first."""
+
+    narrow: tuple[Block, ...] = (  # of factors of 16 or 8 bits
+        Block(128, 128, 64, 8, 4),
+        Block(128, 64, 64, 4, 4),
+        Block(64, 64, 64, 4, 4),
+        Block(32, 64, 64, 4, 4),
+        Block(16, 64, 64, 4, 4),
+    )
+    tf32: tuple[Block, ...] = (
+        Block(128, 128, 32, 8, 3),
+        Block(64, 128, 32, 4, 4),
+        Block(64, 64, 32, 4, 4),
+        Block(16, 64, 32, 4, 4),
+    )
+    exact: tuple[Block, ...] = (  # f32 without losing a bit, and f64
+        Block(128, 128, 16, 8, 3),
+        Block(64, 64, 16, 4, 3),
+        Block(32, 32, 32, 2, 2),
+    )
+    outer: tuple[Block, ...] = (Block(128, 128, 1, 8, 2), Block(64, 64, 1, 4, 2), Block(32, 64, 1, 4, 2))
+    lanes: tuple[Block, ...] = (Block(64, 1, 64, 4, 2), Block(32, 1, 64, 4, 2))
+    of_a_thread: int = _thread(128)  # results that one thread accumulates
+    least: int = 256  # results, from which on factors are blocks
+    least_sum: int = 8  # terms of each
+    least_side: int = 16  # rows, and columns, of what is no product
+    least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
+
+
+@dataclass(frozen=True)
 class Loops:
     """Kernels whose loops carry something (`plan/schedule/schedule.py`, `tiled_products.py`, `emit/emitter.py`)."""
 
@@ -217,6 +259,7 @@ class Policy:
     groups: Grouping
     axes: Axes
     blocks: Blocks
+    products: Products
     loops: Loops
     cost: Cost
     writing: Writing
@@ -233,6 +276,7 @@ def policy_of(target: Target) -> Policy:
         _for(Grouping, target),
         _for(Axes, target),
         _for(Blocks, target),
+        _for(Products, target),
         _for(Loops, target),
         _for(Cost, target),
         _for(Writing, target),

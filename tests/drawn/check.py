@@ -86,8 +86,9 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
         compiled.append(compile_jaxpr(jaxpr, name, roles, policy))
         return compiled[-1]
 
-    fuse = functools.partial(j2t.fuse, backend=backend)
-    with jax.enable_x64(program.x64), planned_with(**(SMALL if program.small else {})):
+    fuse = functools.partial(j2t.fuse, backend=backend, contractions="triton")
+    exact = jax.default_matmul_precision("highest")  # as XLA multiplies here anyway
+    with exact, jax.enable_x64(program.x64), planned_with(**(SMALL if program.small else {})):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:

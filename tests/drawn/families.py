@@ -501,6 +501,29 @@ def leftover(draft: Draft) -> None:
         draft.add(text, x)
 
 
+def contraction(draft: Draft) -> None:
+    """What two sides make together: a value with itself, along any of its dimensions, or with its turned self."""
+    x = draft.float_value(lambda value: 2 <= value.rank <= 3 and value.size > 0)
+    if not 2 <= x.rank <= 3 or not x.size:
+        return
+    letters = "abc"[: x.rank]
+    summed = draft.pick(letters)
+    shared = draft.pick(("", *letters.replace(summed, "")[1:]))  # of a batch
+    other = "".join(letter if letter in (summed, shared) else letter.upper() for letter in letters)
+    result = "".join(dict.fromkeys((letters + other).replace(summed, "")))
+    sizes = dict(zip(letters.upper(), x.shape))
+    if math.prod(sizes[letter.upper()] for letter in result) * sizes[summed.upper()] > 4 * draft.most:
+        return
+    forms = [f"jnp.einsum('{letters},{other}->{result}', {{0}}, {{0}})"]
+    if x.rank == 2:
+        along = f"{{0}}[:, None] {draft.pick(('-', '+', '*'))} {{0}}[None]"
+        forms += [f"jnp.sum(jnp.square({along}), -1)", f"jnp.max(jnp.abs({along}), -1)"]
+        forms += ["jnp.tanh({0}) @ {0}.T + jnp.sum({0}, 1)", f"jnp.argmin(jnp.sum(jnp.square({along}), -1), 1)"]
+        if x.shape[0] ** 2 * x.shape[1] > 4 * draft.most:
+            forms = forms[:1]
+    draft.add(draft.pick(forms).format(x.name), x)
+
+
 def effect(draft: Draft) -> None:
     """Python is called, or told."""
     x = draft.float_value(lambda value: value.size > 0 and not value.weak)
@@ -529,4 +552,5 @@ ALL: tuple[Family, ...] = (
     *LEFTOVERS,
     with_number,
     effect,
+    *(contraction,) * 3,
 )

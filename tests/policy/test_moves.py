@@ -17,7 +17,7 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.ir.roles import NO_ROLES, parse_roles
+from jaxpr2triton.ir.roles import parse_roles
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline import compile_jaxpr
 from jaxpr2triton.policy import COMMON, DEFAULT_POLICY, Policy
@@ -33,6 +33,10 @@ Fn = Callable[..., Any]
 
 def floats(*shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def halves(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
 
 
 def integers(*shape: int) -> Any:
@@ -215,6 +219,12 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         (floats(4096, 512), floats(4096, 512)),
     ),
     "turned": (lambda x: jnp.transpose(x, (0, 2, 1)) + 1, (floats(32, 64, 128),)),
+    "distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 2048))),
+    "exact products": (lambda x, w: jnp.dot(x, w, precision="highest"), (floats(2048, 512), floats(512, 2048))),
+    "products": (jnp.matmul, (floats(2048, 512), floats(512, 2048))),
+    "products of 16 bits": (jnp.matmul, (halves(4096, 512), halves(512, 4096))),
+    "sums over pairs": (lambda x, y: jnp.exp(-((x[:, None] - y) ** 2)).sum(1), (floats(10_000), floats(10_000))),
+    "two products": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), (halves(4096, 512), *[halves(512, 4096)] * 2)),
     "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),
     "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
     "steps of sums": (steps_of_sums, (floats(64),)),
@@ -243,6 +253,7 @@ class Case:
     factor: float
     others: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     roles: Mapping[str, str] | None = None
+    contractions: bool = False  # whether kernels hold them
 
 
 NO_ROOM = {"loops": {"kept": 256, "large_product": 1 << 20}}
@@ -294,6 +305,16 @@ CASES = {
     "axes.pieces": Case("pieces", 1 / 2),
     "axes.run": Case("column sums", 4),
     "axes.turned": Case("transposes", 1 / 2),
+    "products.narrow": Case("products of 16 bits", 1 / 2, contractions=True),
+    "products.tf32": Case("products", 1 / 2, contractions=True),
+    "products.exact": Case("exact products", 1 / 2, contractions=True),
+    "products.outer": Case("distances", 1 / 2),
+    "products.lanes": Case("sums over pairs", 1 / 2),
+    "products.of_a_thread": Case("two products", 1 / 2, contractions=True),
+    "products.least": Case("products", 1 << 16, contractions=True),
+    "products.least_sum": Case("products", 1 << 10, contractions=True),
+    "products.least_side": Case("distances", 1 << 10),
+    "products.least_lanes": Case("sums over pairs", 1 << 10),
     "blocks.resident": Case("full_mean:bench", 1 / 2),
     "blocks.resident_crossed": Case("layer_norm:bench:g", 128),
     "blocks.streamed": Case("ratio of sums", 1 / 2),
@@ -405,6 +426,9 @@ def subjects(of: Policy) -> dict[str, Any]:
 
 
 def times(number: Any, factor: float) -> Any:
+    """So many times the number; of a table the part behind so much of it."""
+    if isinstance(number, tuple):
+        return number[int(len(number) * factor) :]
     return type(number)(number * factor)
 
 
@@ -418,9 +442,9 @@ def traced(name: str) -> Any:
     return jaxpr
 
 
-def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None) -> Any:
+def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None, contractions: bool = False) -> Any:
     """The kernels of a program, what stays with XLA, and what the report says of both."""
-    asked = NO_ROLES if roles is None else parse_roles("program", roles)
+    asked = parse_roles("program", roles, "triton" if contractions else "auto")
     try:
         made = compile_jaxpr(traced(name), "program", asked, chosen)
     except UserError as refusal:
@@ -442,7 +466,8 @@ def test_a_program_notices(number: str) -> None:
     subject, name = number.split(".")
     before = moved(**case.others)
     after = moved(before, **{subject: {name: times(getattr(subjects(before)[subject], name), case.factor)}})
-    assert told(case.program, before, case.roles) != told(case.program, after, case.roles)
+    asked = case.roles, case.contractions
+    assert told(case.program, before, *asked) != told(case.program, after, *asked)
 
 
 @pytest.mark.parametrize("number", COMMON_CASES)

@@ -55,6 +55,8 @@ NAMED = {
     "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "emit/branches.py": {"SIDES": "places of operands"},
     "pipeline.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
+    "plan/schedule/products.py": {"LANES": LIMIT},
+    "rules/products.py": {"LEAST": LIMIT},
     "plan/partition/alike.py": {"WORTH_LOOKING": WORK, "NEARBY": WORK},
     "plan/partition/group.py": {"WORTH_TRYING": WORK},
     "plan/partition/partition.py": {"ROUNDS_AT_MOST": WORK},

@@ -14,8 +14,10 @@ WORDS = {
     "reduce_max": ("a maximum", "maxima"),
     "reduce_min": ("a minimum", "minima"),
     "argmax": ("the place of a maximum", "places of maxima"),
+    "dot_general": ("a contraction", "contractions"),
     "argmin": ("the place of a minimum", "places of minima"),
 }
+CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 

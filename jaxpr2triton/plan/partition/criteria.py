@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.nodes import Keep, Load, Recurrence, Reduce, Swept
+from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.policy import Cutting
+from jaxpr2triton.policy import Cutting, Policy
 
 
 def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
@@ -60,6 +61,9 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
     policy = cuts.policy.cuts
+    beside = beside_contractions(space, policy, cuts.policy.axes.unrolled_sum)
+    if any(node.eqn.outvars[0] is not root for node in beside):
+        return [node for node in beside if node.eqn.outvars[0] is not root]
     again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
     nodes = again or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
@@ -71,18 +75,54 @@ def holding(space: Space) -> list[Reduce | Swept]:
     return [node for node in nodes if isinstance(node, Reduce) or space.wanted_whole(node) - {node.axis}]
 
 
-def acceptable(space: Space, policy: Cutting, shared_out: bool = False) -> bool:
+def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     """Whether one kernel computes this well: no program holds too much, and there are programs enough."""
     reductions = holding(space)
     if space.steps or not reductions:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
-    if _crossing(space, policy) or any(repeats(space, node, policy) for node in reductions):
+    if beside_contractions(space, policy.cuts, policy.axes.unrolled_sum):
+        return False
+    if any(map(is_contraction, reductions)):
+        return True
+    if _crossing(space, policy.cuts) or any(repeats(space, node, policy.cuts) for node in reductions):
         return False
     if not space.inner and not feeds_a_reduction(space.graph):
         return True
-    if space.held > policy.held:
+    if space.held > policy.cuts.held:
         return False
-    return shared_out or _has_programs_enough(space, reductions, policy)
+    return shared_out or _has_programs_enough(space, reductions, policy.cuts)
+
+
+def beside_contractions(space: Space, policy: Cutting, unrolled: int) -> list[Reduce]:
+    """What had better be in memory, because a contraction needs it first, or it is one that something waits for.
+
+    A block of rows times a block of columns is all that one program makes of a contraction: a sum of its results would
+    need more, and a sum that it needs would be made again for each block.
+    """
+    roots = frozenset(space.axes)
+    two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy, unrolled)}
+    found: dict[Reduce, None] = {}
+    above: dict[Node, frozenset[Reduce]] = {}
+    sides: Sides | None = None
+    for node in space.graph.nodes if two_sided else ():
+        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
+        if not isinstance(node, Reduce) or is_small(node, unrolled):
+            continue
+        found |= {each: None for each in above[node] if node in two_sided or each in two_sided}
+        above[node] |= {node}
+        if is_contraction(node):
+            mine = sides_of(node, roots, unrolled)
+            wanted_again = space.wanted_whole(node) or (sides is not None and mine is not None and not mine.fits(sides))
+            found |= {node: None} if wanted_again else {}
+            sides = sides or mine
+    return sorted(found, key=lambda node: node.number)
+
+
+def _is_much(node: Reduce, policy: Cutting, unrolled: int) -> bool:
+    """Whether it is a contraction, or the like and not done in no time."""
+    if is_contraction(node):
+        return True
+    return size_of(node.axes) * size_of(node.over) > policy.much and is_two_sided(node, unrolled)
 
 
 def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], policy: Cutting) -> bool:

@@ -58,7 +58,26 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     computed -= {eqn.outvars[0] for eqn in views}
     written = dict.fromkeys(variables([*wanted, *(eqn.invars[0] for eqn in views)]))
     roots = [v for v in written if v in computed]
-    return Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
+    cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
+    _contractions_apart(cuts)
+    return cuts
+
+
+def _contractions_apart(cuts: Cuts) -> None:
+    """Let contractions have kernels of their own, where there are loops: what a loop makes for them is in memory."""
+    of_loops: set[Atom] = set()
+    for eqn in cuts.inside:
+        if eqn.primitive.name in LOOPS or not of_loops.isdisjoint(variables(eqn.invars)):
+            of_loops.update(eqn.outvars)
+    if not of_loops:
+        return
+    for eqn in cuts.inside:
+        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+            for value in variables(eqn.invars):
+                if value in of_loops and value not in cuts.loaded and cuts.is_inside(value):
+                    for each in _together(cuts, value):
+                        cuts.add_root(each, because.CONTRACTED)
+            cuts.add_root(eqn.outvars[0], because.CONTRACTED)
 
 
 def _end_loops(cuts: Cuts) -> None:
@@ -82,7 +101,8 @@ def _inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], 
         if eqn.primitive.name in LOOPS:
             kernel_can = body_of(eqn) in kept
         else:
-            kernel_can = why_not(eqn) is None or (bool(kept) and is_short_contraction(eqn))
+            refusal = why_not(eqn, contractions=decisions.contractions)
+            kernel_can = refusal is None or (bool(kept) and is_short_contraction(eqn))
         (inside if kernel_can else outside).append(eqn)
     return inside, outside
 
@@ -165,7 +185,7 @@ def _rejoin(cuts: Cuts, value: Var) -> None:
         space = cuts.space_of(readers, without=[value])
     except TooManyPlaces:
         return
-    if space is None or culprits_of(cuts, space, readers[0]) or not acceptable(space, most):
+    if space is None or culprits_of(cuts, space, readers[0]) or not acceptable(space, cuts.policy):
         return
     if sum(1 for _ in space.graph.of_kind(Compute)) < most.steps:
         cuts.drop_root(value)
@@ -216,7 +236,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if space.steps and not fits(cuts, space):
         why = because.not_held(*held_by_loops(cuts, space), most.carried, most.read_again)
         return _refused(_read_by(cuts, space), why)
-    culprits = [] if acceptable(space, most, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
+    culprits = [] if acceptable(space, cuts.policy, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
     if culprits:
         eqn = culprits[-1].eqn
         why = because.made_again(eqn) if repeats(space, culprits[-1], most) else because.needed_first(eqn)

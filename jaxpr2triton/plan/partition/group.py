@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.order import Order
+from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
@@ -146,7 +147,7 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
         return None
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
-    good = common_loop or (acceptable(joined, cuts.policy.cuts) and joined.held <= min(space.held for space in spaces))
+    good = common_loop or (acceptable(joined, cuts.policy) and joined.held <= min(space.held for space in spaces))
     return joined if good else None
 
 
@@ -180,6 +181,9 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     if joined is None:
         loops = group.space.loops and cuts.spaces[root].loops
         return "their loops have different steps or axes" if loops else "they have different axes"
+    sums = joined.graph.of_kind(Reduce)
+    if joined.steps and any(node.eqn.outvars[0] in cuts.makers for node in sums if is_contraction(node)):
+        return "one of them is a contraction, the other one a loop"
     if joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts()):
         return "the loop of one is over before that of the other one begins"
     if common_loop:
@@ -191,7 +195,7 @@ def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tup
     """Why two kernels do better alone than joined; empty if they do not."""
     policy, most = cuts.policy.groups, cuts.policy.cuts
     shared_out = cuts.is_shared_out(joined)
-    if not acceptable(joined, most, shared_out):
+    if not acceptable(joined, cuts.policy, shared_out):
         return FEW
     if joined.held <= max(space.held for space in alone):
         return ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
-from jaxpr2triton.plan.schedule.tiles import power_of_two
 
 
 @dataclass(frozen=True)

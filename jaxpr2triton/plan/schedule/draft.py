@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import Recurrence
+from jaxpr2triton.graph.sides import Sides
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
+from jaxpr2triton.plan.schedule.products import Contracting, contracting, names_of
 from jaxpr2triton.policy import Policy
 
 
@@ -50,6 +52,7 @@ class Draft:
     asked: dict[Axis, Role] = field(default_factory=dict)  # inner axes that were asked to be a lane or a loop
     made_of: dict[str, frozenset[Axis]] = field(default_factory=dict)  # by name, after cutting
     known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
+    contracting: Contracting | None = None
 
     def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
         while name in self.made_of:
@@ -75,10 +78,8 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
     axes, repeated = axes_of_space(space), _repeated(space)
     whole = repeated | space.swept_axes
     cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in whole], policy), wishes)
-    draft = Draft(cuts, policy)
-    for cut in cuts:
-        draft.unrolled.append(cut.unrolled)
-        draft.made_of[cut.unrolled.name] = frozenset((cut.unrolled,))
+    draft = Draft(cuts, policy, unrolled=[cut.unrolled for cut in cuts])
+    draft.made_of |= {axis.name: frozenset((axis,)) for axis in draft.unrolled}
     groups = alike(space, axes)
     _place_steps(draft, [group for group in groups if group[0] in space.steps], space)
     grid_axes, inners = _shared_out(draft, [group for group in groups if group[0] not in space.steps], space)
@@ -88,17 +89,18 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
 
     roots = frozenset(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
     held = [group for group in inners if group[0] in roots]
-    pointwise = not inners and not moved
-    _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
+    draft.contracting = _contracts(draft, space, moved)
+    if draft.contracting is not None:
+        _place_sides(draft, draft.contracting.sides, grid_axes)
+    else:
+        pointwise = not inners and not moved
+        _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
     for name, group in moved.items():
         draft.place(group, name, draft.inner)
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
     lanes = repeated if grid_axes else _lanes_alone(inners, policy)
-    for members, axis in _place_inner(draft, names, lanes, wishes):
-        if _may_be_unrolled(draft, members, axis, unrolled_up_to, roots, space):
-            draft.inner.remove(axis)
-            draft.unrolled.append(axis)
+    _unroll_small(draft, _place_inner(draft, names, lanes, wishes), unrolled_up_to, roots, space)
     _follow(draft, wishes)
     return draft
 
@@ -156,6 +158,15 @@ def _shared_out(draft: Draft, groups: Sequence[list[Axis]], space: Space) -> tup
         elif current:
             inners.append(current)
     return grid, inners
+
+
+def _unroll_small(
+    draft: Draft, placed: Sequence[tuple[Sequence[Axis], Axis]], at_most: int, roots: frozenset[Axis], space: Space
+) -> None:
+    for members, axis in placed:
+        if _may_be_unrolled(draft, members, axis, at_most, roots, space):
+            draft.inner.remove(axis)
+            draft.unrolled.append(axis)
 
 
 def _may_be_unrolled(
@@ -250,6 +261,24 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
     names = [name] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
     for run, chosen in zip(runs, names):
         draft.place(run, chosen, draft.grid)
+
+
+def _contracts(draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]]) -> Contracting | None:
+    """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
+    found = None if moved else contracting(space, draft.policy)
+    return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
+
+
+def _place_sides(draft: Draft, sides: Sides, axes: Sequence[Axis]) -> None:
+    """Rows and columns, each as one axis; the rows are the side that the results begin with."""
+    whole = {cut.rest: cut.axis for cut in draft.cuts}
+    rows = [axis for axis in axes if whole.get(axis, axis) in sides.rows]
+    columns = [axis for axis in axes if whole.get(axis, axis) in sides.columns]
+    if rows and columns and axes.index(columns[-1]) < axes.index(rows[-1]):
+        rows, columns = columns, rows
+    batch = [axis for axis in axes if axis not in (*rows, *columns)]
+    for name, group in names_of(batch, rows, columns).items():
+        draft.place(group, name, draft.grid)
 
 
 def _turned_axis(axes: Sequence[Axis], offsets: Sequence[Index], least: int) -> Axis | None:

@@ -21,14 +21,16 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
-from jaxpr2triton.ir.plan import Plan, PlannedAxis
+from jaxpr2triton.ir.plan import Plan, PlannedAxis, power_of_two
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.tiles import passes_of, power_of_two, resident_operands, resident_state, tiles_of
+from jaxpr2triton.plan.schedule.products import Contracting, block_of
+from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
+from jaxpr2triton.rules.products import LEAST
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Candidate:
     num_warps: int
     reload: bool = False
     estimate: Estimate | None = None
+    num_stages: int = 2
 
     @property
     def rank(self) -> tuple[int, ...]:
@@ -71,7 +74,11 @@ def schedule(
     places = tuple(tuple(map_of(i) for i in place) for place in space.places)
     reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
     asked = dict(roles or {})
-    return Plan(name, region, best.axes, places, reduced, best.num_warps, 2, best.reload, choice, asked, policy)
+    stages = best.num_stages
+    form = best.draft.contracting.form if best.draft.contracting else None
+    return Plan(
+        name, region, best.axes, places, reduced, best.num_warps, stages, best.reload, choice, asked, policy, form
+    )
 
 
 def _candidates(
@@ -131,6 +138,8 @@ def _seen(space: Space, draft: Draft, width: int) -> Seen:
 
 def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
     draft, width = seen.draft, seen.width
+    if draft.contracting is not None:
+        return _contracting(draft, draft.contracting, shrink)
     fast = fastest_of(draft, [draft.map(i) for i in offsets_of(space, arrays.read, arrays.written)])
     across = across_of(draft, fast) if fast in draft.grid and draft.inner else 1
     blocks, looped = inner_blocks(seen, across, shrink)
@@ -141,6 +150,24 @@ def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Can
     policy, lanes = draft.policy.blocks, draft.policy.target.warp_size
     warps = tile * width // (lanes * (policy.of_a_thread if draft.inner else policy.of_a_thread_pointwise))
     return Candidate(draft, _planned(draft, blocks, looped), max(1, min(policy.warps, power_of_two(warps))))
+
+
+def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
+    """A block of rows, of columns and of what is summed; tiles have their dimensions in this order."""
+    grid = {axis.name: axis for axis in draft.grid}
+    rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
+    sums = max((axis.size for axis in draft.inner), default=1)
+    block = block_of(how, rows, columns, sums, batch, shrink, draft.policy)
+    sizes = {"b": 1, "m": block.rows, "n": block.columns}
+    planned = {name: PlannedAxis(axis, Role.GRID, sizes[name]) for name, axis in grid.items()}
+    summed = []
+    for axis in draft.inner:
+        size = min(block.sums, max(power_of_two(axis.size), LEAST if block.sums > 1 else 1))
+        summed.append(PlannedAxis(axis, Role.LOOP if axis.size > size else Role.LANE, size))
+    unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
+    before = [planned[name] for name in ("b", "m") if name in planned]
+    after = [planned["n"]] if "n" in planned else []
+    return Candidate(draft, (*before, *summed, *after, *unrolled), block.warps, num_stages=block.stages)
 
 
 def _whole(seen: Seen, blocks: Mapping[Axis, int]) -> int:

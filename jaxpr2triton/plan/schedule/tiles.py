@@ -9,13 +9,9 @@ from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Load, Node, Recurrence, operands_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.cost import Resident
 from jaxpr2triton.plan.schedule.draft import Draft
-
-
-def power_of_two(size: int) -> int:
-    """The least power of two that is not less."""
-    return 1 << max(size - 1, 0).bit_length()
 
 
 def tiles_of(space: Space, draft: Draft) -> list[frozenset[Axis]]:

@@ -13,10 +13,9 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.check import check_plan
 from jaxpr2triton.ir.kernel import Kernel, Role
-from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.plan import Plan, power_of_two
 from jaxpr2triton.pipeline import SHRINKS
 from jaxpr2triton.plan.schedule.schedule import schedule
-from jaxpr2triton.plan.schedule.tiles import power_of_two
 from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.compiling import RUNNABLE, compiled, halves_of
 from tests.golden import functions as f

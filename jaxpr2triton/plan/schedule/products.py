@@ -1,0 +1,117 @@
+"""Schedules of contractions: a block of rows and one of columns for each program, which walks along what is summed.
+
+    y[m,n] = Σ_k x[m,k] w[k,n]         m: grid 4096 by 128 | k: loop 4096 by 64 | n: grid 4096 by 128   warps 8
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxpr2triton.graph.nodes import Product, Reduce
+from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, sides_of
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.plan import Form, power_of_two
+from jaxpr2triton.policy import Policy
+from jaxpr2triton.policy.machines import Block
+from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
+
+LANES = 32  # of the warps that tables count
+
+
+@dataclass(frozen=True)
+class Contracting:
+    """What the programs of a kernel contract, and how."""
+
+    form: Form
+    sides: Sides
+    bytes: int  # of a factor
+    exact: bool  # f32 products by the multiply-and-add unit
+    sums: int  # how many are accumulated at once
+
+
+def contracting(space: Space, policy: Policy) -> Contracting | None:
+    """How a kernel contracts; None where there are no two sides with blocks of their own."""
+    if space.steps or space.inner:
+        return None
+    roots = frozenset(space.axes)
+    unrolled = policy.axes.unrolled_sum
+    reductions = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
+    found: Contracting | None = None
+    for node in reductions:
+        sides = sides_of(node, roots, unrolled)
+        if sides is None or not node.over or (found is not None and not sides.fits(found.sides)):
+            return None
+        form = _form(node, sides, policy)
+        if form is None or (found is not None and form is not found.form):
+            return None
+        dtype = factor_dtype(node.eqn) if is_contraction(node) else None
+        exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
+        size = dtype.itemsize if dtype is not None else node.dtype.itemsize
+        found = Contracting(form, sides, size, exact, len(reductions))
+    return found
+
+
+def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
+    rows, columns, sums = (math.prod(axis.size for axis in axes) for axes in (sides.rows, sides.columns, sides.sums))
+    most = policy.products
+    if not sides.rows or (not sides.columns and is_contraction(node)):
+        return None
+    if not sides.columns:
+        return Form.LANES if min(rows, sums) >= most.least_lanes else None
+    is_product = is_contraction(node) and all(isinstance(operand, Product) for operand in node.operands)
+    if is_product and factor_dtype(node.eqn) is not None:
+        return Form.DOT if rows * columns >= most.least and sums >= most.least_sum else None
+    return Form.OUTER if min(rows, columns) >= most.least_side else None
+
+
+def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
+    """The largest block of which there are programs enough, else the smallest one."""
+    fitting = [_cut(block, rows, columns, sums) for block in _blocks(how, policy)]
+    room = [b for b in fitting if b.rows * b.columns * how.sums <= policy.products.of_a_thread * LANES * b.warps]
+    fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
+    enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
+    found = next(enough, fitting[-1])
+    warps = max(1, found.warps * LANES // policy.target.warp_size)
+    return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
+
+
+def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
+    """As many blocks of factors as fit into shared memory, and there are."""
+    room = policy.target.shared_bytes // ((block.rows + block.columns) * block.sums * how.bytes)
+    return max(1, min(block.stages, room, -(-sums // block.sums)))
+
+
+def _blocks(how: Contracting, policy: Policy) -> Sequence[Block]:
+    products = policy.products
+    match how.form:
+        case Form.OUTER:
+            return products.outer
+        case Form.LANES:
+            return products.lanes
+    if how.bytes <= 2:
+        return products.narrow
+    return products.exact if how.exact or how.bytes > 4 else products.tf32
+
+
+def _programs(block: Block, rows: int, columns: int) -> int:
+    return -(-rows // block.rows) * -(-columns // block.columns)
+
+
+def _cut(block: Block, rows: int, columns: int, sums: int) -> Block:
+    """A block no larger than there are elements, but at least as large as Triton multiplies."""
+
+    def cut(size: int, of: int) -> int:
+        return min(size, max(power_of_two(of), LEAST if size > 1 else 1))
+
+    small = Block(cut(block.rows, rows), cut(block.columns, columns), cut(block.sums, sums), block.warps, block.stages)
+    fewer = small.rows * small.columns * block.warps // (block.rows * block.columns)
+    return Block(small.rows, small.columns, small.sums, max(min(block.warps, fewer), min(block.warps, 4)), block.stages)
+
+
+def names_of(batch: Sequence[Axis], rows: Sequence[Axis], columns: Sequence[Axis]) -> dict[str, list[Axis]]:
+    """The axes on the grid, by the names of what they become."""
+    groups = {"b": list(batch), "m": list(rows), "n": list(columns)}
+    return {name: axes for name, axes in groups.items() if axes}

@@ -1,0 +1,158 @@
+"""Programs with contractions, small: what layers, attention, kernels methods and their gradients are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from examples import contractions
+
+
+@dataclass(frozen=True)
+class Contraction:
+    name: str
+    fn: Callable[..., Any]
+    shapes: tuple[Any, ...]  # of the arguments: sizes, perhaps with a dtype, or trees of those
+    kernels: int  # that it becomes, with `contractions="triton"`
+    grad: int | tuple[int, ...] | None = None
+    tolerance: float = 2e-5
+
+    def args(self, seed: int = 0) -> tuple[Any, ...]:
+        rng = np.random.default_rng(seed)
+        return tuple(jax.tree.map(lambda leaf: _drawn(leaf, rng), self.shapes, is_leaf=_is_leaf))
+
+    @property
+    def id(self) -> str:
+        return self.name
+
+
+def _is_leaf(shape: Any) -> bool:
+    return isinstance(shape, str)
+
+
+def _drawn(spec: str, rng: np.random.Generator) -> Any:
+    """`bf16 4 5`: an array."""
+    kind, *sizes = spec.split()
+    shape = tuple(map(int, sizes))
+    if kind.startswith("i"):
+        return jnp.asarray(rng.integers(0, 9, shape), {"i8": jnp.int8, "i32": jnp.int32}[kind])
+    dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}[kind]
+    return jnp.asarray(rng.standard_normal(shape) / 2, dtype)
+
+
+def linear(w: Any, x: Any, b: Any) -> Any:
+    return w.T @ x + b[:, None]
+
+
+def mean_square(fn: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: (fn(*args) ** 2).mean()
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / 4
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores), v)
+
+
+def swiglu(x: Any, a: Any, b: Any, c: Any) -> Any:
+    return (jax.nn.silu(x @ a) * (x @ b)) @ c + x
+
+
+def rms_norm(x: Any, scale: Any, w: Any) -> Any:
+    return (x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * scale) @ w
+
+
+def lora(x: Any, w: Any, a: Any, b: Any) -> Any:
+    return x @ w + (x @ a) @ b
+
+
+def rotated(x: Any, w: Any) -> Any:
+    heads = (x @ w).reshape(20, 4, 16)
+    one, other = jnp.split(heads, 2, -1)
+    angle = jnp.cos(jnp.arange(20.0))[:, None, None]
+    return jnp.concatenate([one * angle - other, other * angle + one], -1)
+
+
+def dequantised(x: Any, w: Any, scale: Any) -> Any:
+    return x @ (w.astype(x.dtype) * scale)
+
+
+def eight_bits(x: Any, w: Any) -> Any:
+    return lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+def losses(x: Any, w: Any, labels: Any) -> Any:
+    logits = x @ w
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
+
+
+def rows_of_a_table(table: Any, rows: Any, w: Any) -> Any:
+    return table[rows] @ w
+
+
+def ends_in_zeros(x: Any, w: Any) -> Any:
+    """Beyond the end of what is summed one factor is infinite: exp of nothing is one, of what lies there anything."""
+    return jnp.exp(x) @ jnp.exp(w)
+
+
+def around_a_loop(params: Any, xs: Any, h: Any) -> Any:
+    w, u, b = params
+    inputs = xs @ w + b
+    last, states = lax.scan(lambda h, z: ((jnp.tanh(z + h @ u),) * 2), h, inputs)
+    return last, states @ w.T
+
+
+def logsumexp_of_distances(x: Any, y: Any) -> Any:
+    return jax.nn.logsumexp(-((x[:, None] - y[None]) ** 2).sum(-1), axis=1)
+
+
+def per_example(w: Any, x: Any) -> Any:
+    return jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w).sum()), (None, 0))(w, x)
+
+
+PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
+
+PROGRAMS: Sequence[Contraction] = (
+    Contraction("linear", linear, ("f32 97 80", "f32 97 40", "f32 80"), 1),
+    Contraction("linear_gradients", mean_square(linear), ("f32 97 80", "f32 97 40", "f32 80"), 4, (0, 1, 2)),
+    Contraction("distances", contractions.distances, ("f32 97 80", "f32 97 40"), 1),
+    Contraction(
+        "distances_gradients", mean_square(contractions.distances), ("f32 97 80", "f32 97 40"), 4, (0, 1), 1e-4
+    ),
+    Contraction("perceptron", contractions.perceptron, PERCEPTRON, 3),
+    Contraction("perceptron_gradients", contractions.perceptron, PERCEPTRON, 8, (0, 1)),
+    Contraction("gaussian_product", contractions.gaussian_product, ("f32 100 3", "f32 90 3", "f32 90"), 1),
+    Contraction("nearest", contractions.nearest, ("f32 100 3", "f32 90 3"), 1),
+    Contraction("logsumexp_of_distances", logsumexp_of_distances, ("f32 100 3", "f32 90 3"), 1),
+    Contraction("attention", attention, ("f32 2 3 40 16", "f32 2 3 50 16", "f32 2 3 50 16"), 4),
+    Contraction("three_of_one", lambda x, a, b, c: (x @ a, x @ b, x @ c), ("f32 20 48", *["f32 48 32"] * 3), 1),
+    Contraction("swiglu", swiglu, ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 3),
+    Contraction("rms_norm", rms_norm, ("f32 20 48", "f32 48", "f32 48 64"), 2),
+    Contraction("lora", lora, ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 3),
+    Contraction("rotated", rotated, ("f32 20 48", "f32 48 64"), 2),
+    Contraction("dequantised", dequantised, ("f32 20 48", "i8 48 64", "f32 64"), 1),
+    Contraction("bf16", lambda x, w: jax.nn.relu(x @ w), ("bf16 20 48", "bf16 48 64"), 1, None, 1e-2),
+    Contraction("f16", lambda x, w: jnp.sin(x @ w), ("f16 20 33", "f16 33 65"), 1, None, 2e-3),
+    Contraction("eight_bits", eight_bits, ("i8 20 48", "i8 48 64"), 1, None, 0),
+    Contraction("integers", jnp.matmul, ("i32 20 48", "i32 48 64"), 1, None, 0),
+    Contraction("batches_of_small_ones", jnp.matmul, ("f32 70 8 8", "f32 70 8 8"), 1),
+    Contraction("batches", jnp.matmul, ("f32 5 33 20", "f32 5 20 40"), 1),
+    Contraction("matrix_and_vector", lambda w, x: jnp.tanh(w @ x), ("f32 130 90", "f32 90"), 1),
+    Contraction("three_factors", lambda x: x @ x.T @ x, ("f32 40 30",), 2),
+    Contraction("heads", lambda x, w: (x @ w).reshape(4, 5, 4, 16).swapaxes(1, 2), ("f32 20 48", "f32 48 64"), 1),
+    Contraction("turned", lambda x, w: (x @ w).T + 1, ("f32 20 48", "f32 48 64"), 1),
+    Contraction("masked", lambda x, w: jnp.where(jnp.tri(20, 64) > 0, x @ w, 0), ("f32 20 48", "f32 48 64"), 1),
+    Contraction("joined", lambda x, y, w: jnp.concatenate([x, y], 1) @ w, ("f32 20 24", "f32 20 24", "f32 48 64"), 1),
+    Contraction("rows_of_a_table", rows_of_a_table, ("f32 9 48", "i32 20", "f32 48 64"), 1),
+    Contraction("ends_in_zeros", ends_in_zeros, ("f32 37 41", "f32 41 43"), 1),
+    Contraction("losses", losses, ("f32 32 24", "f32 24 100", "i32 32"), 2),
+    Contraction("nothing_summed", jnp.matmul, ("f32 20 0", "f32 0 30"), 1),
+    Contraction("one_term", lambda x, w: x @ w + 1, ("f32 20 1", "f32 1 30"), 1),
+    Contraction("around_a_loop", around_a_loop, (("f32 12 16", "f32 16 16", "f32 16"), "f32 20 5 12", "f32 5 16"), 3),
+    Contraction("per_example", per_example, ("f32 20 30", "f32 5 40 20"), 2),
+)  # fmt: skip

@@ -1,0 +1,129 @@
+"""Contractions as kernels: values and gradients, what they are fused with, and what Triton makes of them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from examples import contractions
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.hardware import target_named
+from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
+from jaxpr2triton.launch.compile.nvidia_tools import machine_code
+from tests.contraction_programs import PROGRAMS, Contraction
+
+NAMED = {program.name: program for program in PROGRAMS}
+SM_90 = target_named("sm_90")
+
+
+def shapes(*specs: tuple[Any, ...]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(sizes, dtype) for dtype, *sizes in specs]
+
+
+def checked(program: Contraction, backend: str) -> None:
+    fn = program.fn if program.grad is None else jax.value_and_grad(program.fn, program.grad)
+    args = program.args()
+    with jax.default_matmul_precision("highest"):
+        expected = jax.tree.leaves(jax.jit(fn)(*args))
+        found = jax.tree.leaves(j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(*args))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        one, other = (np.asarray(each, np.float64) for each in (one, other))
+        np.testing.assert_allclose(one, other, rtol=0, atol=program.tolerance * max(1.0, np.abs(other).max(initial=0)))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
+def test_values(program: Contraction) -> None:
+    checked(program, "interpret")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
+def test_compiled(program: Contraction, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For sm_80, whose products of matrices the machine has; every access is checked, and races."""
+    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    checked(program, "machine")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
+def test_kernels(program: Contraction) -> None:
+    fn = program.fn if program.grad is None else jax.value_and_grad(program.fn, program.grad)
+    made = j2t.transpile(fn, *program.args(), contractions="triton")
+    assert not made.leftovers
+    assert len(made.kernels) == program.kernels
+
+
+def kernel_of(fn: Any, *args: Any) -> Any:
+    (kernel,) = j2t.transpile(fn, *args, contractions="triton").kernels
+    return kernel
+
+
+def instructions(kernel: Any) -> list[str]:
+    code, _ = machine_code(asm(kernel, SM_90, "ptx"), 90)
+    return [match[1] for match in re.finditer(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ )?([A-Z0-9_.]+)", code)]
+
+
+BF16 = shapes((jnp.bfloat16, 1024, 512), (jnp.bfloat16, 512, 1024), (jnp.bfloat16, 1024))
+F32 = shapes((jnp.float32, 1024, 512), (jnp.float32, 512, 1024))
+
+
+def test_16_bits_are_multiplied_by_tensor_cores() -> None:
+    kernel = kernel_of(contractions.linear_gelu, *BF16)
+    found = instructions(kernel)
+    assert any(name.startswith("HGMMA") for name in found)
+    assert any(name.startswith("LDGSTS.E.BYPASS") or name.startswith("LDGSTS") for name in found)
+    assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
+
+
+@pytest.mark.parametrize(("precision", "on_tensor_cores"), [("highest", False), (None, True), ("high", True)])
+def test_f32_is_as_exact_as_asked_for(precision: str | None, on_tensor_cores: bool) -> None:
+    kernel = kernel_of(lambda x, w: jnp.dot(x, w, precision=precision), *F32)
+    found = instructions(kernel)
+    assert any("MMA" in name and not name.startswith("FFMA") for name in found) is on_tensor_cores
+    assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
+
+
+def test_only_nvidia_has_products_of_less() -> None:
+    made = j2t.transpile(jnp.matmul, *F32, contractions="triton", for_target="gfx942")
+    assert "input_precision='ieee'" in made.source
+
+
+def test_distances_are_little_but_their_arithmetic() -> None:
+    """Two instructions for each triple are the least: a difference, and a product that is added."""
+    kernel = kernel_of(contractions.distances, *shapes((jnp.float32, 784, 1024), (jnp.float32, 784, 128)))
+    found = instructions(kernel)
+    arithmetic = sum(name.split(".")[0] in ("FADD", "FFMA", "FMUL") for name in found)
+    last = max(n for n, name in enumerate(found) if name.startswith("BRA"))
+    first = next(n for n, name in enumerate(found) if name.startswith("FFMA"))
+    assert len(found[first:last]) < 1.2 * arithmetic
+
+
+def test_nothing_between_is_written() -> None:
+    kernel = kernel_of(contractions.distances, *shapes((jnp.float32, 784, 1024), (jnp.float32, 784, 128)))
+    assert kernel.bytes_written == 4 * 1024 * 128
+    assert kernel.bytes_read == 4 * 784 * (1024 + 128)
+
+
+def test_xla_has_them_unless_asked() -> None:
+    for options in ({}, {"contractions": "auto"}, {"contractions": "xla"}):
+        made = j2t.transpile(jnp.matmul, *F32, **options)
+        (leftover,) = made.leftovers
+        assert leftover.why == "XLA calls a library for contractions"
+        assert leftover.takes == 'contractions="triton" makes kernels of them'
+
+
+def test_an_unknown_choice() -> None:
+    with pytest.raises(UserError, match="contractions='cutlass' is not a choice\n  try  one of auto, triton, xla"):
+        j2t.fuse(jnp.matmul, contractions="cutlass")
+
+
+def test_an_algorithm_that_triton_has_not() -> None:
+    algorithm = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
+    made = j2t.transpile(lambda x, w: jnp.dot(x, w, precision=algorithm), *F32, contractions="triton")
+    (leftover,) = made.leftovers
+    assert "no kernel multiplies with the algorithm" in leftover.why
