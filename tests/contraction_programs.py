@@ -115,6 +115,11 @@ def per_example(w: Any, x: Any) -> Any:
     return jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w).sum()), (None, 0))(w, x)
 
 
+def least_products(x: Any) -> Any:
+    """The gradient of a minimum goes to the products that are equal to it."""
+    return jnp.einsum("abc,AbC->acAC", x, x).min((0, 3)).sum()
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -150,6 +155,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("joined", lambda x, y, w: jnp.concatenate([x, y], 1) @ w, ("f32 20 24", "f32 20 24", "f32 48 64"), 1),
     Contraction("rows_of_a_table", rows_of_a_table, ("f32 9 48", "i32 20", "f32 48 64"), 1),
     Contraction("ends_in_zeros", ends_in_zeros, ("f32 37 41", "f32 41 43"), 1),
+    Contraction("least_products", least_products, ("f32 15 16 1",), 5, 0),
     Contraction("losses", losses, ("f32 32 24", "f32 24 100", "i32 32"), 2),
     Contraction("nothing_summed", jnp.matmul, ("f32 20 0", "f32 0 30"), 1),
     Contraction("one_term", lambda x, w: x @ w + 1, ("f32 20 1", "f32 1 30"), 1),

@@ -13,6 +13,7 @@ from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.dots import Dot, in_blocks, precision_of
 from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
+from jaxpr2triton.emit.limits import clamp, limits_of
 from jaxpr2triton.emit.masks import Masks
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
@@ -26,7 +27,6 @@ from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
-    Constant,
     Graph,
     Kept,
     Load,
@@ -40,7 +40,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.simplify import is_truth
-from jaxpr2triton.ir.dtypes import is_bool, is_float, triton_name, working_dtype
+from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
 from jaxpr2triton.ir.index import (
     Axis,
     Condition,
@@ -498,20 +498,6 @@ def _reduction_row(node: Reduce) -> Reduction:
     name = node.eqn.primitive.name
     row: Reduction = TABLE["reduce_sum" if name == "dot_general" else name]
     return row
-
-
-def limits_of(node: Node) -> Limits | None:
-    """What `clamp` brings into which range, if that is a known one of integers."""
-    if not isinstance(node, Compute) or node.eqn.primitive.name != "clamp" or is_float(node.dtype):
-        return None
-    low, value, high = node.operands
-    if not isinstance(low, Constant) or not isinstance(high, Constant):
-        return None
-    return value, int(low.value), int(high.value)
-
-
-def clamp(text: str, low: int, high: int) -> str:
-    return f"tl.minimum(tl.maximum({text}, {low}), {high})"
 
 
 def minus(one: Index, other: Index) -> Index:

@@ -60,6 +60,7 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     roots = [v for v in written if v in computed]
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
+    _contractions_once(cuts)
     return cuts
 
 
@@ -78,6 +79,19 @@ def _contractions_apart(cuts: Cuts) -> None:
                     for each in _together(cuts, value):
                         cuts.add_root(each, because.CONTRACTED)
             cuts.add_root(eqn.outvars[0], because.CONTRACTED)
+
+
+def _contractions_once(cuts: Cuts) -> None:
+    """Let contractions be in memory whose results are compared for being equal, as with their own maximum.
+
+    Two kernels with other blocks add up the terms in another order, and no two numbers of theirs would be equal.
+    """
+    compared: set[Atom] = set()
+    for eqn in reversed(cuts.inside):
+        if eqn.primitive.name in ("eq", "ne") or not compared.isdisjoint(eqn.outvars):
+            compared.update(variables(eqn.invars))
+            if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+                cuts.add_root(eqn.outvars[0], because.COMPARED)
 
 
 def _end_loops(cuts: Cuts) -> None:
