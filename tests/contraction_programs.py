@@ -120,6 +120,10 @@ def least_products(x: Any) -> Any:
     return jnp.einsum("abc,AbC->acAC", x, x).min((0, 3)).sum()
 
 
+def many_terms_of_batches(x: Any, y: Any) -> Any:
+    return jnp.einsum("bki,lkbj->bij", x, y)
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -156,6 +160,8 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("rows_of_a_table", rows_of_a_table, ("f32 9 48", "i32 20", "f32 48 64"), 1),
     Contraction("ends_in_zeros", ends_in_zeros, ("f32 37 41", "f32 41 43"), 1),
     Contraction("least_products", least_products, ("f32 15 16 1",), 5, 0),
+    Contraction("many_terms", lambda x, y: jnp.exp(x.T) @ y, ("f32 2100 16", "f32 2100 20"), 2, None, 1e-4),
+    Contraction("many_terms_of_batches", many_terms_of_batches, ("bf16 2 2100 16", "bf16 3 2100 2 20"), 2, None, 1e-2),
     Contraction("losses", losses, ("f32 32 24", "f32 24 100", "i32 32"), 2),
     Contraction("nothing_summed", jnp.matmul, ("f32 20 0", "f32 0 30"), 1),
     Contraction("one_term", lambda x, w: x @ w + 1, ("f32 20 1", "f32 1 30"), 1),

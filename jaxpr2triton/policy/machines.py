@@ -185,6 +185,8 @@ class Products:
     outer: tuple[Block, ...] = (Block(128, 128, 1, 8, 2), Block(64, 64, 1, 4, 2), Block(32, 64, 1, 4, 2))
     lanes: tuple[Block, ...] = (Block(64, 1, 64, 4, 2), Block(32, 1, 64, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
+    terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
+    chunks: int = 4  # … so many of them at least, for what is written for each is read again
     least: int = 256  # results, from which on factors are blocks
     least_sum: int = 8  # terms of each
     least_side: int = 16  # rows, and columns, of what is no product

@@ -30,6 +30,7 @@ from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
+from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -85,9 +86,11 @@ def _cut_and_split(
     splits = to_split(cuts)
     chunked = companions(cuts, splits)
     swept = long_sweeps(cuts)
-    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes):
+    products = split_products(cuts)
+    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not products):
         return jaxpr, cuts
-    split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, swept.rewritten())
+    others = {**swept.rewritten(), **products}
+    split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, others)
     return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
 
 

@@ -160,7 +160,7 @@ def split_reductions(
     jaxpr: Closed,
     splits: dict[Eqn, Split],
     chunked: dict[Var, Chunked],
-    others: Mapping[Eqn, Callable[[jax.Array], jax.Array]] = MappingProxyType({}),
+    others: Mapping[Eqn, Callable[..., jax.Array]] = MappingProxyType({}),
 ) -> Closed:
     """The same program with those reductions in two steps, those outputs seen in chunks, and others written anew."""
     inner = jaxpr.jaxpr
@@ -169,7 +169,7 @@ def split_reductions(
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         anew = {eqn: partial(_in_two, eqn, split=split) for eqn, split in long.items()} | dict(others)
-        run(inner.eqns, env, lambda eqn, values: [anew[eqn](values[0])] if eqn in anew else None)
+        run(inner.eqns, env, lambda eqn, values: [anew[eqn](*values)] if eqn in anew else None)
         shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
         env.update(shown)

@@ -1,0 +1,83 @@
+"""Rewrite: a contraction of many terms with few results becomes two, so that many programs share the work.
+
+    r:f32[32,10] = dot_general a:f32[65536,32] b:f32[65536,10]
+        →
+    p:f32[128,32,10] = boundary (dot_general[batch=chunks] (reshape a) (reshape b))
+    r:f32[32,10]     = reduce_sum[axes=(0,)] p
+
+The terms of each chunk are added by one program, and the chunks in their order, so that results repeat.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxpr2triton.graph.nodes import Reduce
+from jaxpr2triton.graph.sides import is_contraction
+from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.policy import Policy
+
+
+def split_products(cuts: Cuts) -> Mapping[Eqn, Callable[..., jax.Array]]:
+    """The contractions that are done in two steps, and what stands in their places."""
+    boundaries = {eqn.invars[0] for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p}
+    found: dict[Eqn, Callable[..., jax.Array]] = {}
+    for root in cuts.roots:
+        space = cuts.spaces[root]
+        for node in space.graph.of_kind(Reduce) if not space.steps else ():
+            if is_contraction(node) and node.eqn.outvars[0] not in boundaries:
+                chunks = _chunks(node.eqn, cuts.policy)
+                if chunks > 1:
+                    found[node.eqn] = partial(_in_two, node.eqn, chunks)
+    return found
+
+
+def _longest(eqn: Eqn) -> tuple[int, int, int]:
+    """The dimension of the left factor, and of the right one, that most terms are along; and how many there are."""
+    (left, right), _ = eqn.params["dimension_numbers"]
+    shape = eqn.invars[0].aval.shape
+    return max(zip(left, right, (shape[d] for d in left)), key=lambda each: each[2])
+
+
+def _chunks(eqn: Eqn, policy: Policy) -> int:
+    results = math.prod(eqn.outvars[0].aval.shape)
+    least = min((block.rows * block.columns for block in policy.products.tf32), default=1)
+    programs = max(1, results // least)
+    chunks = min(policy.splits.few // programs, _longest(eqn)[2] // policy.products.terms_of_a_chunk)
+    return chunks if chunks >= policy.products.chunks else 1
+
+
+def _in_two(eqn: Eqn, chunks: int, left: jax.Array, right: jax.Array) -> jax.Array:
+    one, other, terms = _longest(eqn)
+    dtype = eqn.outvars[0].aval.dtype
+    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
+    (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
+    sums = _behind(left_sums, one), _behind(right_sums, other)
+    batch = (one, *_behind(left_batch, one)), (other, *_behind(right_batch, other))
+    operands = _in_chunks(left, one, chunks), _in_chunks(right, other, chunks)
+    params = {**eqn.params, "dimension_numbers": (sums, batch), "preferred_element_type": jnp.dtype(wide)}
+    parts = boundary_p.bind(eqn.primitive.bind(*operands, **params), dim=0)
+    return lax.convert_element_type(lax.reduce_sum(parts, (0,)), dtype)
+
+
+def _behind(dims: tuple[int, ...], cut: int) -> tuple[int, ...]:
+    """Dimensions, once one is two: that one is known by its second part."""
+    return tuple(d + (d >= cut) for d in dims)
+
+
+def _in_chunks(value: jax.Array, dim: int, chunks: int) -> jax.Array:
+    """With a dimension in chunks; beyond its end are zeros."""
+    size = -(-value.shape[dim] // chunks)
+    if beyond := chunks * size - value.shape[dim]:
+        config = [(0, beyond if d == dim else 0, 0) for d in range(value.ndim)]
+        value = lax.pad(value, jnp.zeros((), value.dtype), config)
+    return lax.reshape(value, (*value.shape[:dim], chunks, size, *value.shape[dim + 1 :]))
