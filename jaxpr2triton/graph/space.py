@@ -28,7 +28,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.walk import walk
-from jaxpr2triton.ir.index import ZERO, Axis, Index, add, of_axis, scale
+from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, scale
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
@@ -85,6 +85,13 @@ class Space:
     def axes_met(self) -> frozenset[frozenset[Axis]]:
         """The axes of every value that a kernel computes; one that is taken from others is there already."""
         return frozenset(node.axes for node in self.graph.nodes if not isinstance(node, Take))
+
+    @cached_property
+    def axes_looked_up(self) -> frozenset[Axis]:
+        """The axes along which a place is computed."""
+        places = [node.index for node in self.graph.of_kind(Take)] + [each.index for each in self.graph.conditions()]
+        found = frozenset(axis for index in places if any(computed_in(index)) for axis in index.axes)
+        return found | {node.axis for node in self.graph.of_kind(Take) if any(computed_in(node.index))}
 
     @cached_property
     def held_axes(self) -> frozenset[Axis]:

@@ -187,6 +187,8 @@ def axes_of_space(space: Space) -> list[Axis]:
 
 def unrolled_variables(draft: Draft, space: Space, more: Sequence[Axis] = ()) -> int:
     """How many variables there would be at most in place of one value, if these axes were unrolled too."""
+    if not space.axes_looked_up.isdisjoint(more):  # each look is a choice between all variables
+        return math.prod(axis.size for axis in more) * math.prod(axis.size for axis in draft.unrolled)
     unrolled = {*more, *(a for axis in draft.unrolled for a in draft.made_of[axis.name])}
     whole = {cut.axis: cut.unrolled for cut in draft.cuts}
     sizes = [math.prod(whole.get(a, a).size for a in axes if a in unrolled or a in whole) for axes in space.axes_met]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from bench.kernels import all_kernels
 from jaxpr2triton.ir.check import check_plan
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.ir.plan import Plan, power_of_two
@@ -197,3 +198,10 @@ def test_more_axes_than_a_grid_has() -> None:
     assert sum(axis.role is Role.GRID for axis in kernel.axes) == 4
     assert kernel.grid[1:] == (1, 1) and "program = tl.program_id(0)" in kernel.source
     np.testing.assert_allclose(made.run("interpret", False, x)[0], fn(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_table_that_is_looked_up_is_no_set_of_variables() -> None:
+    """Each look at a row would be a choice between all rows, and a step of nuts three times as long."""
+    (nuts,) = (found for found in all_kernels(["nuts"]) if found.kind == "forward")
+    (kernel,) = nuts.kernels
+    assert next(axis for axis in kernel.axes if axis.size == 10).role is Role.LANE
