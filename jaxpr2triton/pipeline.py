@@ -472,7 +472,7 @@ def _is_free(eqn: Any) -> bool:
     if eqn.effects or calls_python(eqn):
         return False
     renames = eqn.primitive.name in ("random_wrap", "random_unwrap")  # keys and their words are the same memory
-    renames = renames or (eqn.primitive.name == "reshape" and why_not(eqn) is None)
+    renames = renames or (eqn.primitive.name in ("reshape", "squeeze") and why_not(eqn) is None)
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
 
 

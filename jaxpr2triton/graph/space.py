@@ -12,11 +12,14 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from jaxpr2triton import policy
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes, chunk_and_row
 from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import (
+    Carried,
     Collected,
+    Final,
     Graph,
     Load,
     Node,
@@ -177,7 +180,9 @@ def space_of(
     choose = ByClass(classes, dims.by_kind, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, may_repeat=may_repeat)
     axes = tuple(axis for axis in dims.axes if axis.size != 1)
-    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in graph.of_kind((Collected, Recurrence))))
+    apart = _summed_by_each(graph, frozenset(axes))
+    collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
+    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in collected))
     stored = [frozenset(a for i in place for a in i.axes) for place in places]
     inner |= set().union(*(frozenset(axes) - have for have in stored))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
@@ -243,6 +248,22 @@ def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
             return node.axes - {node.axis}
         case _:
             return node.axes
+
+
+def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
+    """The small sums that every program does for itself before a loop begins, rather than that one runs all lanes.
+
+    last = max(n);  x = repeat (λ go t x. ...) last go 0 x   →   each program has the maximum of all n, and some x
+    """
+    lanes = frozenset().union(*(parallel_axes(loop) for loop in graph.of_kind(Recurrence)))
+    if not lanes & axes:
+        return frozenset()
+    late: dict[Node, bool] = {}  # what is computed of what a loop carries
+    for node in graph.nodes:
+        late[node] = isinstance(node, Carried | Final) or any(late[operand] for operand in operands_of(node))
+    sums = (node for node in graph.of_kind(Reduce) if not late[node] and not (node.axes | {*node.over}) & axes)
+    most = policy.COMMON.summed_by_each
+    return frozenset(node for node in sums if math.prod(axis.size for axis in node.over) <= most)
 
 
 def spread_axes(space: Space) -> frozenset[Axis]:

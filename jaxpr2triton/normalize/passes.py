@@ -24,9 +24,11 @@ from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
+from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
+from jaxpr2triton.normalize.loops.unrolled import unroll_short
 from jaxpr2triton.normalize.loops.written import write_loops
 from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
 from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
@@ -82,8 +84,8 @@ def _bodies(closed: Closed) -> Closed:
 
 def _body(closed: Closed) -> Closed:
     plain = normalize(decompose_inside(inline_calls(closed)), inside=True)
-    split = split_contractions(plain)
-    return plain if split is plain else normalize(split, inside=True)
+    changed = split_contractions(unroll_short(plain))
+    return plain if changed is plain else normalize(changed, inside=True)
 
 
 INLINE = Pass("inline_calls", inline_calls, gives=Fact.NO_CALLS)
@@ -178,4 +180,4 @@ def normalize(closed: Closed, loops: bool = True, inside: bool = False) -> Close
     closed = without_empty_shardings(closed)
     for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
         closed = each.run(closed)
-    return closed
+    return part_lanes(closed, _body)  # once what is equal is seen to be, and nobody reads what nobody needs

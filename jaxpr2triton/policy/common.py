@@ -22,6 +22,8 @@ class Common:
     times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
     steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
+    steps_written_out: int = 8  # of a loop in the step of another one, whose count says where they read and write
+    equations_written_out: int = 1024  # … of all of these steps
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
     scattered_in_a_step: int = 1 << 20  # … in one batch, by one program
@@ -45,6 +47,7 @@ class Common:
     short_contraction: int = 8  # terms: a contraction of so few is elementwise work
     held_anyway: int = 64  # elements of a carried dimension that one program has whole, if that saves a buffer
     small_state: int = 16  # coordinates of a state: what is made of each stays beside it
+    summed_by_each: int = 1 << 12  # elements of a sum that each program does before its loop begins
     places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning

@@ -187,6 +187,21 @@ def states_times(w: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda c, x: (jnp.tanh(c + x), c), h, xs)[1] @ w
 
 
+def while_any_lane(x: Any, largest: Any) -> Any:
+    def step(x: Any) -> Any:
+        return jnp.where(x < 9, x + lax.reduce_max(largest, (0,)), x)
+
+    return lax.while_loop(lambda x: jnp.any(x < 9), step, x)
+
+
+def few_steps_in_steps(x: Any, table: Any) -> Any:
+    def few(x: Any) -> Any:
+        step = lambda state: (state[0] + 1, jnp.tanh(state[1] * table[state[0]]))  # noqa: E731
+        return lax.while_loop(lambda state: state[0] < 6, step, (0, x))[1]
+
+    return repeated(few)(x)
+
+
 ELMAN = (floats(32, 32), floats(32, 32), floats(20, 8, 32), floats(8, 32))
 MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "backward": (backward, (floats(256, 2000), floats(2000), floats(2000), floats(256, 2000))),
@@ -218,6 +233,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda x, y: (x.sum(1), (x * y).sum(1), jnp.exp(x)),
         (floats(4096, 512), floats(4096, 512)),
     ),
+    "while any lane": (while_any_lane, (floats(128), floats(1000))),
+    "few steps": (few_steps_in_steps, (floats(64), floats(9))),
     "turned": (lambda x: jnp.transpose(x, (0, 2, 1)) + 1, (floats(32, 64, 128),)),
     "distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 2048))),
     "exact products": (lambda x, w: jnp.dot(x, w, precision="highest"), (floats(2048, 512), floats(512, 2048))),
@@ -399,6 +416,8 @@ COMMON_CASES = {
     "times_carried": Case("tanhs", 1 / 16),
     "times_stored": Case("product", 1 / 16),
     "steps_added": Case("summed states", 1 / 2),
+    "steps_written_out": Case("few steps", 1 / 2),
+    "equations_written_out": Case("few steps", 1 / 128),
     "scattered": Case("scattered", 1 / 64),
     "scattered_in_a_step": Case("scattered in a loop", 1 / 4),
     "scattered_once": Case("applied once", 0),
@@ -418,6 +437,7 @@ COMMON_CASES = {
     "short_contraction": Case("states times", 1 / 2),
     "held_anyway": Case("with its transpose", 1 / 2),
     "small_state": Case("lorenz_rk4:g", 1 / 16),
+    "summed_by_each": Case("while any lane", 1 / 8),
     "places_of_a_sum": Case("ctc_loss", 1 / 2),
     "places_computed": Case("shifts", 1 / 2),
     "places_moved": Case("rolls", 1 / 16),

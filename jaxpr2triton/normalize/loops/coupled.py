@@ -9,7 +9,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.ir.scans import LOOPS, Scan, outer_dims, scan_of, ties, time_dims
-from jaxpr2triton.rules.dims import dims_of
+from jaxpr2triton.rules.dims import Dims, Kept, dims_of
 
 Dim = tuple[Any, int]
 
@@ -39,7 +39,7 @@ def coupled_dims(eqn: Any) -> list[Dim]:
     """Dimensions that one equation mixes."""
     if eqn.primitive.name in LOOPS:
         return _coupled_by_loop(scan_of(eqn))
-    dims = dims_of(eqn)
+    dims = dims_of(eqn) or _beside_places(eqn)
     if dims is None:
         return _all_dims((*eqn.invars, *eqn.outvars))
     exact = [kept for kept in dims.kept if kept.exact]
@@ -48,6 +48,47 @@ def coupled_dims(eqn: Any) -> list[Dim]:
     mixed = [(atom, d) for n, atom in enumerate(eqn.invars) for atom, d in _all_dims([atom]) if (n, d) not in read]
     mixed += [dim for dim in _all_dims(eqn.outvars) if dim[1] not in made]
     return [(atom, d) for atom, d in mixed if _shape(atom)[d] != 1]
+
+
+def _beside_places(eqn: Any) -> Dims | None:
+    """The dimensions that are whole in each of the pieces that are read or written at computed places.
+
+    z:f32[4,7] = scatter[update_window_dims=(0,) inserted_window_dims=(1,)] x:f32[4,7] i y:f32[4]
+        →   the 0 of x, of y and of z are one
+    """
+    match eqn.primitive.name:
+        case "dynamic_slice":
+            pairs = [(0, d, d) for d in range(len(_shape(eqn.invars[0])))]
+        case "dynamic_update_slice":
+            pairs = [(1, d, d) for d in range(len(_shape(eqn.invars[0])))]
+        case "gather":
+            pairs = [(0, d, place) for d, place in _gathered(eqn)]
+        case "scatter" | "scatter-add" | "scatter-mul" | "scatter-min" | "scatter-max":
+            pairs = [(2, place, d) for d, place in _scattered(eqn)]
+        case _:
+            return None
+    result = _shape(eqn.outvars[0])
+    same = [(operand, d, place) for operand, d, place in pairs if _shape(eqn.invars[operand])[d] == result[place]]
+    kept = [Kept(operand, d, place) for operand, d, place in same]
+    if eqn.primitive.name not in ("dynamic_slice", "gather"):  # what is written is an operand, too
+        kept += [Kept(0, place, place) for _, _, place in same]
+    return Dims(tuple(kept))
+
+
+def _gathered(eqn: Any) -> list[tuple[int, int]]:
+    """(dimension of the operand, dimension of the result) where no index says where to read."""
+    numbers = eqn.params["dimension_numbers"]
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    windows = [d for d in range(len(_shape(eqn.invars[0]))) if d not in gone]
+    return list(zip(windows, numbers.offset_dims))
+
+
+def _scattered(eqn: Any) -> list[tuple[int, int]]:
+    """(dimension of the operand, dimension of the update) where no index says where to write."""
+    numbers = eqn.params["dimension_numbers"]
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    windows = [d for d in range(len(_shape(eqn.invars[0]))) if d not in gone]
+    return list(zip(windows, numbers.update_window_dims))
 
 
 def _coupled_by_loop(scan: Scan) -> list[Dim]:

@@ -122,20 +122,25 @@ def _inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], 
 
 
 def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], chunked: Set[Atom]) -> list[Eqn]:
-    """The reshapes whose results are wanted in memory: writing the operand is enough.
+    """The equations that rename an array and whose results are wanted in memory: writing the operand is enough.
 
     What is written in chunks on purpose keeps its shape.
     """
     targets = {v for v in variables(wanted) if v not in chunked}
     views = []
     for eqn in reversed(inside):
-        if eqn.primitive.name != "reshape" or eqn.params["dimensions"] is not None or eqn.outvars[0] not in targets:
+        if not _is_view(eqn) or eqn.outvars[0] not in targets:
             continue
         for operand in variables(eqn.invars):
             views.append(eqn)
             if operand not in loaded:
                 targets.add(operand)
     return views[::-1]
+
+
+def _is_view(eqn: Eqn) -> bool:
+    """Whether the result has the elements of the operand in their order."""
+    return eqn.primitive.name == "squeeze" or (eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None)
 
 
 class Pending:

@@ -143,7 +143,7 @@ def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Can
     fast = fastest_of(draft, [draft.map(i) for i in offsets_of(space, arrays.read, arrays.written)])
     across = across_of(draft, fast) if fast in draft.grid and draft.inner else 1
     blocks, looped = inner_blocks(seen, across, shrink)
-    whole = _whole(seen, blocks)
+    whole = _whole(seen.tiles, blocks)
     unrolled = math.prod(axis.size for axis in draft.unrolled)
     grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
     tile = whole * math.prod(blocks[axis] for axis in draft.grid)
@@ -170,9 +170,9 @@ def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
     return Candidate(draft, (*before, *summed, *after, *unrolled), block.warps, num_stages=block.stages)
 
 
-def _whole(seen: Seen, blocks: Mapping[Axis, int]) -> int:
+def _whole(tiles: Sequence[frozenset[Axis]], blocks: Mapping[Axis, int]) -> int:
     """The elements of the largest tile of inner axes."""
-    return max((math.prod(blocks[a] for a in tile) for tile in seen.tiles), default=1)
+    return max((math.prod(blocks[a] for a in tile) for tile in tiles), default=1)
 
 
 def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) -> tuple[PlannedAxis, ...]:
@@ -199,8 +199,9 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
         blocks, looped = inner_blocks(
             seen, 1, shrink, policy.blocks.streamed, computed
         )  # results can be made piece by piece
-    whole = _whole(seen, blocks)
-    for lanes in _lanes(draft, whole):
+    whole = _whole(seen.tiles, blocks)
+    moving = tiles_of(space, draft, frozenset((*draft.grid, *draft.steps)))  # not what is summed before a loop begins
+    for lanes in _lanes(draft, _whole(moving, blocks)):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
         planned = _planned(draft, blocks, looped)
         counts = [1 << n for n in range(policy.blocks.warps.bit_length())]

@@ -14,13 +14,14 @@ from jaxpr2triton.plan.schedule.cost import Resident
 from jaxpr2triton.plan.schedule.draft import Draft
 
 
-def tiles_of(space: Space, draft: Draft) -> list[frozenset[Axis]]:
-    """The sets of inner axes that some value has all at once."""
+def tiles_of(space: Space, draft: Draft, beside: frozenset[Axis] | None = None) -> list[frozenset[Axis]]:
+    """The sets of inner axes that some value has all at once; on demand only of values that have one `beside` them."""
     tiles = set()
     for node in space.graph.nodes:
         axes = node.axes | frozenset(node.over if isinstance(node, Collected) else ())
         mapped = frozenset(a for axis in axes for a in draft.axes_of(axis))
-        tiles.add(mapped & frozenset(draft.inner))
+        if beside is None or mapped & beside:
+            tiles.add(mapped & frozenset(draft.inner))
     return sorted(tiles, key=lambda tile: sorted(axis.name for axis in tile))
 
 
