@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -11,7 +11,7 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.region import boundary_p, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
@@ -129,7 +129,7 @@ def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], ch
     targets = {v for v in variables(wanted) if v not in chunked}
     views = []
     for eqn in reversed(inside):
-        if not _is_view(eqn) or eqn.outvars[0] not in targets:
+        if eqn.outvars[0] not in targets or not _is_view(eqn, loaded):
             continue
         for operand in variables(eqn.invars):
             views.append(eqn)
@@ -138,9 +138,11 @@ def _views(inside: list[Eqn], loaded: dict[Var, int], wanted: Iterable[Atom], ch
     return views[::-1]
 
 
-def _is_view(eqn: Eqn) -> bool:
-    """Whether the result has the elements of the operand in their order."""
-    return eqn.primitive.name == "squeeze" or (eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None)
+def _is_view(eqn: Eqn, loaded: Mapping[Var, int]) -> bool:
+    """Whether the result is the operand by another name; a kernel squeezes what it computes itself as it writes it."""
+    if eqn.primitive.name == "squeeze":
+        return not isinstance(eqn.invars[0], Literal) and eqn.invars[0] in loaded
+    return eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None
 
 
 class Pending:

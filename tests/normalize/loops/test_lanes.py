@@ -205,3 +205,21 @@ def test_programs_share_out_the_lanes() -> None:
     kernels = transpile(falling_flag, drawn(0, 1 << 12)).kernels
     assert len(kernels) == 2
     assert all(np.prod(kernel.grid) > 1 for kernel in kernels)
+
+
+def test_lanes_that_write_into_tables_of_their_own() -> None:
+    """What is written at a computed place of each lane's row leaves the lanes apart."""
+
+    def fn(x: Any) -> Any:
+        def body(state: Any) -> Any:
+            step, x, made = state
+            alive = x < 9
+            new = x * 1.5 + 0.5
+            return step + 1, jnp.where(alive, new, x), where(alive, made.at[:, step % 4].set(new), made)
+
+        start = 0, x, jnp.zeros((*x.shape, 4))
+        return lax.while_loop(lambda state: jnp.any(state[1] < 9), body, start)[1:]
+
+    assert is_parted(fn, drawn(0))
+    for ours, value in zip(fuse(fn, backend="interpret")(drawn(2)), jax.jit(fn)(drawn(2)), strict=True):
+        np.testing.assert_allclose(ours, value, rtol=1e-5)
