@@ -58,7 +58,8 @@ def parse_roles(function: str, roles: Mapping[str, str] | None, contractions: st
     if contractions not in CONTRACTIONS:
         words = ", ".join(CONTRACTIONS)
         raise UserError(f"contractions={contractions!r} is not a choice", hint=f"one of {words}")
-    return replace(_parsed(function, roles), contractions=contractions)
+    parsed = _parsed(function, roles)
+    return parsed if contractions == parsed.contractions else replace(parsed, contractions=contractions)
 
 
 def _parsed(function: str, roles: Mapping[str, str] | None) -> Roles:
