@@ -36,6 +36,7 @@ def _emissions(key: jax.Array) -> tuple[jax.Array]:
 
 EXAMPLES = (
     Example(kalman_filter, _emissions, gradient=True),
-    Example(kalman_smoother, _emissions, gradient=True),
+    # with the parameters in float64 the gradient of jax.jit is 7.5e-5 off, and ours 1.3e-4
+    Example(kalman_smoother, _emissions, gradient=True, allowed=3e-4),
     Example(hidden_markov, _emissions, gradient=True),
 )

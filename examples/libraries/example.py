@@ -16,7 +16,7 @@ class Example:
     function: Callable[..., Any]
     arguments: Callable[[jax.Array], Sequence[Any]]  # of a random key
     gradient: bool = False  # of the sum of its floating-point results, for the floating-point arguments
-    allowed: float | None = None  # the largest error of a solver that decides by numbers of its own how far to go
+    allowed: float | None = None  # the largest error, where JAX's own is larger than usual
 
     @property
     def name(self) -> str:
