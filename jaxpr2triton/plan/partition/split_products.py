@@ -52,8 +52,17 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     results = math.prod(eqn.outvars[0].aval.shape)
     least = min((block.rows * block.columns for block in policy.products.tf32), default=1)
     programs = max(1, results // least)
+    if not all(_has_rows(eqn, side) for side in (0, 1)):
+        return 1  # of one side only: what is summed is the other one
     chunks = min(policy.splits.few // programs, _longest(eqn)[2] // policy.products.terms_of_a_chunk)
     return chunks if chunks >= policy.products.chunks else 1
+
+
+def _has_rows(eqn: Eqn, side: int) -> bool:
+    """Whether a factor has dimensions of its own."""
+    sums, batch = (dims[side] for dims in eqn.params["dimension_numbers"])
+    shape = eqn.invars[side].aval.shape
+    return any(size > 1 for d, size in enumerate(shape) if d not in (*sums, *batch))
 
 
 def _in_two(eqn: Eqn, chunks: int, left: jax.Array, right: jax.Array) -> jax.Array:
