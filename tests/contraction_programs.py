@@ -27,10 +27,6 @@ class Contraction:
         rng = np.random.default_rng(seed)
         return tuple(jax.tree.map(lambda leaf: _drawn(leaf, rng), self.shapes, is_leaf=_is_leaf))
 
-    @property
-    def id(self) -> str:
-        return self.name
-
 
 def _is_leaf(shape: Any) -> bool:
     return isinstance(shape, str)

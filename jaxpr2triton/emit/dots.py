@@ -3,20 +3,20 @@
     acc = tl.zeros((128, 128), tl.float32)
     for k_start in range(0, 4096, 64):
         …
-        acc = tl.dot(x, w, acc, input_precision="ieee")
+        acc = tl.dot(x, w, acc, input_precision='ieee')
 
 Both factors are cast to what the user multiplies: that is the rounding that JAX does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from jaxpr2triton.emit.text import Spelling, Tile
-from jaxpr2triton.graph.nodes import Node, Product, Reduce
-from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, operands_of
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
 
@@ -40,7 +40,20 @@ class Dot:
         return self.left[0], self.right[1]
 
 
-def dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:
+def dots_of(graph: Graph, plan: Plan, spell: Spelling) -> dict[Node, Dot]:
+    """The sums of a kernel that are made of blocks."""
+    found = ((node, _dot_of(node, plan, spell)) for node in graph.of_kind(Reduce))
+    return {node: dot for node, dot in found if dot is not None}
+
+
+def read_for(dots: Mapping[Node, Dot], users: Mapping[Node, Sequence[object]]) -> frozenset[Node]:
+    """The factors of 16 bits that are multiplied as they are read, and serve for nothing else."""
+    terms: dict[object, np.dtype] = {term: dot.dtype for node, dot in dots.items() for term in operands_of(node)}
+    loads = {factor for dot in dots.values() for factor in dot.factors if isinstance(factor, Load)}
+    return frozenset(load for load in loads if all(terms.get(user) == load.dtype for user in users[load]))
+
+
+def _dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:
     """The sum as dots; None if it has to be made term by term."""
     terms = [operand for operand in node.operands if isinstance(operand, Product)]
     if plan.form is not Form.DOT or len(terms) < len(node.operands):
@@ -54,21 +67,14 @@ def dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:
     pairs = []
     for term in terms:
         one, other = term.operands
-        if _is_of(row, one) and not _is_of(row, other):
-            pairs.append((one, other))
-        elif _is_of(row, other) and not _is_of(row, one):
-            pairs.append((other, one))
-        else:
+        if row in other.axes:
+            one, other = other, one
+        if [axis in each.axes for axis in (row, column) for each in (one, other)] != [True, False, False, True]:
             return None
-        if _is_of(column, pairs[-1][0]) or not _is_of(column, pairs[-1][1]):
-            return None
+        pairs.append((one, other))
     wide = np.dtype(np.int32) if dtype == np.int8 else np.promote_types(dtype, np.float32)
     accumulated = np.dtype(np.float32) if dtype.itemsize == 2 else wide
     return Dot(tuple(pairs), (row, along), (along, column), dtype, accumulated)
-
-
-def _is_of(axis: Axis, node: Node) -> bool:
-    return axis in node.axes
 
 
 def precision_of(node: Reduce, dot: Dot, plan: Plan) -> str:

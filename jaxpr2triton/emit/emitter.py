@@ -16,10 +16,11 @@ import numpy as np
 from jaxpr2triton._compat import is_transposed
 from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
-from jaxpr2triton.emit.dots import dot_of, in_blocks
+from jaxpr2triton.emit.dots import in_blocks
 from jaxpr2triton.emit.known import Buffers
+from jaxpr2triton.emit.reductions import Reductions
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Statements
+from jaxpr2triton.emit.statements import LAST_PLACE
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.work import weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
@@ -55,7 +56,7 @@ from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
 
-class Emitter(Statements):
+class Emitter(Reductions):
     """Decides in which scope, and in which order, values are written."""
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
@@ -116,8 +117,7 @@ class Emitter(Statements):
 
     def _needed_for(self, node: Node) -> Sequence[Node]:
         """What has to be written before: of products that are blocks the factors."""
-        dot = dot_of(node, self.plan, self.spell) if isinstance(node, Reduce) else None
-        return operands_of(node) if dot is None else dot.factors
+        return self.dots[node].factors if node in self.dots else operands_of(node)
 
     def _reads_outside(self, node: Node, scope: Scope) -> bool:
         """Whether a value belongs to a scope around this one, and so do large tiles that it is made of."""
@@ -180,8 +180,8 @@ class Emitter(Statements):
         if self._is_streamed(node):
             self._one_by_one(node, scope)
             return
-        if (dot := dot_of(node, self.plan, self.spell)) is not None:
-            self._assign(node, scope, self._dotted(node, dot, scope), self.wish[node], node.eqn)
+        if node in self.dots:
+            self._assign(node, scope, self._dotted(node, scope), self.wish[node], node.eqn)
             return
         parts, tile = self._parts(node, scope)
         self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[node], node.eqn)
@@ -411,7 +411,7 @@ class Emitter(Statements):
         if not isinstance(node, Reduce):
             self._begin_keeping(scope)
             return
-        if (dot := dot_of(node, self.plan, self.spell)) is not None:
+        if (dot := self.dots.get(node)) is not None:
             stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
             scope.lines.append(f"{stem} = tl.zeros({self.spell.shape(dot.tile)}, {triton_name(dot.accumulated)})")
             self.running[node] = [stem], dot.tile
@@ -433,11 +433,11 @@ class Emitter(Statements):
         self.running[node] = names, tile
 
     def _accumulate(self, node: Reduce, body: Scope) -> None:
-        if (dot := dot_of(node, self.plan, self.spell)) is not None:
+        if node in self.dots:
             (name,), _ = self.running[node]
-            for factor in dot.factors:
+            for factor in self.dots[node].factors:
                 self._require(factor, body)
-            self._say(body, f"{name} = {self._dotted(node, dot, body, name)}", node.eqn)
+            self._say(body, f"{name} = {self._dotted(node, body, name)}", node.eqn)
             return
         row, dtype = self._row(node), self._element(node)
         for operand in node.operands:
@@ -455,7 +455,7 @@ class Emitter(Statements):
             return
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
-        whole = names[0] if dot_of(node, self.plan, self.spell) else self._collapsed(node, names, tile)
+        whole = names[0] if node in self.dots else self._collapsed(node, names, tile)
         if whole == names[-1]:
             scope.known[node] = Written(whole, tile)
         else:

@@ -1,0 +1,139 @@
+"""Writes what is combined along an axis: tiles with their lanes outside made neutral, products of blocks, places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxpr2triton.emit.dots import precision_of
+from jaxpr2triton.emit.scope import Scope
+from jaxpr2triton.emit.statements import Statements
+from jaxpr2triton.emit.text import Tile
+from jaxpr2triton.graph.nodes import Node, Reduce
+from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
+from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.reductions import Reduction
+from jaxpr2triton.rules.rows import TABLE
+
+
+class Reductions(Statements):
+    """How the parts of a reduction are written, where its operands are known."""
+
+    def _row(self, node: Reduce) -> Reduction:
+        """Of its primitive; a contraction is a sum of products."""
+        name = node.eqn.primitive.name
+        row: Reduction = TABLE["reduce_sum" if name == "dot_general" else name]
+        return row
+
+    def _helped(self, node: Reduce) -> None:
+        """Put the function that lanes are combined by before the kernel."""
+        helper = self._row(node).helper(working_dtype(self._element(node)))
+        if helper is not None:
+            self.helpers[helper] = None
+
+    def _element(self, node: Reduce) -> np.dtype:
+        """The dtype that is compared or summed; booleans are compared as integers."""
+        dtype = node.operands[0].dtype
+        return np.dtype(np.int32) if is_bool(dtype) and self._row(node).indexed else dtype
+
+    def _whole_tile(self, node: Reduce) -> Tile:
+        return self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
+
+    def _parts(self, node: Reduce, scope: Scope, only: Sequence[Node] = ()) -> tuple[list[str], Tile]:
+        """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
+        row, dtype = self._row(node), self._element(node)
+        tile = self._whole_tile(node)
+        parts: list[str] = []
+        operands = only or node.operands
+        at_once = not row.indexed and len({self._outside(node, operand) for operand in operands}) == 1
+        for operand, position in zip(operands, node.positions):
+            text = self._operand(operand, scope, tile)
+            if self._get(operand, scope).bare:
+                text = as_tensor(text, operand.dtype)
+            if dtype != operand.dtype:
+                text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
+            text = self.narrow.rounded(operand, text) if row.indexed else text
+            text = text if at_once else self._neutralised(node, operand, text, tile, scope)
+            piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
+            parts = self._combined(node, parts, piece, scope) if parts else piece
+        return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
+
+    def _dotted(self, node: Reduce, scope: Scope, before: str = "") -> str:
+        """The products of all pairs of factors, added to what was there before."""
+        dot = self.dots[node]
+        total, kind = before, triton_name(dot.dtype)
+        for pair in dot.pairs:
+            texts = []
+            for factor, tile in zip(pair, (dot.left, dot.right)):
+                text = self._whole(factor, scope, tile, dot.dtype)
+                text = self._neutral_factor(node, factor, text, tile, scope)
+                held = factor.dtype if factor in self.as_read else working_dtype(factor.dtype)
+                texts.append(text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})")
+            accumulator = f", {total}" if total else ""
+            total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{precision_of(node, dot, self.plan)})"
+        return total
+
+    def _neutral_factor(self, node: Reduce, factor: Node, text: str, tile: Tile, scope: Scope) -> str:
+        """Zero beyond the end of what is summed, in both factors: infinity times zero is none."""
+        ragged = frozenset(self.spell.ragged(frozenset(node.over))) - self.zeros[factor]
+        mask = self.masks.of(ragged, (), tile, scope) if ragged else None
+        return f"tl.where({mask}, {text}, {constant(0, factor.dtype)})" if mask else text
+
+    def _place_tile(self, position: Index, tile: Tile) -> str:
+        """The places of a tile's elements, in a type that holds them all until one is chosen."""
+        text = self.spell.index(position, tile)
+        kind = triton_name(self._place_dtype())
+        if not position.axes:
+            return (
+                f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
+            )
+        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
+
+    def _place_dtype(self) -> np.dtype:
+        return np.dtype(np.int64 if self.wide else np.int32)
+
+    def _combined(self, node: Reduce, one: list[str], other: list[str], scope: Scope) -> list[str]:
+        row, dtype = self._row(node), working_dtype(self._element(node))
+        if not row.indexed:
+            return [row.combine(dtype).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+        self._helped(node)
+        names = [self.names.new(wish, scope.depth) for wish in ("chosen", "place")]  # both are read by the next one
+        self._say(scope, f"{', '.join(names)} = {row.combine(dtype).format(*one, *other)}", node.eqn)
+        return names
+
+    def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
+        identity = self._row(node).identity(working_dtype(self._element(node)))
+        ragged, constant_along = self._outside(node, operand)
+        if not ragged and not constant_along:
+            return text
+        mask = self.masks.of(ragged, (), tile, scope)
+        neutral = constant(identity, self._element(node))
+        filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
+        if constant_along - ragged:
+            filled = f"tl.broadcast_to({filled}, {self.spell.shape(tile)})"
+        return filled
+
+    def _outside(self, node: Reduce, operand: Node) -> tuple[frozenset[Axis], frozenset[Axis]]:
+        """The axes of a reduction beyond which an operand has to be made neutral, and those it does not vary along."""
+        over = frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)
+        identity = self._row(node).identity(working_dtype(self._element(node)))
+        is_zero = not isinstance(identity, bool) and identity == 0
+        ragged = frozenset(self.spell.ragged(over)) - (self.zeros[operand] & operand.axes if is_zero else frozenset())
+        return ragged, over - operand.axes
+
+    def _collapsed(self, node: Reduce, parts: list[str], tile: Tile) -> str:
+        """The tile without the dimensions that are reduced."""
+        row, dtype = self._row(node), working_dtype(self._element(node))
+        template = row.collapse(dtype)
+        if row.indexed or frozenset(tile) & frozenset(node.over):
+            self._helped(node)
+        for axis in reversed([axis for axis in tile if axis in node.over]):
+            whole = template.format(*parts, axis=tile.index(axis))
+            parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
+            tile = tuple(other for other in tile if other is not axis)
+        if row.indexed and node.dtype != self._place_dtype():
+            return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
+        return parts[-1]

@@ -1,0 +1,273 @@
+"""Programs that a number of the policy changes, by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tests.compiling import shapes_of
+from tests.loop_programs import PROGRAMS as LOOPS
+from tests.programs import PROGRAMS
+
+NAMED = {program.name: program for program in (*PROGRAMS, *LOOPS)}
+Fn = Callable[..., Any]
+
+
+def floats(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def halves(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
+
+
+def integers(*shape: int) -> Any:
+    return jax.ShapeDtypeStruct(shape, np.int32)
+
+
+def repeated(step: Fn) -> Fn:
+    return lambda x: lax.scan(lambda x, _: (step(x), None), x, None, 5)[0]
+
+
+def steps_of_sums(x: Any) -> Any:
+    def step(c: Any) -> Any:
+        for _ in range(7):
+            c = jnp.tanh(c - c.mean())
+        return jnp.fft.fft(c).real
+
+    return repeated(step)(x)
+
+
+def looked_up(x: Any) -> Any:
+    return jnp.sin(x)[jnp.arange(5) ** 2 % 4]
+
+
+def elman(w: Any, u: Any, xs: Any, h: Any) -> Any:
+    return lax.scan(lambda h, x: (jnp.tanh(x @ w + h @ u),) * 2, h, xs)
+
+
+def narrow_elman(w: Any, xs: Any, h: Any) -> Any:
+    return lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
+
+
+def scattered_in_a_loop(x: Any, places: Any) -> Any:
+    return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
+
+
+def matrix_state(m: Any, xs: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.tanh(c @ m + x), c[0]), m, xs)[0]
+
+
+def wide_state(m: Any, xs: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.tanh(c * m + x.sum() * c.sum()), None), m, xs)[0]
+
+
+def kept_states(xs: Any) -> Any:
+    return jnp.exp(lax.scan(lambda c, x: (jnp.tanh(c + x), c), xs[0], xs)[1].sum(1))
+
+
+def summed_states(xs: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.tanh(c + x), c * x), xs[0], xs)[1].sum(0)
+
+
+def maybe_long(x: Any) -> Any:
+    def step(c: Any, i: Any) -> Any:
+        return lax.cond(c.sum() > 0, lambda: jnp.tanh(jnp.exp(c) * jnp.sin(c)), lambda: c + 1), c
+
+    return lax.scan(step, x, jnp.arange(50))[0]
+
+
+def grown(x: Any) -> Any:
+    return jax.vmap(lambda y: lax.while_loop(lambda s: (s * s).sum() < 100.0, lambda s: s * 1.1, y))(x)
+
+
+def grown_and_mixed(x: Any) -> Any:
+    def mixed(s: Any) -> Any:
+        return s * 1.1 + jnp.roll(s, 1) + s.sum()
+
+    return jax.vmap(lambda y: lax.while_loop(lambda s: (s * s).sum() < 100.0, mixed, y))(x)
+
+
+def layers(x: Any) -> Any:
+    for _ in range(8):
+        x = x + lax.sort(jnp.tanh(x))
+    return x
+
+
+def crossing_chains(*xs: Any) -> Any:
+    """No single value leads to the rest."""
+    values = list(xs)
+    for _ in range(20):
+        values = [jnp.sin(x + y) for x, y in zip(values, [*values[1:], values[0]])]
+    while len(values) > 1:
+        values = [x + y for x, y in zip(values[::2], values[1::2])] + values[len(values) & ~1 :]
+    return values[0]
+
+
+def parts_of_ten(x: Any) -> Any:
+    """Parts of ten steps each, none of which needs another one."""
+    starts = [x + number for number in range(40)]
+    parts = starts
+    for _ in range(5):
+        parts = [jnp.sin(part) + start for part, start in zip(parts, starts)]
+    return jnp.stack(parts)
+
+
+def normalized(x: Any, scale: Any, bias: Any) -> Any:
+    mean = x.mean(1, keepdims=True)
+    return (x - mean) * lax.rsqrt(((x - mean) ** 2).mean(1, keepdims=True) + 1e-5) * scale + bias
+
+
+def backward(x: Any, scale: Any, bias: Any, cotangent: Any) -> Any:
+    return jax.vjp(normalized, x, scale, bias)[1](cotangent)
+
+
+def sines(x: Any) -> Any:
+    return sum(jnp.sin(x * i) for i in range(100))
+
+
+def rolls(x: Any) -> Any:
+    return sum(jnp.roll(jnp.sin(x)[::-1], i) for i in range(10))
+
+
+def shifts(x: Any) -> Any:
+    y = jnp.sin(x)
+    for _ in range(4):
+        y = jnp.concatenate([y[5:], y[:5]]) + y
+    return y
+
+
+def gradient(fn: Fn) -> Fn:
+    return jax.grad(lambda *args: fn(*args).sum())
+
+
+def tanh_of_product(w: Any, xs: Any, h: Any) -> Any:
+    return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h), h, xs)[1]
+
+
+def sum_of_tanhs(w: Any, xs: Any, h: Any) -> Any:
+    return lax.scan(lambda h, x: (jnp.tanh(h[..., None] * w + x[..., None]).sum(2), h), h, xs)[1]
+
+
+def masked(x: Any) -> Any:
+    place = jnp.arange(8)
+    odd = (place % 2 == 1) & (place > 2)
+    return lax.scan(lambda x, _: (jnp.where(odd, x * 2, x + 1), None), x, None, 5)[0]
+
+
+def with_its_transpose(m: Any) -> Any:
+    result = lax.scan(lambda c, i: (jnp.tanh(c + i), c), m, jnp.arange(9.0))[0]
+    return result + result.T
+
+
+def factored(c: Any) -> Any:
+    return jnp.linalg.cholesky(c @ c.T + jnp.eye(len(c)))
+
+
+def states_times(w: Any, xs: Any, h: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.tanh(c + x), c), h, xs)[1] @ w
+
+
+def while_any_lane(x: Any, largest: Any) -> Any:
+    def step(x: Any) -> Any:
+        return jnp.where(x < 9, x + lax.reduce_max(largest, (0,)), x)
+
+    return lax.while_loop(lambda x: jnp.any(x < 9), step, x)
+
+
+def few_steps_in_steps(x: Any, table: Any) -> Any:
+    def few(x: Any) -> Any:
+        def step(state: Any) -> Any:
+            return state[0] + 1, jnp.tanh(state[1] * table[state[0]])
+
+        return lax.while_loop(lambda state: state[0] < 6, step, (0, x))[1]
+
+    return repeated(few)(x)
+
+
+NARROW = (floats(6, 7), floats(20, 30, 6), floats(30, 6))
+ELMAN = (floats(32, 32), floats(32, 32), floats(20, 8, 32), floats(8, 32))
+MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
+    "backward": (backward, (floats(256, 2000), floats(2000), floats(2000), floats(256, 2000))),
+    "parts": (parts_of_ten, (floats(100),)),
+    "chains": (crossing_chains, (floats(100),) * 12),
+    "column sums": (lambda x: x.sum(0), (floats(100_000, 64),)),
+    "columns of little": (lambda x: x.sum(0), (floats(16, 1_000_000),)),
+    "elman": (elman, ELMAN),
+    "exp and sum": (lambda x, y: (x.sum(1), jnp.exp(y)), (floats(40960, 512), floats(40960, 512))),
+    "grown": (grown, (floats(4096, 8),)),
+    "grown and mixed": (grown_and_mixed, (floats(64, 64),)),
+    "kept states": (kept_states, (floats(100, 300),)),
+    "large elman": (elman, (floats(256, 256), floats(256, 256), floats(20, 64, 256), floats(64, 256))),
+    "layers": (layers, (floats(512),)),
+    "long row": (lambda x: jax.nn.softmax(x, 1), (floats(4, 1_000_000),)),
+    "matrix state": (matrix_state, (floats(64, 64), floats(10, 64, 64))),
+    "maybe long": (maybe_long, (floats(64),)),
+    "moments": (lambda x: (x.mean(0), x.var(0)), (floats(32, 64),)),
+    "more moments": (lambda x: (x.mean(0), x.var(0)), (floats(4096, 64),)),
+    "narrow elman": (narrow_elman, (floats(12, 12), floats(20, 4096, 12), floats(4096, 12))),
+    "outer": (lambda x, y: x.sum(1)[:, None] * y, (floats(2000, 64), floats(300))),
+    "ratio of sums": (lambda x: jnp.sin(x).sum(0) / jnp.cos(x).sum(0), (floats(4096, 4096),)),
+    "rows": (lambda x: x.sum(1), (floats(64, 48),)),
+    "sines": (sines, (floats(1024, 1024),)),
+    "states": (lambda x: lax.scan(lambda c, x: (jnp.maximum(c * 0.5, x), None), x[0], x)[0], (floats(30_000, 100),)),
+    "steps": (lambda x: lax.fori_loop(0, 20_000, lambda i, c: jnp.tanh(c * 1.1 + c.sum()), x), (floats(200),)),
+    "sums apart": (lambda x: x.sum((0, 2)), (floats(1000, 8, 4096),)),
+    "three rows": (
+        lambda x, y: (x.sum(1), (x * y).sum(1), jnp.exp(x)),
+        (floats(4096, 512), floats(4096, 512)),
+    ),
+    "while any lane": (while_any_lane, (floats(128), floats(1000))),
+    "few steps": (few_steps_in_steps, (floats(64), floats(9))),
+    "turned": (lambda x: jnp.transpose(x, (0, 2, 1)) + 1, (floats(32, 64, 128),)),
+    "distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 2048))),
+    "exact products": (lambda x, w: jnp.dot(x, w, precision="highest"), (floats(2048, 512), floats(512, 2048))),
+    "products": (jnp.matmul, (floats(2048, 512), floats(512, 2048))),
+    "products of many terms": (lambda x, y: x.T @ y, (floats(8192, 32), floats(8192, 16))),
+    "products of 16 bits": (jnp.matmul, (halves(4096, 512), halves(512, 4096))),
+    "sums over pairs": (lambda x, y: jnp.exp(-((x[:, None] - y) ** 2)).sum(1), (floats(10_000), floats(10_000))),
+    "two products": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), (halves(4096, 512), *[halves(512, 4096)] * 2)),
+    "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),
+    "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
+    "steps of sums": (steps_of_sums, (floats(64),)),
+    "looked up": (looked_up, (floats(4, 8),)),
+    "wide": (wide_state, (floats(100, 200), floats(10, 64))),
+    "wider": (wide_state, (floats(200, 210), floats(10, 64))),
+    "long sums one by one": (lambda x: jnp.cumsum(x, 0), (floats(1000, 3),)),
+    "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
+    "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),
+    "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),
+    "scattered": (lambda x, i, v: x.at[i].add(v), (floats(4000), integers(3000), floats(3000))),
+    "scattered in a loop": (scattered_in_a_loop, (floats(1000), integers(5, 600))),
+    "eigenvalues": (lambda x: lax.linalg.eigh(x), (floats(5, 3, 3),)),
+    "every other": (lambda x: jnp.take(x, jnp.arange(0, 100, 2) + 1), (floats(100),)),
+    "factored": (repeated(factored), (floats(8, 8),)),
+    "little factored": (repeated(factored), (floats(3, 3),)),
+    "masked": (masked, (floats(8),)),
+    "product": (gradient(tanh_of_product), (floats(64, 64), floats(20, 64), floats(64))),
+    "rolls": (rolls, (floats(1000),)),
+    "running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 8),)),
+    "shifts": (shifts, (floats(1000),)),
+    "long running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 4000),)),
+    "rows in order": (lambda x: jnp.sort(x, 1), (floats(8, 2000),)),
+    "sorted": (repeated(lambda x: jnp.sort(x, 1) * 0.1), (floats(8, 8),)),
+    "states times": (states_times, (floats(6, 6), floats(20, 30, 6), floats(30, 6))),
+    "summed states": (summed_states, (floats(3000, 64),)),
+    "tanhs": (gradient(sum_of_tanhs), NARROW),
+    "with its transpose": (with_its_transpose, (floats(40, 40),)),
+}
+
+
+def program(name: str) -> tuple[Fn, Any]:
+    """One of the above, or a named one: `gru`, `gru:g` for its gradient, `gru:bench` at its full size."""
+    if name in MINE:
+        return MINE[name]
+    found, *how = name.split(":")
+    named = NAMED[found]
+    args = shapes_of(named.bench_args) if "bench" in how and named.bench_args else named.args(np.random.default_rng(0))
+    return named.gradient() if "g" in how else named.fn, args
