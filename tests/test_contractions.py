@@ -126,3 +126,10 @@ def test_an_algorithm_that_triton_has_not() -> None:
     made = j2t.transpile(lambda x, w: jnp.dot(x, w, precision=algorithm), *F32, contractions="triton")
     (leftover,) = made.leftovers
     assert "no kernel multiplies with the algorithm" in leftover.why
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx90a", "gfx942"])
+@pytest.mark.parametrize("args", [F32, BF16[:2]], ids=["f32", "bf16"])
+def test_every_device_has_them(target: str, args: list[Any]) -> None:
+    (kernel,) = j2t.transpile(jnp.matmul, *args, contractions="triton", for_target=target).kernels
+    assert compile_kernel(kernel, target_named(target))
