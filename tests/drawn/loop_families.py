@@ -56,6 +56,17 @@ SHIFTED = (
 )
 
 
+LANES = 72  # more than one program has anyway
+LANE_STEPS = (
+    "{x} * 0.5 + 1.5",
+    "{x} + 0.75",
+    "{x} + jnp.where({x} > 0.5, 0.5, 1.0)",
+    "{x} + 0.25 * {count}",
+    "{x} + jnp.where(jnp.any(s[2]), 0.5, 1.0)",
+    "{x} + jnp.maximum(jnp.max({x}), 0.5)",
+)
+
+
 # -------------------------------------------------------------------------------------------------- lines for bodies
 
 
@@ -150,13 +161,26 @@ def tame(draft: Draft) -> None:
     draft.add(text, x)
 
 
+def any_lane(draft: Draft) -> None:
+    """A loop that goes on for any of many lanes, of which those that have ended stay as they are, or do not."""
+    x = draft.float_value(lambda value: value.size > 0 and value.dtype.itemsize > 2)
+    if not x.size or x.dtype.itemsize == 2:
+        return
+    step = draft.pick(LANE_STEPS).format(x="s[0]", count="s[1]")
+    going = f"s[0] < {draft.pick((2, 2, 3))}"
+    wish = draft.pick(("s[0] < 2", "s[0] < 2", "s[2]"))
+    body = f"jnp.where({going}, {step}, s[0]), s[1] + 1, s[2] & ({going})"
+    loop = f"lax.while_loop(lambda s: jnp.any({wish}) & (s[1] < 7), lambda s: ({body}), (x, 0, x < 2))"
+    draft.add(f"(lambda x: {loop}[{draft.pick((0, 0, 0, 1))}])(jnp.resize({x.name}, ({LANES},)))", x)
+
+
 PLAIN: tuple[Family, ...] = (tame, families.binary, shifted, families.reduce_floats, lookup, update, product, counted)
 RARE: tuple[Family, ...] = (families.with_scalar, families.compare, families.choose, families.row_idiom, families.call)
 RARE += (families.several_places, families.place_of_extreme, families.reduce_bools, families.transpose)
 RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, families.pad, families.concatenate)
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
-RARE += (families.with_number, families.effect)
+RARE += (families.with_number, families.effect, any_lane)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 
