@@ -148,8 +148,10 @@ def check_coverage(compiled: Compiled) -> None:
     for eqn in equations:
         if eqn.primitive.name in (*pipeline.RAW_LOOPS, *LOOPS):  # they may keep too much
             continue
-        renames = eqn.primitive.name == "reshape" or all(math.prod(var.aval.shape) == 0 for var in eqn.outvars)
-        if eqn.primitive is not region_p and not renames and why_not(eqn) is None:
+        renames = eqn.primitive.name in ("reshape", "squeeze")
+        renames = renames or all(math.prod(var.aval.shape) == 0 for var in eqn.outvars)
+        refusal = why_not(eqn, contractions=compiled.decisions.contractions)
+        if eqn.primitive is not region_p and not renames and refusal is None:
             raise Mismatch(f"{eqn.primitive.name} has a rule and is left over")
 
 
