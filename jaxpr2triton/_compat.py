@@ -14,7 +14,8 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-from jax._src import config, core, dispatch, effects, sharding_impls, source_info_util
+import numpy as np
+from jax._src import config, core, effects, sharding_impls, source_info_util
 from jax._src import mesh as mesh_lib
 from jax._src.interpreters import mlir, partial_eval
 from jax.interpreters import xla
@@ -255,6 +256,10 @@ def stay_in_place(found: Iterable[Any]) -> bool:
     return all(of_xla.contains(e) and not isinstance(e, core.NamedAxisEffect) for e in side_effects_of(found))
 
 
+def has_ordered_effects(found: Iterable[Any]) -> bool:
+    return any(effects.ordered_effects.contains(effect) for effect in found)
+
+
 def is_recomputed(case: Any) -> bool:
     """Whether this is what a checkpoint's policy says of a result that is not kept."""
     return isinstance(partial_eval.ensure_enum(case), partial_eval.RecomputeType)
@@ -346,12 +351,42 @@ def is_along(eqn: Any, axis_name: Any) -> bool:
     return core.NamedAxisEffect(axis_name) in eqn.effects
 
 
-def has_several_devices(ctx: Any) -> bool:
-    """Whether a program is lowered for the devices of a mesh, which the partitioner shares it out to."""
+def device_count(ctx: Any) -> int:
+    """The number of devices that the partitioner shares out the program to that is being lowered; 1 if it does not."""
     context = ctx.module_context.axis_context
-    mesh = getattr(context, "abstract_mesh", None)
     exporting = ctx.module_context.lowering_parameters.for_export
-    return isinstance(context, sharding_impls.ShardingContext) and mesh is not None and mesh.size > 1 and not exporting
+    return context.num_devices if isinstance(context, sharding_impls.ShardingContext) and not exporting else 1
+
+
+def any_device() -> Any:
+    """Stands for each of the devices of a program, which nobody may know yet: only their number matters."""
+    return jax.local_devices()[0]
+
+
+def lowered_for_any(ctx: Any) -> Any:
+    """The same context, with devices: `custom_partitioning` does not go without, though it only counts them."""
+    count = device_count(ctx)
+    context = sharding_impls.ShardingContext(count, (any_device(),) * count, None)
+    return ctx.replace(module_context=ctx.module_context.replace(axis_context=context))
+
+
+def tiles_of(sharding: Any, rank: int) -> tuple[np.ndarray[Any, Any], bool] | None:
+    """The numbers of the devices, by the tile that they have, and whether the last dimension counts copies of a tile.
+
+    None where all devices have all of the array, or what nobody can say.
+    """
+    tiling = None if sharding is None else sharding._to_xla_hlo_sharding(rank)
+    if tiling is None or not tiling.is_tiled() or len(tiling.subgroup_types()) > 1:
+        return None
+    devices = np.reshape(tiling.tile_assignment_devices(), tiling.tile_assignment_dimensions())
+    return devices, bool(tiling.replicate_on_last_tile_dim() or tiling.subgroup_types())
+
+
+def is_resharded_to_the_same(eqn: Any) -> bool:
+    """Derivatives reshard what they begin with to what a mesh says of it: nothing, if no axis of that is explicit."""
+    before, after = eqn.invars[0].aval.sharding, eqn.outvars[0].aval.sharding
+    says_nothing = jax.sharding.AxisType.Explicit not in after.mesh.axis_types
+    return eqn.primitive.name == "reshard" and (says_nothing or before == after)
 
 
 @contextmanager
@@ -359,8 +394,3 @@ def on_one_device() -> Iterator[None]:
     """What is traced inside is about arrays of one device, which are not shared out."""
     with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
         yield
-
-
-def lower_for_devices(primitive: Any) -> None:
-    """A program with this primitive is lowered anew for other devices, and told which mesh they are in."""
-    dispatch.prim_requires_devices_during_lowering.add(primitive)

@@ -23,7 +23,7 @@ from jaxpr2triton.inside import run_loop, steps_worth_planning
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.hoisting import hoist_everything
-from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover, Role, StepOfLoop
+from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p, repeat_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
@@ -46,6 +46,7 @@ from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
+from jaxpr2triton.shards.told import divided
 
 RAW_LOOPS = ("scan", "while", "cond")
 Made = TypeVar("Made")
@@ -300,6 +301,11 @@ class Compiled:
     def steps(self) -> tuple[str, ...]:
         """How it was planned: what stood in the way, and what was decided then."""
         return said(self.rounds, self.stages["normalize"])
+
+    @cached_property
+    def divided(self) -> tuple[Divided, ...]:
+        """Which axes of its inputs and outputs several devices may split."""
+        return divided(self.stages["trace"])
 
     @property
     def shares(self) -> tuple[int, int]:

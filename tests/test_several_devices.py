@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
+from jaxpr2triton.front.devices import Splittable, splittable
 
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(")
 SPLIT, WHOLE = PartitionSpec("b"), PartitionSpec()
@@ -53,6 +54,10 @@ def halved(x: Any) -> Any:
     return lax.while_loop(lambda c: c[0] > 1e-2, lambda c: (c[0] * 0.5, c[1] + 1), (jnp.abs(x), 0))
 
 
+def halved_alone(x: Any) -> Any:
+    return lax.while_loop(lambda c: c > 1e-2, lambda c: c * 0.5, jnp.abs(x))
+
+
 def mlp(p: Any, x: Any, labels: Any) -> Any:
     return cross_entropy(jnp.tanh(x @ p[0]) @ p[1], labels)
 
@@ -84,6 +89,12 @@ def stepping_while_any(x: Any) -> Any:
     return lax.while_loop(lambda c: (c > 1e-2).any(), lambda c: c * 0.5, jnp.abs(x))
 
 
+def smoothed(x: Any, kernel: Any) -> Any:
+    """What XLA does stands between two kernels, and is split as they are."""
+    layout = ("NWC", "WIO", "NWC")
+    return jax.nn.relu(lax.conv_general_dilated(jnp.sin(x), kernel, (1,), "SAME", dimension_numbers=layout))
+
+
 X, SCALE, LABELS = made(0, 16, 32), made(1, 32), np.arange(16) % 32
 LAYER_NORM = (X, SPLIT), (SCALE, WHOLE), (SCALE, WHOLE)
 ODE = (made(2, 16, 3), SPLIT), (np.array([10.0, 28.0, 8 / 3], np.float32), WHOLE)
@@ -105,15 +116,69 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "rnn": (rnn, RNN),
     "rnn_grad": (squares(rnn, (0, 1, 2)), RNN),
     "while": (jax.vmap(halved), ((made(10, 16), SPLIT),)),
+    "while_alone": (jax.vmap(halved_alone), ((made(10, 16), SPLIT),)),
     "nested": (nested, NESTED),
     "nested_grad": (squares(nested, (0, 1)), NESTED),
     "batch_norm": (averaged_in_turns, ((X, SPLIT),)),
     "greatest": (lambda x: x - x.max(0), ((X, SPLIT),)),
     "rows": (lambda x: x + jnp.arange(16)[:, None], ((X, SPLIT),)),
     "random": (lambda x: x * jax.random.normal(jax.random.key(0), x.shape), ((X, SPLIT),)),
+    "drawn_flat": (lambda x: x + jax.random.uniform(jax.random.key(5), (x.size,)).reshape(x.shape), ((X, SPLIT),)),
+    "flattened": (lambda x: jnp.exp(x.reshape(-1)), ((X, SPLIT),)),
+    "tokens_grad": (squares(lambda x: jax.nn.softmax(x.reshape(64, 8)), (0,)), ((X, SPLIT),)),
+    "any": (lambda x: jnp.where((x > 2).any(), x, (x > -1).all(0)), ((X, SPLIT),)),
+    "convolution": (smoothed, ((made(11, 16, 12, 3), SPLIT), (made(12, 3, 3, 4), WHOLE))),
+    "convolution_grad": (squares(smoothed, (0, 1)), ((made(11, 16, 12, 3), SPLIT), (made(12, 3, 3, 4), WHOLE))),
+    "least_kept": (jax.vmap(lambda x, i: x.at[i].min(0.0)), ((X, SPLIT), (LABELS, SPLIT))),
+    "associative_scan": (lambda x: lax.associative_scan(jnp.add, x, axis=1), ((X, SPLIT),)),
+    "sorted_along": (lambda x: jnp.sort(x * 2, 0) + 1, ((X, SPLIT),)),
+    "sums_along": (lambda x: jnp.cumsum(x, 0), ((X, SPLIT),)),
+    "while_any": (stepping_while_any, ((X, SPLIT),)),
     "embedding_grad": (squares(lambda table, i: table[i].sum(1), (0,)), EMBED),
     "train_mlp": (lambda a, b, *batch: sgd(mlp)((a, b), *batch), MLP),
     "train_rnn": (lambda w, u, xs: sgd(lambda p, xs: (rnn(*p, xs) ** 2).mean())((w, u), xs), RNN),
+}
+
+
+def along_a_name(x: Any) -> Any:
+    """Each lane of a `vmap` knows its place."""
+    return jax.vmap(lambda row: row * lax.axis_index("lane") + lax.psum(row, "lane"), axis_name="lane")(x)
+
+
+def walk(x: Any) -> Any:
+    """Counted and drawn in each step of a loop."""
+
+    def step(x: Any, key: Any) -> Any:
+        return x + jax.random.normal(key, x.shape) * jnp.arange(16)[:, None], x.sum(1)
+
+    return lax.scan(step, x, jax.random.split(jax.random.key(2), 3))
+
+
+def drawn(x: Any) -> Any:
+    key = jax.random.key(5)
+    return x * jax.random.randint(key, x.shape, 0, 9), jax.random.bernoulli(key, 0.3, x.shape[:1])
+
+
+# What is counted along the axis that is split: each device has to count on from where the one before it ends.
+COUNTS: dict[str, Callable[..., Any]] = {
+    "iota": lambda x: x + jnp.arange(16)[:, None],
+    "small iota": lambda x: x * lax.broadcasted_iota(jnp.uint8, x.shape, 0),
+    "linspace": lambda x: x * jnp.linspace(0, 1, 16)[:, None],
+    "eye": lambda x: x + jnp.eye(16, 32),
+    "triangle": jnp.tril,
+    "flat": lambda x: x.reshape(-1) * jnp.arange(x.size),
+    "joined and cut": lambda x: (x.reshape(-1) + jnp.arange(x.size)).reshape(8, 64) * jnp.arange(8)[:, None],
+    "one hot": lambda x: jax.nn.one_hot(jnp.arange(16), 32) * x,
+    "where": lambda x: jnp.where(jnp.arange(16)[:, None] % 3 == 1, x, 0).sum(1),
+    "uniform": lambda x: x + jax.random.uniform(jax.random.key(1), x.shape),
+    "dropout": lambda x: jnp.where(jax.random.bernoulli(jax.random.key(1), 0.5, x.shape), x, 0),
+    "categorical": lambda x: jax.random.categorical(jax.random.key(1), x),
+    "keys": lambda x: x[:, 0] + jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(3), 16)),
+    "folded keys": jax.vmap(lambda row: row + jax.random.normal(jax.random.fold_in(jax.random.key(4), 3), row.shape)),
+    "drawn": drawn,
+    "axis_index": along_a_name,
+    "a loop": walk,
+    "counting in a loop": lambda x: lax.fori_loop(0, 3, lambda i, c: c * jnp.arange(16)[:, None] + i, x),
 }
 
 
@@ -133,10 +198,11 @@ def compared(function: Callable[..., Any], args: list[Any]) -> tuple[list[str], 
 
 
 def refused_by_jit(function: Callable[..., Any], args: list[Any]) -> bool:
+    """JAX asks for a sharding of what two sharded dimensions make, or traces a batched loop without its mesh."""
     try:
         jax.jit(function).lower(*args)
     except Exception as refusal:
-        if type(refusal).__name__ != "ShardingTypeError":
+        if type(refusal).__name__ != "ShardingTypeError" and "is not found in mesh" not in str(refusal):
             raise
         return True
     return False
@@ -145,11 +211,9 @@ def refused_by_jit(function: Callable[..., Any], args: list[Any]) -> bool:
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
 @pytest.mark.parametrize("case", CASES)
 def test_no_collective_that_jit_has_not(case: str, kind: AxisType) -> None:
-    if kind is AxisType.Explicit and case == "while":
-        pytest.skip("a batched loop of an explicit mesh is traced without it")
     function, operands = CASES[case]
     if kind is AxisType.Explicit and refused_by_jit(function, on_mesh(operands, kind)):
-        pytest.skip("JAX asks for a sharding of what two sharded dimensions make")
+        pytest.skip("jax.jit refuses it")
     ours, theirs, got, want = compared(function, on_mesh(operands, kind))
     assert len(ours) <= len(theirs)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
@@ -174,6 +238,23 @@ def test_keys_of_an_ensemble_are_split() -> None:
     assert ours == [] and got.sharding.is_equivalent_to(want.sharding, got.ndim)
 
 
+@pytest.mark.parametrize("spec", [SPLIT, PartitionSpec(None, "b"), WHOLE], ids=str)
+@pytest.mark.parametrize("case", COUNTS)
+def test_what_counts_along_a_split_axis_goes_on(case: str, spec: PartitionSpec) -> None:
+    ours, theirs, got, want = compared(COUNTS[case], on_mesh(((X, spec),), AxisType.Auto))
+    assert len(ours) <= len(theirs)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+        assert one.sharding.is_equivalent_to(other.sharding, one.ndim)
+
+
+def test_what_counts_on_a_mesh_of_two_axes() -> None:
+    mesh = jax.make_mesh((4, 2), ("b", "c"), axis_types=(AxisType.Auto,) * 2)
+    for spec in (PartitionSpec("b", "c"), PartitionSpec("c", "b"), PartitionSpec(("c", "b"))):
+        for case in ("uniform", "triangle", "a loop"):
+            ours, theirs, _, _ = compared(COUNTS[case], [jax.device_put(X, NamedSharding(mesh, spec))])
+            assert len(ours) <= len(theirs), (spec, case)
+
+
 def test_a_loop_that_all_lanes_decide_on_has_no_collective_inside() -> None:
     ours, theirs, _, _ = compared(stepping_while_any, on_mesh(((X, SPLIT),), AxisType.Auto))
     assert ours == ["all-gather"] and theirs == ["all-reduce"]  # once, before the loop; and in every step
@@ -192,3 +273,74 @@ def test_each_device_runs_kernels_on_its_part() -> None:
     fused = jax.jit(j2t.fuse(jax.nn.softmax, backend="interpret", strict=True))
     text = fused.lower(x).compile().as_text()
     assert "f32[2,32]" in text and "f32[16,32]" not in text
+
+
+@pytest.mark.parametrize("spec", [("x", "y"), ("x",), (("x", "y"),), (("y", "x"),)], ids=str)
+def test_meshes_of_two_shapes_in_one_jit(spec: tuple[Any, ...]) -> None:
+    """Devices have numbers in common, and nothing else."""
+    line = jax.make_mesh((8,), ("b",), axis_types=(AxisType.Auto,))
+    plane = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    args = [jax.device_put(X, NamedSharding(mesh, P)) for mesh, P in ((line, SPLIT), (plane, PartitionSpec(*spec)))]
+    ours, theirs, _, _ = compared(lambda x, y: ((jax.nn.softmax(x) + y).sum(), jnp.sin(y).sum()), args)
+    assert len(ours) <= len(theirs)
+
+
+def test_the_same_function_twice_for_meshes_of_two_shapes() -> None:
+    line = jax.make_mesh((8,), ("b",), axis_types=(AxisType.Auto,))
+    plane = jax.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    args = [jax.device_put(X, NamedSharding(mesh, P)) for mesh, P in ((line, SPLIT), (plane, PartitionSpec("y")))]
+    softmax = j2t.fuse(jax.nn.softmax, backend="interpret", strict=True)
+    for value in jax.jit(lambda *args: [softmax(x).sum(1) for x in args])(*args):
+        np.testing.assert_allclose(value, np.ones(16), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+def test_lowered_before_there_are_devices(kind: AxisType) -> None:
+    mesh = AbstractMesh((8,), ("b",), axis_types=(kind,))
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=NamedSharding(mesh, SPLIT))
+    traced = jax.jit(j2t.fuse(jax.nn.softmax, backend="interpret", strict=True)).trace(shape)
+    compiled = traced.lower(lowering_platforms=("cpu",)).compile(device_assignment=tuple(jax.devices()))
+    (x,) = on_mesh(((X, SPLIT),), kind)
+    np.testing.assert_allclose(compiled(x), jax.nn.softmax(X), rtol=1e-5)
+    assert "f32[2,32]" in compiled.as_text() and "f32[16,32]" not in compiled.as_text()
+
+
+def test_the_older_partitioner_splits_too() -> None:
+    before = jax.config.jax_use_shardy_partitioner
+    jax.config.update("jax_use_shardy_partitioner", False)
+    try:
+        ours, theirs, _, _ = compared(sgd(cross_entropy), on_mesh(((X, SPLIT), (LABELS, SPLIT)), AxisType.Auto))
+    finally:
+        jax.config.update("jax_use_shardy_partitioner", before)
+    assert len(ours) <= len(theirs)
+
+
+def test_a_constraint_in_a_loop_changes_nothing() -> None:
+    mesh = jax.make_mesh((8,), ("b",), axis_types=(AxisType.Auto,))
+
+    def constrained(x: Any) -> Any:
+        sharding = NamedSharding(mesh, SPLIT)
+        return lax.fori_loop(0, 3, lambda _, c: lax.with_sharding_constraint(jnp.sin(c), sharding) * 2, x)
+
+    ours, theirs, _, _ = compared(constrained, on_mesh(((X, SPLIT),), AxisType.Auto))
+    assert ours == theirs == []
+
+
+def test_what_is_printed_stands_between_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    def printing(x: Any) -> Any:
+        y = jnp.sin(x)
+        jax.debug.print("sum {:.3f}", y.sum())
+        return y * 2
+
+    ours, theirs, got, want = compared(printing, on_mesh(((X, SPLIT),), AxisType.Auto))
+    jax.effects_barrier()
+    assert ours == theirs and got.sharding.is_equivalent_to(want.sharding, got.ndim)
+    assert len(set(capsys.readouterr().out.splitlines())) == 1
+
+
+def test_a_derivative_is_not_cut_where_it_reshards_nothing() -> None:
+    """JAX does so with what a mesh that is not explicit has everywhere."""
+    (x,) = on_mesh(((X, SPLIT),), AxisType.Auto)
+    slope = jax.make_jaxpr(jax.grad(lambda x: jax.nn.silu(x).sum()))(x)
+    assert "reshard" in str(slope)
+    assert isinstance(splittable(slope), Splittable)

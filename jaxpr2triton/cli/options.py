@@ -136,7 +136,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             add("--stage", choices=STAGES, required=True, help="the stage to look at")
         case "explain":
             add("--json", action="store_true", help="the same facts for programs to read")
-            add("--why", action="store_true", help="add how the kernels were planned, step by step")
+            add("--why", action="store_true", help="add how the kernels were planned, and what devices may split")
             add(
                 "--cycles",
                 action="store_true",

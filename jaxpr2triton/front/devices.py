@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxpr2triton._compat import any_device, tiles_of
 from jaxpr2triton.ir.jaxprs import Closed, Jaxpr
 from jaxpr2triton.ir.tracing import run
-from jaxpr2triton.shards.constraints import is_constrained
+from jaxpr2triton.shards.constraints import is_cut, why_nowhere_split
 from jaxpr2triton.shards.flow import Classes, Parts, can_split
 from jaxpr2triton.shards.local import opened, run_local
+from jaxpr2triton.shards.meshes import Tiles, common_axes
+from jaxpr2triton.shards.rule import Rule, handed_on, is_key, rule_of
 from jaxpr2triton.shards.walks import Dim, How
 
 Value = Any
@@ -45,50 +48,38 @@ class Splittable:
         return self.program.jaxpr
 
     @property
-    def rule(self) -> tuple[str, tuple[str, ...]]:
-        """In the notation of `custom_partitioning`: `b d0, d1 -> b d2`, and the names of what has to be whole."""
-        names: dict[Dim, str] = {}
-        whole: list[str] = []
-
-        def name(kind: Dim | None) -> str:
-            if kind is not None:
-                return names.setdefault(kind, f"s{len(names)}")
-            whole.append(f"w{len(whole)}")
-            return whole[-1]
-
-        sides = [[" ".join(map(name, kinds)) for kinds in side] for side in (self.inputs, self.outputs)]
-        return " -> ".join(", ".join(side) for side in sides), tuple(whole)
+    def rule(self) -> Rule:
+        good = {kind for side in (self.inputs, self.outputs) for kinds in side for kind in kinds if kind is not None}
+        return rule_of(self.jaxpr, self.classes, good)
 
 
 @dataclass(frozen=True)
-class Constrained:
-    """A program that says itself how something is to be shared out."""
+class Cut:
+    """A program in which XLA does something on all devices."""
 
     jaxpr: Jaxpr
 
 
-def splittable(closed: Closed) -> Splittable | Constrained | None:
+def splittable(closed: Closed) -> Splittable | Cut | None:
     """None where no dimension of what comes in or goes out can be split."""
-    if closed.effects or not closed.in_avals or not closed.out_avals:
-        return None
     plain = opened(closed)
     jaxpr = plain.jaxpr
-    if plain.consts:
+    if not jaxpr.invars or why_nowhere_split(plain):
         return None
-    if is_constrained(jaxpr):
-        return Constrained(jaxpr)
+    if is_cut(jaxpr):
+        return Cut(jaxpr)
     classes = Classes(jaxpr)
     sides = [[_with_words(atom, classes.of(atom)) for atom in atoms] for atoms in (jaxpr.invars, jaxpr.outvars)]
     kinds = {kind for side in sides for each in side for kind in each if kind is not None}
     good = {kind for kind in kinds if can_split(jaxpr, classes, frozenset({kind}))}
-    if not good:
+    if not good and not handed_on(jaxpr, classes):
         return None
     inputs, outputs = ([tuple(k if k in good else None for k in each) for each in side] for side in sides)
     return Splittable(plain, classes, inputs, outputs)
 
 
-def over_devices(found: Splittable, args: Sequence[Value], whole: Run, tell: Tell) -> list[Value]:
-    """The outputs, by `whole` on each device's part; traceable while a program is lowered for several devices.
+def over_devices(found: Splittable, args: Sequence[Value], count: int, whole: Run, tell: Tell) -> list[Value]:
+    """The outputs, by `whole` on each device's part; traceable while a program is lowered for `count` devices.
 
     Where a mistake of ours keeps it from the part of a device, `tell` is told, and every device runs all of it.
     """
@@ -96,12 +87,13 @@ def over_devices(found: Splittable, args: Sequence[Value], whole: Run, tell: Tel
     def program(*args: Value) -> tuple[Value, ...]:
         return tuple(map(_words, run(found.program, *_keys(found, args))))
 
-    def partition(mesh: Any, arg_shapes: Any, result_shapes: Any) -> Any:
-        axes = _chosen(found, mesh, [(s.shape, s.sharding) for s in (*arg_shapes, *result_shapes)])
+    def partition(_: Any, arg_shapes: Any, result_shapes: Any) -> Any:
+        mesh, given = _laid_out(count, (*arg_shapes, *result_shapes))
+        axes = _chosen(found, mesh, given)
         try:
             part = _part(found, mesh, axes, lambda program, operands: run(program, *operands))
-            given = zip(arg_shapes, map(spec_of(mesh, axes), found.inputs))
-            types = [jax.ShapeDtypeStruct(sharding.shard_shape(s.shape), s.dtype) for s, sharding in given]
+            parts = zip(arg_shapes, map(spec_of(mesh, axes), found.inputs))
+            types = [jax.ShapeDtypeStruct(sharding.shard_shape(s.shape), s.dtype) for s, sharding in parts]
             jax.make_jaxpr(part, axis_env=list(mesh.shape.items()))(*types)
         except Exception as problem:
             with tell(problem):
@@ -109,9 +101,20 @@ def over_devices(found: Splittable, args: Sequence[Value], whole: Run, tell: Tel
         shardings = [tuple(map(spec_of(mesh, axes), kinds)) for kinds in (found.outputs, found.inputs)]
         return mesh, _part(found, mesh, axes, whole), *shardings
 
-    rule, needed = found.rule
+    def infer(_: Any, arg_shapes: Any, result_shapes: Any) -> Any:  # XLA's older partitioner has no rules
+        mesh, given = _laid_out(count, arg_shapes)
+        return tuple(map(spec_of(mesh, _chosen(found, mesh, given)), found.outputs))
+
+    rule = found.rule
     call = custom_partitioning(program)
-    call.def_partition(partition, sharding_rule=rule, need_replication_factors=needed)
+    call.def_partition(
+        partition,
+        infer_sharding_from_operands=infer,
+        decode_shardings=False,
+        sharding_rule=rule.text,
+        need_replication_factors=rule.whole,
+        **rule.sizes,
+    )
     results = call(*map(_words, args))
     return [_as(atom.aval, value) for atom, value in zip(found.jaxpr.outvars, results)]
 
@@ -121,7 +124,9 @@ def _part(found: Splittable, mesh: Any, axes: Axes, go: Run) -> Callable[..., tu
 
     def meet(values: Sequence[Value], parts: Parts, how: How) -> Sequence[Value]:
         names = tuple(name for kind in parts for name in axes[kind])
-        return {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[how](tuple(values), names)
+        numbers = tuple(value.astype(np.int32) if value.dtype == np.bool_ else value for value in values)
+        together = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[how](numbers, names)
+        return [each.astype(value.dtype) for each, value in zip(together, values)]
 
     def part(*args: Value) -> tuple[Value, ...]:
         split = {kind: _count(mesh, names) for kind, names in axes.items()}
@@ -139,11 +144,11 @@ def spec_of(mesh: Any, axes: Axes) -> Callable[[tuple[Dim | None, ...]], NamedSh
 
 def _words(value: Value) -> Value:
     """Keys are split as the words that they are made of."""
-    return jax.random.key_data(value) if jnp.issubdtype(value.dtype, jax.dtypes.prng_key) else value
+    return jax.random.key_data(value) if is_key(value) else value
 
 
 def _as(aval: Any, value: Value) -> Value:
-    if not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    if not is_key(aval):
         return value
     return jax.random.wrap_key_data(value, impl=aval.dtype._impl.name)
 
@@ -153,21 +158,28 @@ def _keys(found: Splittable, args: Sequence[Value]) -> list[Value]:
 
 
 def _with_words(atom: Any, kinds: tuple[Dim | None, ...]) -> tuple[Dim | None, ...]:
-    return (*kinds, None) if jnp.issubdtype(atom.aval.dtype, jax.dtypes.prng_key) else kinds
+    return (*kinds, None) if is_key(atom.aval) else kinds
 
 
-def _chosen(found: Splittable, mesh: Any, given: Sequence[tuple[Any, Any]]) -> Axes:
+def _laid_out(count: int, arrays: Sequence[Any]) -> tuple[Mesh, list[list[tuple[str, ...]]]]:
+    """A mesh that all arrays are sharded over, and for each the axes of its dimensions."""
+    tiles = [tiles_of(array.sharding, len(array.shape)) for array in arrays]
+    sizes, specs = common_axes(count, [None if each is None else Tiles(*each) for each in tiles])
+    names = [f"devices_{axis}" for axis in range(len(sizes))]
+    mesh = Mesh(np.full(sizes, any_device()), names)
+    return mesh, [[tuple(names[n] for n in dim) for dim in spec] for spec in specs]
+
+
+def _chosen(found: Splittable, mesh: Any, given: Sequence[list[tuple[str, ...]]]) -> Axes:
     """The axes of the mesh that each class is split over: as the operands are, and then as the results should be."""
     chosen: dict[Dim, tuple[str, ...]] = {}
-    for kinds, (shape, sharding) in zip([*found.inputs, *found.outputs], given):
-        if not isinstance(sharding, NamedSharding):
-            continue
-        for kind, size, entry in zip(kinds, shape, sharding.spec):
-            names = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+    for kinds, spec in zip([*found.inputs, *found.outputs], given):
+        for kind, names in zip(kinds, spec):
             taken = {name for other in chosen.values() for name in other}
-            if kind is None or kind in chosen or not names or taken & set(names) or size % _count(mesh, names):
+            if kind is None or kind in chosen or not names or taken & set(names):
                 continue
-            if can_split(found.jaxpr, found.classes, frozenset({*chosen, kind})):
+            divides = found.classes.granule[kind] % _count(mesh, names) == 0
+            if divides and can_split(found.jaxpr, found.classes, frozenset({*chosen, kind})):
                 chosen[kind] = names
     return chosen
 

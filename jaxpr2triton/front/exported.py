@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.ir.kernel import Alone, Apart, Kernel, Leftover
+from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.policy import Policy
 
@@ -24,6 +24,7 @@ class Exported:
     apart: tuple[Apart, ...]
     alone: Alone
     steps: tuple[str, ...]
+    divided: tuple[Divided, ...]
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     stages: Mapping[str, str]
@@ -42,6 +43,7 @@ def exported(compiled: Compiled | Exported) -> Exported:
         compiled.apart,
         compiled.alone,
         compiled.steps,
+        compiled.divided,
         inputs,
         outputs,
         stages,

@@ -28,9 +28,9 @@ from jax.interpreters import ad, batching, mlir, xla
 from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton._compat import (
-    has_several_devices,
+    device_count,
     is_recomputed,
-    lower_for_devices,
+    lowered_for_any,
     set_lowering_of_high_level,
     stay_in_place,
     user_frame,
@@ -39,7 +39,7 @@ from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
-from jaxpr2triton.front.devices import Constrained, Splittable, over_devices, splittable
+from jaxpr2triton.front.devices import Cut, Splittable, over_devices, splittable
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
@@ -234,9 +234,10 @@ def _run_kernels(
 def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings: Any) -> Any:
     """On several devices each runs its part, as far as the program can be split."""
     run_here = _on_host if platform is None else functools.partial(_on_gpu, platform)
-    splits = has_several_devices(ctx) and _has_kernels(platform, settings["backend"]) and not settings["roles"].asked
+    count = device_count(ctx)
+    splits = count > 1 and _has_kernels(platform, settings["backend"]) and not settings["roles"].asked
     found = _found_splittable(jaxpr, settings["name"], settings["strict"]) if splits else None
-    if isinstance(found, Constrained):
+    if isinstance(found, Cut):
         between = functools.partial(_bind_again, settings)
         over = functools.partial(run_between, found.jaxpr, go=between)
         return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
@@ -251,8 +252,8 @@ def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings:
     def tell(problem: Exception) -> contextlib.AbstractContextManager[None]:
         return instead_of(problem, settings["name"], settings["strict"], "every device runs the whole program")
 
-    over = functools.partial(over_devices, found, whole=whole, tell=tell)
-    return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
+    over = functools.partial(over_devices, found, count=count, whole=whole, tell=tell)
+    return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(lowered_for_any(ctx), *args)
 
 
 def _bind_again(settings: Mapping[str, Any], program: Any, operands: Sequence[Any]) -> list[Any]:
@@ -263,16 +264,15 @@ def _has_kernels(platform: str | None, backend: str) -> bool:
     return backend in (*HOST_ONLY, KERNELS) or (platform is not None and backend != "xla")
 
 
-def _found_splittable(jaxpr: Any, name: str, strict: bool) -> Splittable | Constrained | None:
+def _found_splittable(jaxpr: Any, name: str, strict: bool) -> Splittable | Cut | None:
     try:
-        found: list[Splittable | Constrained | None] = _derived(jaxpr, ("splittable",), lambda: [splittable(jaxpr)])
+        found: list[Splittable | Cut | None] = _derived(jaxpr, ("splittable",), lambda: [splittable(jaxpr)])
     except Exception as problem:
         with instead_of(problem, name, strict, "every device runs the whole program"):
             return None
     return found[0]
 
 
-lower_for_devices(fused_p)
 mlir.register_lowering(fused_p, functools.partial(_lowered, None))
 for _platform in ("cuda", "rocm"):
     mlir.register_lowering(fused_p, functools.partial(_lowered, _platform), platform=_platform)

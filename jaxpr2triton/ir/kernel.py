@@ -168,6 +168,15 @@ class StepOfLoop:
 
 
 @dataclass(frozen=True)
+class Divided:
+    """Axes of inputs and outputs that several devices split together, or not at all."""
+
+    places: tuple[str, ...]  # x[0], out[0]
+    meets: bool  # devices put together what each of them made along it
+    why_whole: str  # `sort` needs it whole; empty if it may be split
+
+
+@dataclass(frozen=True)
 class Leftover:
     """An equation that stays with XLA, and why."""
 

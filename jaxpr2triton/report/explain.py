@@ -15,13 +15,13 @@ import numpy as np
 
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
-from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Kernel, Launches, Leftover
+from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Divided, Kernel, Launches, Leftover
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
-from jaxpr2triton.report.several import how_planned, why_several
+from jaxpr2triton.report.several import how_planned, over_devices, why_several
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 
 RUNS_SHOWN = 24  # of the types of inputs and outputs
@@ -43,6 +43,8 @@ class Compiled(Protocol):
     def alone(self) -> Alone: ...
     @property
     def steps(self) -> tuple[str, ...]: ...
+    @property
+    def divided(self) -> tuple[Divided, ...]: ...
     @property
     def in_avals(self) -> Sequence[Any]: ...
     @property
@@ -74,7 +76,8 @@ def explain(
     """A table of kernels, bytes against the least possible, launches, and the leftovers with their reasons.
 
     No line is longer than 100 columns, or than COLUMNS. `title` stands for the name where the name says little;
-    `why` adds how it was planned, and `cycles` what a model says that each kernel takes.
+    `why` adds how it was planned and which axes several devices may split, and `cycles` what a model says that each
+    kernel takes.
     """
     facts, width = explain_json(compiled, name), report_width()
     lines = [
@@ -104,7 +107,7 @@ def explain(
     lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
     lines += why_several(compiled.apart, width)
     lines += left_to_xla(compiled.leftovers, width)
-    lines += how_planned(compiled.steps, width) if why else []
+    lines += [*how_planned(compiled.steps, width), *over_devices(compiled.divided, width)] if why else []
     return "\n".join(lines)
 
 
@@ -175,6 +178,10 @@ def explain_json(
             for kernel, n in Counter(compiled.kernels).items()
         ],
         "steps": list(compiled.steps),
+        "devices": [
+            {"axes": list(each.places), "split": not each.why_whole, "meet": each.meets, "why_whole": each.why_whole}
+            for each in compiled.divided
+        ],
         "apart": [{**asdict(each), "others": list(each.others)} for each in compiled.apart],
         "leftovers": [
             {

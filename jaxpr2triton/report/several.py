@@ -1,14 +1,15 @@
-"""Why there are several kernels, and how they were planned, in words."""
+"""Why there are several kernels, how they were planned, and what several devices may split, in words."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxpr2triton.ir.kernel import Apart
+from jaxpr2triton.ir.kernel import Apart, Divided
 from jaxpr2triton.report.table import first_of, paragraph
 
 NAMES_SHOWN = 4  # of kernels that are apart for one reason
 PLACES_SHOWN = 3
+AXES_SHOWN = 6  # that are split together
 
 
 def why_several(apart: Sequence[Apart], width: int) -> list[str]:
@@ -35,3 +36,17 @@ def how_planned(steps: Sequence[str], width: int) -> list[str]:
     numbered = [f"{number:>{digits}} {step}" for number, step in enumerate(steps, 1)]
     lines = numbered or ["at the first attempt"]
     return ["", "  how it was planned", *(paragraph(line, width, indent="    ") for line in lines)]
+
+
+def over_devices(divided: Sequence[Divided], width: int) -> list[str]:
+    """Which axes several devices may split, and why not the others.
+
+    x[0], out[0]: may be split
+    x[1], out[1]: whole: `sort` needs it whole
+    """
+    lines = []
+    for each in divided:
+        said = "may be split, and the devices meet along it" if each.meets else "may be split"
+        said = f"whole: {each.why_whole}" if each.why_whole else said
+        lines.append(paragraph(f"{first_of(each.places, AXES_SHOWN)}: {said}", width, indent="    "))
+    return ["", "  over several devices", *lines] if lines else []

@@ -43,14 +43,16 @@ def _reshape(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     target, shape = eqn.outvars[0].aval.shape, eqn.invars[0].aval.shape
     order = eqn.params["dimensions"] or range(len(shape))  # the operand may be transposed first
     source = [ZERO] * len(shape)
-    for dims, places in _groups([d for d in order if shape[d] != 1], shape, target):
+    for dims, places in groups_of_reshape([d for d in order if shape[d] != 1], shape, target):
         flat = flatten([index[place] for place in places], [target[place] for place in places])
         for d, part in zip(dims, unflatten(flat, [shape[d] for d in dims])):
             source[d] = part
     return (Piece(0, tuple(source)),)
 
 
-def _groups(dims: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+def groups_of_reshape(
+    dims: Sequence[int], shape: Sequence[int], target: Sequence[int]
+) -> Iterator[tuple[list[int], list[int]]]:
     """The least groups of dimensions that a reshape turns into each other: `(2, 3, 20) → (6, 4, 5)` has two."""
     left, right = list(dims), [place for place, size in enumerate(target) if size != 1]
     while left:

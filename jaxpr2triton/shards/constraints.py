@@ -1,4 +1,7 @@
-"""A program cut where it says how something is to be shared out: XLA moves it there, and kernels run in between.
+"""A program cut at what XLA does on all devices: kernels run in between.
+
+That is where the program says how something is to be shared out, what has side effects, and what no kernel has a rule
+for, a convolution: XLA splits it as it likes.
 
     y = tanh x; z = sharding_constraint y; w = z * 2
         →   y = fused { tanh x };  z = sharding_constraint y;  w = fused { z * 2 }
@@ -12,15 +15,25 @@ from typing import Any
 
 import jax
 
+from jaxpr2triton._compat import has_ordered_effects, is_resharded_to_the_same
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var
 from jaxpr2triton.ir.tracing import retrace
+from jaxpr2triton.shards.flow import bodies_of
+from jaxpr2triton.shards.walks import CONSTRAINTS, is_known
 
-CONSTRAINTS = ("sharding_constraint", "reshard")
+
+def is_cut(jaxpr: Jaxpr) -> bool:
+    return any(map(_cuts, jaxpr.eqns))
 
 
-def is_constrained(jaxpr: Jaxpr) -> bool:
-    return any(map(_constrains, jaxpr.eqns))
+def why_nowhere_split(closed: Closed) -> str:
+    """Why every device has to run all of a program; empty if it can be split or cut."""
+    if has_ordered_effects(closed.effects):
+        return "its side effects are in order"
+    if any(eqn.effects and bodies_of(eqn) for eqn in closed.jaxpr.eqns):
+        return "a loop in it has side effects"
+    return "it has captured arrays" if closed.consts else ""
 
 
 @dataclass(frozen=True)
@@ -28,11 +41,11 @@ class Piece:
     program: list[Eqn]
     needed: list[Var]
     made: list[Var]
-    constraints: list[Eqn]  # afterwards
+    xlas: list[Eqn]  # afterwards
 
 
 def run_between(jaxpr: Jaxpr, args: Sequence[Any], go: Callable[[Closed, Sequence[Any]], list[Any]]) -> list[Any]:
-    """The outputs, by `go` of what lies between two constraints; traceable. Constraints in loops are not seen."""
+    """The outputs, by `go` of what lies between two cuts; traceable. Loops are not cut."""
     env: dict[Var, Any] = dict(zip(jaxpr.invars, args))
     for piece in _pieces(jaxpr):
 
@@ -44,27 +57,29 @@ def run_between(jaxpr: Jaxpr, args: Sequence[Any], go: Callable[[Closed, Sequenc
         if piece.made:
             operands = [env[var] for var in piece.needed]
             env.update(zip(piece.made, go(retrace(program, *map(jax.typeof, operands)), operands)))
-        run(piece.constraints, env)
+        run(piece.xlas, env)
     return [read(env, atom) for atom in jaxpr.outvars]
 
 
 def _pieces(jaxpr: Jaxpr) -> Iterator[Piece]:
-    level: dict[Var, int] = {}  # how many constraints lead to a value
+    level: dict[Var, int] = {}  # how many cuts lead to a value
     levels: dict[int, tuple[list[Eqn], list[Eqn]]] = {}
     for eqn in jaxpr.eqns:
-        at, constrains = max((level.get(var, 0) for var in variables(eqn.invars)), default=0), _constrains(eqn)
-        levels.setdefault(at, ([], []))[constrains].append(eqn)
-        level.update((var, at + constrains) for var in eqn.outvars)
-    for _, (program, constraints) in sorted(levels.items()):
+        at, cuts = max((level.get(var, 0) for var in variables(eqn.invars)), default=0), _cuts(eqn)
+        levels.setdefault(at, ([], []))[cuts].append(eqn)
+        level.update((var, at + cuts) for var in eqn.outvars)
+    for _, (program, xlas) in sorted(levels.items()):
         own = dict.fromkeys(var for eqn in program for var in eqn.outvars)
         inside = {id(eqn) for eqn in program}
         elsewhere = {var for eqn in jaxpr.eqns if id(eqn) not in inside for var in variables(eqn.invars)}
         elsewhere.update(variables(jaxpr.outvars))
-        yield Piece(program, inputs_of(program), [var for var in own if var in elsewhere], constraints)
+        yield Piece(program, inputs_of(program), [var for var in own if var in elsewhere], xlas)
 
 
-def _constrains(eqn: Eqn) -> bool:
-    return eqn.primitive.name in CONSTRAINTS
+def _cuts(eqn: Eqn) -> bool:
+    if eqn.primitive.name in CONSTRAINTS:
+        return not is_resharded_to_the_same(eqn)
+    return bool(eqn.effects) or not (bodies_of(eqn) or is_known(eqn))
 
 
 def inputs_of(eqns: Sequence[Eqn]) -> list[Var]:

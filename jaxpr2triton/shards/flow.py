@@ -7,6 +7,7 @@ is linear with it; outside of loops the parts are put together at once.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +16,7 @@ import numpy as np
 from jaxpr2triton._compat import called_jaxpr, operands_of_call, scan_counts_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.shards.walks import Dim, How, shape_of, walk_of
+from jaxpr2triton.shards.walks import Dim, How, is_known, shape_of, walk_of
 
 Parts = frozenset[Dim]  # the classes over whose parts a value is still to be summed
 Path = tuple[int, ...]  # the equations around, by their place
@@ -25,22 +26,35 @@ NONE: Parts = frozenset()
 class Whole(Exception):
     """A class cannot be split: what would have to be a collective is in a loop."""
 
+    def __init__(self, eqn: Eqn) -> None:
+        super().__init__(f"devices would meet in each step of a loop, at `{eqn.primitive.name}`")
+
 
 class Classes:
     """Union-find over the dimensions of all variables of a program, those in its loops included."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self._parent: dict[Dim, Dim] = {}
-        whole: list[Dim] = [(var, d) for var in jaxpr.constvars for d in range(len(shape_of(var)))]
+        self._whole: list[tuple[Dim, str]] = _all_of(jaxpr.constvars, "it is a constant of the program")
+        self._met: list[Dim] = []
+        self._met_inside: list[Dim] = []
         seen: list[Var] = []
-        self._enter(jaxpr, whole, seen)
-        self._whole = {self.find(dim) for dim in whole}
-        sizes: dict[Dim, int] = {}
+        self._enter(jaxpr, seen, False)
+        self.met = set(map(self.find, self._met))  # along which something is summed or compared
+        self.met_inside = set(map(self.find, self._met_inside))  # … in a loop or a branch
+        self.why: dict[Dim, str] = {}  # a class has to be whole
+        self.granule: dict[Dim, int] = {}  # what the number of parts divides; what a reshape joins is longer
+        for dim, why in self._whole:
+            self.why.setdefault(self.find(dim), why)
         for var in dict.fromkeys(seen):
             classes = [self.find((var, d)) for d in range(len(shape_of(var)))]
             for kind, size in zip(classes, shape_of(var)):
-                if sizes.setdefault(kind, size) != size or size == 1 or classes.count(kind) > 1:
-                    self._whole.add(kind)
+                self.granule[kind] = math.gcd(self.granule.get(kind, 0), size)
+                if classes.count(kind) > 1:
+                    self.why.setdefault(kind, "a value has it twice")
+        for kind, size in self.granule.items():
+            if size < 2:
+                self.why.setdefault(kind, "there is no number of parts that divides it")
 
     def find(self, dim: Dim) -> Dim:
         root = dim
@@ -54,8 +68,11 @@ class Classes:
         """The class of each dimension; None where that has to be whole."""
         if not isinstance(atom, Var):
             return (None,) * len(getattr(atom.aval, "shape", ()))
-        kinds = (self.find((atom, d)) for d in range(len(shape_of(atom))))
-        return tuple(None if kind in self._whole else kind for kind in kinds)
+        return tuple(None if kind in self.why else kind for kind in self.all_of(atom))
+
+    def all_of(self, atom: Var) -> tuple[Dim, ...]:
+        """The class of each dimension, of those that have to be whole too."""
+        return tuple(self.find((atom, d)) for d in range(len(shape_of(atom))))
 
     def _tie(self, one: Atom, other: Atom, first: int = 0, second: int = 0) -> None:
         """Two values that are the same, but for leading dimensions."""
@@ -63,29 +80,32 @@ class Classes:
             for d in range(len(shape_of(one)) - first):
                 self._parent[self.find((one, d + first))] = self.find((other, d + second))
 
-    def _enter(self, jaxpr: Jaxpr, whole: list[Dim], seen: list[Var]) -> None:
+    def _enter(self, jaxpr: Jaxpr, seen: list[Var], inside: bool) -> None:
         seen += [*jaxpr.constvars, *jaxpr.invars]
         for eqn in jaxpr.eqns:
             seen += eqn.outvars
             bodies = bodies_of(eqn)
             for body in bodies:
-                whole += [(var, d) for var in body.constvars for d in range(len(shape_of(var)))]
-                self._enter(body, whole, seen)
+                self._whole += _all_of(body.constvars, "it is a constant of a loop")
+                self._enter(body, seen, True)
             if bodies:
-                self._around(eqn, bodies, whole)
+                self._around(eqn, bodies)
                 continue
             walk = walk_of(eqn)
-            whole += walk.whole
+            why = "needs it whole" if inside or is_known(eqn) else "stays with XLA, which splits it as it likes"
+            self._whole += [(dim, f"`{eqn.primitive.name}` {why}") for dim in walk.whole]
+            self._met += walk.met
+            self._met_inside += walk.met if inside else ()
             for (one, d), (other, e) in walk.together:
                 self._parent[self.find((one, d))] = self.find((other, e))
 
-    def _around(self, eqn: Eqn, bodies: Sequence[Jaxpr], whole: list[Dim]) -> None:
+    def _around(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> None:
         match eqn.primitive.name:
             case "scan":
                 (body,) = bodies
                 consts, carried = scan_counts_of(eqn.params)
                 stacked = [*eqn.invars[consts + carried :], *eqn.outvars[carried:]]
-                whole += [(var, 0) for var in variables(stacked)]
+                self._whole += [((var, 0), "a loop goes along it") for var in variables(stacked)]
                 for place, (outer, inner) in enumerate(zip(eqn.invars, body.invars)):
                     self._tie(inner, outer, 0, int(place >= consts + carried))
                 for place, (after, outer) in enumerate(zip(body.outvars, eqn.outvars)):
@@ -106,7 +126,7 @@ class Classes:
                     if isinstance(lanes, Var):
                         self._parent[self.find((lanes, d))] = self.find((out, d))
                     else:
-                        whole.append((out, d))
+                        self._whole.append(((out, d), "a loop goes on as long as any of its lanes does"))
             case "cond":
                 for branch in bodies:
                     self._tie_all(branch.invars, eqn.invars[1:])
@@ -118,6 +138,10 @@ class Classes:
     def _tie_all(self, ones: Sequence[Atom], others: Sequence[Atom]) -> None:
         for one, other in zip(ones, others):
             self._tie(one, other)
+
+
+def _all_of(variables: Sequence[Var], why: str) -> list[tuple[Dim, str]]:
+    return [((var, d), why) for var in variables for d in range(len(shape_of(var)))]
 
 
 def bodies_of(eqn: Eqn) -> tuple[Jaxpr, ...]:
@@ -152,16 +176,16 @@ class Flow:
         walk = walk_of(eqn)
         met = frozenset(kind for kind in self._kinds(walk.met) if kind in self.split)
         if met and inside and walk.how != "sum":
-            raise Whole
+            raise Whole(eqn)
         parts = self._linear(eqn, given, path) if any(given) else NONE
         if eqn.primitive.name == "scatter-add" and met:  # what is added to is there once
             if parts:
-                raise Whole
+                raise Whole(eqn)
             self.first_only[path, "operand", 0] = True
         if parts:
             crossing = {k for atom in (*eqn.invars, *eqn.outvars) for k in self.classes.of(atom)}
             if crossing & parts:
-                raise Whole
+                raise Whole(eqn)
         return [met | parts] * len(eqn.outvars)
 
     def how(self, eqn: Eqn) -> How:
@@ -174,7 +198,7 @@ class Flow:
         parts = frozenset().union(*given)
         places = [place for place, each in enumerate(given) if each]
         if any(each and each != parts for each in given):
-            raise Whole
+            raise Whole(eqn)
         match eqn.primitive.name:
             case "add" | "add_any" | "sub" | "concatenate" | "stack":
                 self._mask(eqn, given, path, range(len(given)))
@@ -197,7 +221,7 @@ class Flow:
             case "convert_element_type" if eqn.outvars[0].aval.dtype == eqn.invars[0].aval.dtype:
                 pass
             case _:
-                raise Whole
+                raise Whole(eqn)
         return parts
 
     def _mask(self, eqn: Eqn, given: Sequence[Parts], path: Path, places: Sequence[int]) -> None:
@@ -208,27 +232,29 @@ class Flow:
         match eqn.primitive.name:
             case "scan":
                 consts, carried = scan_counts_of(eqn.params)
-                return self._loop(bodies[0], given, consts, carried, path)
+                return self._loop(eqn, bodies[0], given, consts, carried, path)
             case "while":
                 ours = eqn.params["cond_nconsts"]
-                results = self._loop(bodies[1], given[ours:], eqn.params["body_nconsts"], len(eqn.outvars), path)
+                results = self._loop(eqn, bodies[1], given[ours:], eqn.params["body_nconsts"], len(eqn.outvars), path)
                 if self.within(bodies[0], [*given[:ours], *results], (*path, 0)) != [NONE]:
-                    raise Whole
+                    raise Whole(eqn)
                 return results
             case "cond":
                 found = [self.within(body, given[1:], (*path, n)) for n, body in enumerate(bodies)]
                 if given[0] or any(other != found[0] for other in found):
-                    raise Whole
+                    raise Whole(eqn)
                 return found[0]
             case name:
                 return self.within(bodies[0], operands_of_call(name, eqn.params, given), (*path, 0))
 
-    def _loop(self, body: Jaxpr, given: Sequence[Parts], consts: int, carried: int, path: Path) -> list[Parts]:
+    def _loop(
+        self, eqn: Eqn, body: Jaxpr, given: Sequence[Parts], consts: int, carried: int, path: Path
+    ) -> list[Parts]:
         last = consts + carried
         state = list(given[consts:last])
         while True:
             results = self.within(body, [*given[:consts], *state, *given[last:]], (*path, 1))
-            joined = [_joined(before, after) for before, after in zip(state, results)]
+            joined = [_joined(eqn, before, after) for before, after in zip(state, results)]
             if joined == state:
                 break
             state = joined
@@ -249,9 +275,9 @@ def known(env: Mapping[Var, Parts], atom: Atom) -> Parts:
     return env.get(atom, NONE) if isinstance(atom, Var) else NONE
 
 
-def _joined(before: Parts, after: Parts) -> Parts:
+def _joined(eqn: Eqn, before: Parts, after: Parts) -> Parts:
     if before and after and before != after:
-        raise Whole
+        raise Whole(eqn)
     return before | after
 
 
@@ -260,10 +286,17 @@ def _is_zero(atom: Atom) -> bool:
 
 
 def can_split(jaxpr: Jaxpr, classes: Classes, split: frozenset[Dim]) -> bool:
+    return not why_not_split(jaxpr, classes, split)
+
+
+def why_not_split(jaxpr: Jaxpr, classes: Classes, split: frozenset[Dim]) -> str:
+    """Empty if these classes can be split: nothing can be a part of a sum in a loop but what the loop adds up."""
+    if not split & classes.met_inside:
+        return ""
     try:
         flow = Flow(classes, split)
         for number, eqn in enumerate(jaxpr.eqns):
             flow.after(eqn, [NONE] * len(eqn.invars), (number,), inside=False)
-    except Whole:
-        return False
-    return True
+    except Whole as problem:
+        return str(problem)
+    return ""

@@ -25,7 +25,7 @@ from jaxpr2triton.ir.scans import apart, scanned
 from jaxpr2triton.ir.tracing import again, retrace, trace
 from jaxpr2triton.shards.constraints import inputs_of
 from jaxpr2triton.shards.flow import NONE, Classes, Flow, Parts, Path, bodies_of
-from jaxpr2triton.shards.walks import CUT, Dim, How, shape_of
+from jaxpr2triton.shards.walks import CONSTRAINTS, CUT, Dim, How, shape_of
 
 Value = Any
 Split = Mapping[Dim, int]  # into how many parts
@@ -170,6 +170,8 @@ class Part:
     def _results(self, eqn: Eqn, values: list[Value], path: Path) -> list[Value]:
         if bodies_of(eqn):
             return self._around(eqn, values, path)
+        if eqn.primitive.name in CONSTRAINTS:  # about the whole, of which this is a part
+            return values
         masked = [self._first(value, (path, "operand", place)) for place, value in enumerate(values)]
         params = _local_params(eqn, [self.shape(var) for var in eqn.outvars], [self.shape(a) for a in eqn.invars])
         results = bind_with(eqn, params, masked)

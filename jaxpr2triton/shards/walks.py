@@ -2,7 +2,8 @@
 
     z:f32[8,4] = add x y                     x's 0, y's 0 and z's 0 are split together, and so are the 1s
     s:f32[4]   = reduce_sum[axes=(0,)] z     z's 1 and s's 0 together; z's 0 may be split, and s is a sum over devices
-    i:i32[8]   = argsort k                   k's 0 has to be whole
+    r:f32[32]  = reshape x                   x's 0 and r's 0 together: a part of r is some rows of x; x's 1 is whole
+    i:f32[8]   = sort k                      k's 0 has to be whole, and i's, which then lies as k does
 
 What nobody knows has to be whole.
 """
@@ -13,22 +14,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.rules.dims import dims_of
+from jaxpr2triton.rules.indexing import groups_of_reshape
 
 Dim = tuple[Var, int]
 How = Literal["sum", "max", "min"]  # what makes one result of those of the devices
 
 _HOW: dict[str, How] = {"reduce_sum": "sum", "dot_general": "sum", "reduce_max": "max", "reduce_min": "min"}
-_MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product")
+_OF_TRUTHS: dict[str, How] = {"reduce_or": "max", "reduce_and": "min"}
+_REARRANGED = ("sort", "rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")  # all along one dimension
+_MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product", "geqrf", "schur")
+_WRITTEN_OUT = ("threefry2x32", "iota_2x32_shape", "empty", "empty2", "tile", "lu_pivots_to_permutation")
+CONSTRAINTS = ("sharding_constraint", "reshard")
 CUT = ("random_bits", "random_split")  # made as a whole by every device, which takes its part
 
 
 @dataclass(frozen=True)
 class Walk:
     together: tuple[tuple[Dim, Dim], ...]
-    whole: tuple[Dim, ...]
+    whole: tuple[Dim, ...]  # two of them together lie alike before and after, though nothing is computed in parts
     met: tuple[Dim, ...] = ()  # dimensions that the equation sums or compares over
     how: How = "sum"
 
@@ -40,7 +48,14 @@ def walk_of(eqn: Eqn) -> Walk:
     free.update(met, *together)
     every = [(var, d) for var in (*variables(eqn.invars), *eqn.outvars) for d in range(len(shape_of(var)))]
     whole = tuple(dim for dim in every if dim not in free)
-    return Walk((*together, *_contracted(eqn)), whole, met, _HOW.get(eqn.primitive.name, "sum"))
+    how = {**_HOW, **_OF_TRUTHS}.get(eqn.primitive.name, "sum")
+    return Walk((*together, *_contracted(eqn), *_lying_alike(eqn)), whole, met, how)
+
+
+def is_known(eqn: Eqn) -> bool:
+    """Whether an equation may be in a kernel, or is known to go along with those that are."""
+    name = eqn.primitive.name
+    return name in _PAIRED or name in _WRITTEN_OUT or bool(eqn.outvars) and dims_of(eqn) is not None
 
 
 def shape_of(var: Atom) -> tuple[int, ...]:
@@ -52,11 +67,27 @@ def _together(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     if name in _PAIRED:
         yield from _PAIRED[name](eqn)
         return
+    if name == "reshape":
+        yield from _leading_of_groups(eqn)
     dims = dims_of(eqn)
     for kept in dims.kept if dims else ():
         operand = eqn.invars[kept.operand]
         if kept.exact and isinstance(operand, Var):
             yield (operand, kept.dim), (eqn.outvars[0], kept.place)
+
+
+def _leading_of_groups(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """Of dimensions that a reshape joins or cuts the leading ones: a part of one is whole rows of the other."""
+    operand, out = eqn.invars[0], eqn.outvars[0]
+    if eqn.params["dimensions"] is None and isinstance(operand, Var) and 0 not in shape_of(operand):
+        shape = shape_of(operand)
+        for dims, places in groups_of_reshape([d for d, size in enumerate(shape) if size != 1], shape, shape_of(out)):
+            yield (operand, dims[0]), (out, places[0])
+
+
+def _lying_alike(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    if eqn.primitive.name in _REARRANGED:
+        yield from _but(eqn, ())
 
 
 def _but(eqn: Eqn, gone: Sequence[int]) -> Iterator[tuple[Dim, Dim]]:
@@ -153,17 +184,18 @@ def _leading_of_result(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
 _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     **dict.fromkeys(_MATRICES, _leading),
     **dict.fromkeys(("random_bits", "random_split", "random_unwrap"), _leading),
-    **dict.fromkeys(("optimization_barrier", "name"), _one_by_one),
+    **dict.fromkeys(("optimization_barrier", "name", *CONSTRAINTS), _one_by_one),
     **dict.fromkeys(("stack", "unstack", "split"), _cut_and_glued),
     **dict.fromkeys(("random_seed", "random_fold_in", "random_clone"), lambda eqn: _but(eqn, ())),
     "random_wrap": _leading_of_result,
+    # its row says nothing of operands without elements
+    "concatenate": lambda eqn: _but(eqn, [eqn.params["dimension"]]),
     "sort": _sorted,
     "top_k": _sorted,
     "dynamic_slice": _full_slices,
     "dynamic_update_slice": _full_slices,
     "gather": _gathered,
-    "scatter": _scattered,
-    "scatter-add": _scattered,
+    **dict.fromkeys(("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), _scattered),
 }
 
 
@@ -187,8 +219,13 @@ def _met(eqn: Eqn) -> Iterator[Dim]:
         rows = [d for d in range(len(updates.aval.shape)) if d not in numbers.update_window_dims]
         batches = [rows[batch] for batch in numbers.scatter_indices_batching_dims]
         yield from ((updates, d) for d in rows if d not in batches and isinstance(updates, Var))
-    elif name in _HOW and isinstance(eqn.invars[0], Var):
-        yield from ((eqn.invars[0], d) for d in eqn.params["axes"])
+    elif _is_met(eqn) and isinstance(operand := eqn.invars[0], Var):
+        yield from ((operand, d) for d in eqn.params["axes"])
+
+
+def _is_met(eqn: Eqn) -> bool:
+    """Bits of numbers are not compared."""
+    return eqn.primitive.name in _HOW or eqn.primitive.name in _OF_TRUTHS and eqn.invars[0].aval.dtype == np.bool_
 
 
 def _contracted(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:

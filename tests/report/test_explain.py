@@ -10,7 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpr2triton.ir.kernel import Alone, Apart, Buffer, Choice, Estimate, Kernel, KernelAxis, Launches, Leftover, Role
+from jaxpr2triton.ir.kernel import (
+    Alone,
+    Apart,
+    Buffer,
+    Choice,
+    Divided,
+    Estimate,
+    Kernel,
+    KernelAxis,
+    Launches,
+    Leftover,
+    Role,
+)
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
 
@@ -26,6 +38,7 @@ class Program:
     apart: tuple[Apart, ...] = ()
     alone: Alone = Alone(3)
     steps: tuple[str, ...] = ()
+    divided: tuple[Divided, ...] = ()
     policy: Policy = DEFAULT_POLICY
 
 
@@ -262,7 +275,7 @@ def test_the_same_facts_for_programs() -> None:
     facts = json.loads(json.dumps(explain_json(WITH_SORT)))
     assert list(facts) == [
         "name", "inputs", "outputs", "bytes_read", "bytes_written", "bytes_least", "flops", "xla_alone", "kernels",
-        "steps", "apart", "leftovers",
+        "steps", "devices", "apart", "leftovers",
     ]  # fmt: skip
     assert facts["bytes_read"] == 1_638_400 + 3_200
     assert facts["kernels"][1] == {

@@ -12,9 +12,9 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.ir.kernel import Alone, Apart, Launches
+from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Launches
 from jaxpr2triton.report.explain import explain, explain_grad, explain_json
-from jaxpr2triton.report.several import how_planned, why_several
+from jaxpr2triton.report.several import how_planned, over_devices, why_several
 from tests.report.test_explain import ALL_FUSED, SORT, WITH_SORT, Program, X
 
 
@@ -65,6 +65,26 @@ def test_programs_tell_how_they_were_planned() -> None:
     pair = j2t.transpile(jnp.sin, jnp.ones(3), grad=0)
     assert pair.explain(why=True).count("how it was planned") == 2
     assert pickle.loads(pickle.dumps(program)).explain(why=True) == program.explain(why=True)
+
+
+def test_which_axes_several_devices_may_split() -> None:
+    split, met = Divided(("x[0]", "out[0]"), False, ""), Divided(("x[1]",), True, "")
+    whole = Divided(tuple(f"w{n}[0]" for n in range(9)), True, "`sort` needs it whole")
+    assert over_devices((split, met, whole), 100) == [
+        "",
+        "  over several devices",
+        "    x[0], out[0]: may be split",
+        "    x[1]: may be split, and the devices meet along it",
+        "    w0[0], w1[0], w2[0], w3[0], w4[0], w5[0] and 3 more: whole: `sort` needs it whole",
+    ]
+    assert over_devices((), 100) == []
+    program = Program(ALL_FUSED.kernels, (), (X,), (), divided=(split, met))
+    assert explain(program, why=True).endswith("\n".join(over_devices((split, met), 100)))
+    assert "devices" not in explain(program)
+    assert explain_json(program)["devices"] == [
+        {"axes": ["x[0]", "out[0]"], "split": True, "meet": False, "why_whole": ""},
+        {"axes": ["x[1]"], "split": True, "meet": True, "why_whole": ""},
+    ]
 
 
 LOOPS = (("scan", Launches(3, 100)), ("while", Launches(2, None)))
