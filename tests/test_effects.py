@@ -237,6 +237,28 @@ def test_what_a_callback_gives_is_kept_for_the_gradient() -> None:
         assert len(calls) == 1
 
 
+def test_what_is_beside_and_in_a_checkpoint_that_tells_is_fused_in_its_gradient() -> None:
+    """The derivative computes the checkpoint again and tells it again, as JAX's does."""
+    names_are_kept = jax.checkpoint_policies.save_only_these_names("sine")
+
+    def gradient(wrap: Any, told: Told, around: Any) -> Any:
+        inner = jax.checkpoint(lambda x: jnp.cos(told.in_order(jnp.sin(x))))
+        kept = jax.checkpoint(lambda x: jnp.cos(told.in_order(jnp.sin(x))), policy=names_are_kept)
+        deep = jax.checkpoint(lambda x: inner(x * 2) + 1)
+        each = lambda x: lax.map(jax.checkpoint(lambda v: told.in_order(jnp.cos(v))), x)  # noqa: E731
+        choice = {"inner": inner, "kept": kept, "deep": deep, "each": each}[around]
+        return jax.grad(wrap(lambda x: jnp.exp(choice(jnp.sin(x) * 2)).sum()))
+
+    for around, programs in (("inner", 6), ("kept", 4), ("deep", 6), ("each", 4)):
+        ours, theirs = Told(), Told()
+        close(gradient(fused, ours, around)(X), gradient(jax.jit, theirs, around)(X))
+        jax.effects_barrier()
+        assert len(ours.seen) == len(theirs.seen) > 1
+        close(ours.seen, theirs.seen)
+        text = str(jax.make_jaxpr(gradient(fused, Told(), around))(X))
+        assert text.count(" = fused[") >= programs, (around, text)
+
+
 def test_a_fused_function_without_wanted_results_still_tells() -> None:
     told = Told()
     jax.jit(lambda x: (fused(lambda x: told.in_order(jnp.sin(x)))(x), 1)[1])(X)

@@ -277,13 +277,20 @@ def plain_split(jaxpr: Any, nonzero: Sequence[bool]) -> Split:
 
 
 def plain_jvp(
-    jaxpr: Any, nonzero: Sequence[bool], primals: Sequence[Any], tangents: Sequence[Any]
+    jaxpr: Any,
+    nonzero: Sequence[bool],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    evaluate_it: Callable[..., list[Any]] = run,
 ) -> tuple[list[Any], list[Any]]:
-    """The outputs and their tangents, for tangents of the marked inputs; as JAX makes them, and no program."""
+    """The outputs and their tangents, for tangents of the marked inputs; as JAX makes them, and no program.
+
+    `evaluate_it` gives the outputs of the program for inputs.
+    """
 
     def partially_applied(*values: Any) -> list[Any]:
         rest = iter(values)
-        return run(jaxpr, *[next(rest) if moves else primal for primal, moves in zip(primals, nonzero)])
+        return evaluate_it(jaxpr, *[next(rest) if moves else primal for primal, moves in zip(primals, nonzero)])
 
     moving = tuple(primal for primal, moves in zip(primals, nonzero) if moves)
     outputs, directions = jax.jvp(partially_applied, moving, tuple(tangents))

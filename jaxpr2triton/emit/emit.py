@@ -37,7 +37,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
     same = _same_variables(plan)
     body = "\n".join(text_of(tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)))
-    helpers = texts_of(emitter.helpers) + emitter.calls.texts()
+    helpers = texts_of(emitter.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\n{_signature(plan.name, parameters)}\n{body}\n"

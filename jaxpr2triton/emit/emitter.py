@@ -18,9 +18,9 @@ from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.dots import in_blocks
 from jaxpr2triton.emit.known import Buffers
-from jaxpr2triton.emit.reductions import Reductions
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE
+from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.work import weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
@@ -56,7 +56,7 @@ from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
 
-class Emitter(Reductions):
+class Emitter(Sweeps):
     """Decides in which scope, and in which order, values are written."""
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:

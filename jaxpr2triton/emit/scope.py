@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ class Scope:
     known: dict[Node, Written] = field(default_factory=dict)
     clamped: dict[Limits, str] = field(default_factory=dict)  # numbers that were brought into range
     lanes: dict[str, str] = field(default_factory=dict)  # lanes that tiles are read at: the text → its name
+    scans: dict[Hashable, str] = field(default_factory=dict)  # associative scans of several parts → their name
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
     named: dict[Condition, str] = field(default_factory=dict)  # what holds for several values, as a variable
     said: str | None = None  # the last comment

@@ -11,6 +11,7 @@ import numpy as np
 from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.dots import dots_of, in_blocks, read_for
+from jaxpr2triton.emit.functions import Functions
 from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
 from jaxpr2triton.emit.limits import clamp, limits_of
 from jaxpr2triton.emit.masks import Masks
@@ -32,7 +33,6 @@ from jaxpr2triton.graph.nodes import (
     Node,
     Position,
     Product,
-    Swept,
     Take,
     Turn,
 )
@@ -58,7 +58,6 @@ from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.sweeps import Sweep
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1
@@ -85,6 +84,7 @@ class Statements:
         self.as_read = read_for(self.dots, self.users)
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
         self.helpers: dict[str, None] = {}
+        self.functions = Functions()
         self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
         self.bytes_read = 0
@@ -363,24 +363,6 @@ class Statements:
             text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
         return text
 
-    def _sweep(self, node: Swept, scope: Scope) -> None:
-        """A running sum, or places in an order, all along one axis of a tile."""
-        row: Sweep = TABLE[node.eqn.primitive.name]
-        (operand,) = node.operands
-        tile, dtype = self.spell.tile(node.axes), working_dtype(operand.dtype)
-        self.helpers |= dict.fromkeys(with_callees(row.helper(dtype)))
-        text = self.narrow.rounded(operand, self._whole(operand, scope, tile, operand.dtype))
-        neutral, ragged = row.neutral(dtype, node.eqn.params), frozenset(self.spell.ragged(frozenset(node.over)))
-        mask = self.masks.of(ragged, (), tile, scope) if neutral is not None and ragged else None
-        if mask:
-            text = f"tl.where({mask}, {text}, {constant(neutral, operand.dtype)})"
-        order = tuple(tile.index(axis) for axis in (*(a for a in tile if a is not node.axis), node.axis))
-        turned = row.last and order != tuple(range(len(tile)))
-        text = f"tl.permute({text}, {order})" if turned else text
-        lane = self.spell.index(of_axis(node.axis), tuple(tile[n] for n in order))
-        whole = row.write(dtype, node.eqn.params).format(text, axis=tile.index(node.axis), lane=lane)
-        whole = f"tl.permute({whole}, {tuple(map(order.index, range(len(tile))))})" if turned else whole
-        self._assign(node, scope, whole, self.wish[node], node.eqn)
 
 
 def minus(one: Index, other: Index) -> Index:

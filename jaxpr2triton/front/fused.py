@@ -36,6 +36,7 @@ from jaxpr2triton._compat import (
     user_frame,
 )
 from jaxpr2triton.autodiff import split
+from jaxpr2triton.autodiff.parts import Parts, parts_of, run_in_parts
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
@@ -354,7 +355,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
     except split.NotSplit as refusal:
         if settings["strict"] and settings["backend"] != "xla":
             raise not_split(name) from refusal
-        return split.plain_jvp(jaxpr, nonzero, primals, moving)
+        return split.plain_jvp(jaxpr, nonzero, primals, moving, _in_parts(name, settings))
     except Exception as problem:
         with instead_of(problem, name, settings["strict"], "JAX differentiates it, and XLA runs that"):
             return split.plain_jvp(jaxpr, nonzero, primals, moving)
@@ -365,6 +366,18 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
     operands = [*halves.residuals(primals, outputs, new), *moving]
     directions = iter(bind(halves.linear, operands, name=f"{name}_lin", **settings))
     return outputs, [next(directions) if moves else zero for moves, zero in zip(halves.nonzero_outputs, zeros)]
+
+
+def _in_parts(name: str, settings: Mapping[str, Any]) -> Callable[..., list[Any]]:
+    """What is beside and in the checkpoints that have effects stays fused; they themselves are JAX's."""
+
+    def evaluated(jaxpr: Any, *args: Any) -> list[Any]:
+        found: Parts | None = _derived(jaxpr, ("parts",), lambda: [parts_of(jaxpr)])[0]
+        if found is None:
+            return run(jaxpr, *args)
+        return run_in_parts(jaxpr, found, lambda part, values: bind(part, values, name=name, **settings), args)
+
+    return evaluated
 
 
 def not_split(name: str) -> NotFusible:

@@ -23,7 +23,7 @@ from jaxpr2triton.rules.sweeps import axis_of
 
 def ask(walk: Sweeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
     """Choose the axis: the one at which the result is wanted, if the rest of its place has nothing to do with that."""
-    (operand,), dim = eqn.invars, axis_of(eqn)
+    operand, dim = eqn.invars[0], axis_of(eqn)
     in_use = frozenset().union(*(_beside(demand, dim) for demand in demands))
     hints = walk.hints(operand, (dim,))
     (index,) = walk.choose.reduction(number, operand, (dim,), in_use, hints)
@@ -33,7 +33,8 @@ def ask(walk: Sweeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> 
     for place, guard in demands:
         whole = (*place[:dim], index, *place[dim + 1 :])
         rest = tuple(condition for condition in guard if axis not in condition.index.axes)
-        walk.reads[eqn.outvars[0], (place, guard)] = Along([walk.want(operand, whole, rest)], axis, place[dim])
+        operands = [walk.want(each, whole, rest) for each in eqn.invars]
+        walk.reads[eqn.outvars[0], (place, guard)] = Along(operands, axis, place[dim])
 
 
 def _beside(demand: Demand, dim: int) -> frozenset[Axis]:

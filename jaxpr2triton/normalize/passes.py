@@ -12,6 +12,7 @@ from enum import Flag, auto
 
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.applied import apply_functions
+from jaxpr2triton.normalize.arrays.associative import join_scans, join_short_scans
 from jaxpr2triton.normalize.arrays.contractions import split_contractions, turn_contractions
 from jaxpr2triton.normalize.arrays.indices import compose_indices
 from jaxpr2triton.normalize.arrays.scatters import lower_places, lower_places_inside
@@ -53,6 +54,7 @@ class Fact(Flag):
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
     SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
     NOTHING_DEAD = auto()  # every equation leads to an output or has an effect
+    SCANS_JOINED = auto()  # an associative scan is one equation for each result
     NO_IDENTITIES = auto()  # no equation returns its operand
     NO_COMPOUNDS = auto()  # no primitive is there that is written in terms of others
     PLAIN_STRUCTURE = auto()  # neither is one that means several moves
@@ -94,6 +96,8 @@ ROUND = Pass("round_compared", round_compared, gives=Fact.ROUNDED, needs=Fact.NO
 SPECIALISE = Pass("specialise_loops", specialise_loops, gives=Fact.KNOWN_INSIDE, needs=Fact.NO_CALLS)
 DROP = Pass("drop_identities", drop_identities, gives=Fact.NO_IDENTITIES, needs=Fact.NO_CALLS)
 PLACES = Pass("lower_places", lower_places, gives=Fact.PLACES, needs=Fact.NO_CALLS)
+JOIN = Pass("join_scans", join_scans, gives=Fact.SCANS_JOINED, needs=Fact.NO_CALLS)
+JOIN_INSIDE = replace(JOIN, run=join_short_scans)
 PLACES_INSIDE = replace(PLACES, run=lower_places_inside)
 CLEAN = Pass("remove_dead", remove_dead, gives=Fact.NOTHING_DEAD)
 
@@ -142,6 +146,7 @@ AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
 PASSES: tuple[Pass, ...] = (
     INLINE,  # also of what writing out loops and branches has written
     CLEAN,  # before work is spent on it
+    JOIN,  # before anything else changes what JAX has written
     DROP,  # before they are decomposed: a reduce_precision that keeps everything
     Pass("decompose", decompose, gives=Fact.NO_COMPOUNDS, needs=Fact.NO_CALLS),
     Pass("expand_structure", expand_structure, gives=Fact.PLAIN_STRUCTURE, needs=Fact.NO_CALLS),
@@ -165,7 +170,8 @@ PASSES: tuple[Pass, ...] = (
     ),
     CLEAN,
 )
-INSIDE = tuple(PLACES_INSIDE if each is PLACES else each for each in PASSES)  # of bodies
+_OF_BODIES = {PLACES.name: PLACES_INSIDE, JOIN.name: JOIN_INSIDE}
+INSIDE = tuple(_OF_BODIES.get(each.name, each) for each in PASSES)
 
 
 def normalize(closed: Closed, loops: bool = True, inside: bool = False) -> Closed:

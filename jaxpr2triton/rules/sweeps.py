@@ -87,11 +87,22 @@ def _by_keys(dtype: np.dtype, params: Any) -> str:
     return f"{_packed(dtype)}({{0}}, {{lane}})"
 
 
+def _nothing(dtype: np.dtype, params: Any) -> None:
+    return None
+
+
+def _by_function(dtype: np.dtype, params: Any) -> str:
+    """Of several operands {0}, by a function {function} that the emitter writes for the equation's own program."""
+    backwards = ", reverse=True" if params["reverse"] else ""
+    return f"tl.associative_scan({{0}}, {{axis}}, {{function}}{backwards})"
+
+
 TABLE: dict[str, Sweep] = {
     "cumsum": _running(_always("_plus"), REDUCTIONS["reduce_sum"].identity, linear_in=(0,)),
     "cumprod": _running(_always("_multiply"), REDUCTIONS["reduce_prod"].identity),
     "cummax": _running(_larger, REDUCTIONS["reduce_max"].identity),
     "cummin": _running(_smaller, REDUCTIONS["reduce_min"].identity),
     "cumlogsumexp": _running(_always("_logaddexp"), lambda dtype: -np.inf),
+    "scanned": Sweep(_by_function, _always(""), _nothing, None, lambda size: 4 * max(size - 1, 1).bit_length()),
     "places": Sweep(_by_keys, _packed, _largest, None, _sorted, last=True),
 }

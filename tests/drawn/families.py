@@ -532,6 +532,50 @@ def effect(draft: Draft) -> None:
         draft.add(draft.pick((*forms, "helpers.called_with_effect({0})")).format(x.name), x)
 
 
+SCANS = (
+    "helpers.scanned({0}, {1}, lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]))",
+    "helpers.scanned({0}, {1}, lambda a, b: (a[0] + b[0], jnp.maximum(a[1], b[1])))",
+    "helpers.scanned({0}, {1}, lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), reverse=True)",
+    "lax.associative_scan(jnp.maximum, {0}, axis={1})",
+    "lax.associative_scan(jnp.add, {0}, axis={1}, reverse=True)",
+    "lax.associative_scan(lambda a, b: jnp.where(b > 0.5, b, a), {0}, axis={1})",
+)
+
+
+def associative(draft: Draft) -> None:
+    """A scan by an associative function; in 16 bits, what is infinite depends on the order."""
+    x = draft.float_value(lambda value: value.rank > 0 and value.size > 0 and value.dtype.itemsize > 2)
+    if x.rank and x.size and x.dtype.itemsize > 2:
+        draft.add(draft.pick(SCANS).format(x.name, draft.axis(x)), x)
+
+
+MATRICES = ("eigenvalues", "root", "orthogonal", "triangular", "factor", "solved")
+COLLECTIVES = (
+    "x - lax.psum(x, 'i')",
+    "x * lax.pmean(x, 'i')",
+    "x + lax.pmax(lax.stop_gradient(x), 'i')",
+    "x - lax.pmin(lax.stop_gradient(x), 'i')",
+    "jnp.where(lax.axis_index('i') % 2 == 0, x, -x)",
+    "lax.all_gather(x, 'i').sum(0, dtype=x.dtype) * x",
+    "x + helpers.around(x)",
+    "lax.psum(jnp.sin(x), 'i') * lax.psum(1, 'i')",
+)
+
+
+def small_matrices(draft: Draft) -> None:
+    """Factorisations of a matrix for each row."""
+    x = draft.float_value(lambda value: 0 < value.rank < 4 and value.size > 0)
+    if x.rank in (1, 2, 3) and x.size and x.size * 5 <= draft.most:
+        draft.add(f"helpers.{draft.pick(MATRICES)}({x.name})", x)
+
+
+def collective(draft: Draft) -> None:
+    """Rows that are computed by themselves ask for each other."""
+    x = draft.float_value(lambda value: value.rank > 0 and value.size > 0)
+    if x.rank and x.size and x.size * x.shape[0] <= 4 * draft.most:
+        draft.add(f"helpers.over_batch({x.name}, lambda x: {draft.pick(COLLECTIVES)})", x)
+
+
 POINTWISE: tuple[Family, ...] = (unary, binary, same_shape, with_scalar, compare, choose)
 INTEGER: tuple[Family, ...] = (integer, logic, is_finite, convert, bitcast, iota, select_by_number)
 INDEXING: tuple[Family, ...] = (broadcast, transpose, reshape, merge_or_split, expand_or_squeeze, slicing, pad)
@@ -553,4 +597,7 @@ ALL: tuple[Family, ...] = (
     with_number,
     effect,
     *(contraction,) * 3,
+    small_matrices,
+    collective,
+    associative,
 )

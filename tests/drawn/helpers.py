@@ -150,3 +150,55 @@ def told(x: Any, ordered: bool = False) -> Any:
 def checked(x: Any) -> Any:
     """As a library checks what it is given; here it is never bad."""
     return lax.cond(jnp.any(jnp.abs(x) < -1), called, lambda x: x, x)
+
+
+def matrices(x: Any) -> Any:
+    """Of each row a symmetric matrix, of its first numbers; its eigenvalues are positive and not near each other."""
+    row = x.astype(jnp.promote_types(x.dtype, jnp.float32))[..., :5]
+    row = jnp.where(jnp.isfinite(row), jnp.tanh(row), 0.5)
+    size = row.shape[-1]
+    return row[..., :, None] * row[..., None, :] * 0.1 + jnp.diag(jnp.arange(1, size + 1).astype(row.dtype))
+
+
+def eigenvalues(x: Any) -> Any:
+    return jnp.linalg.eigh(matrices(x))[0]
+
+
+def root(x: Any) -> Any:
+    """It does not ask which way the vectors look."""
+    values, vectors = jnp.linalg.eigh(matrices(x))
+    scaled = vectors * jnp.sqrt(values)[..., None, :]
+    return (scaled[..., :, None, :] * vectors[..., None, :, :]).sum(-1)
+
+
+def orthogonal(x: Any) -> Any:
+    return jnp.linalg.qr(jnp.triu(matrices(x), -1))[0]
+
+
+def triangular(x: Any) -> Any:
+    return jnp.linalg.qr(jnp.triu(matrices(x), -1))[1]
+
+
+def factor(x: Any) -> Any:
+    return jnp.linalg.cholesky(matrices(x))
+
+
+def solved(x: Any) -> Any:
+    return jnp.linalg.solve(matrices(x), jnp.ones((*x.shape[:-1], min(x.shape[-1], 5), 2)))
+
+
+def scanned(x: Any, axis: int, combine: Any, reverse: bool = False) -> Any:
+    """By an associative function of pairs."""
+    factors = jnp.tanh(x) * jnp.asarray(0.9, x.dtype)
+    return lax.associative_scan(combine, (factors, jnp.tanh(x)), axis=axis, reverse=reverse)[1]
+
+
+def over_batch(x: Any, change: Any) -> Any:
+    """The function of each row, which may ask for the others: their axis is called `i`."""
+    return jax.vmap(change, axis_name="i")(x)
+
+
+def around(x: Any) -> Any:
+    """The neighbour's."""
+    size = lax.axis_size("i")
+    return lax.ppermute(x, "i", [(n, (n + 1) % size) for n in range(size)])

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxpr2triton._compat import called_jaxpr, scan_counts_of
+from jaxpr2triton._compat import called_jaxpr, operands_of_call, scan_counts_of
 
 RUNS = 16  # the program is compiled once; one of four is rounded everywhere
 NOWHERE, EVERYWHERE, COMPARED = range(3)  # where values are rounded to their dtype
@@ -160,6 +160,7 @@ class _Wide:
                 results = LOOPS[eqn.primitive.name](self, eqn, values)
             elif called is not None:
                 inner, inner_consts = called
+                values = list(operands_of_call(eqn.primitive.name, eqn.params, values))
                 results = self.body(inner, [_widened(np.asarray(c)) for c in inner_consts], values)
             else:
                 results = self.equation(eqn, values)

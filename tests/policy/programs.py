@@ -244,6 +244,11 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),
     "scattered": (lambda x, i, v: x.at[i].add(v), (floats(4000), integers(3000), floats(3000))),
     "scattered in a loop": (scattered_in_a_loop, (floats(1000), integers(5, 600))),
+    "associative scan": (lambda x: lax.associative_scan(jnp.add, x), (floats(8),)),
+    "associative scan of pairs": (
+        lambda a, b: lax.associative_scan(lambda l, r: (l[0] * r[0], r[0] * l[1] + r[1]), (a, b))[1],
+        (floats(8), floats(8)),
+    ),
     "eigenvalues": (lambda x: lax.linalg.eigh(x), (floats(5, 3, 3),)),
     "every other": (lambda x: jnp.take(x, jnp.arange(0, 100, 2) + 1), (floats(100),)),
     "factored": (repeated(factored), (floats(8, 8),)),

@@ -165,6 +165,8 @@ COMMON_CASES = {
     "longest_sort": Case("sorted", 1 / 2),
     "pairs": Case("sorted", 0),
     "matrix": Case("factored", 1 / 4),
+    "shortest_scan": Case("associative scan", 2),
+    "scanned_parts": Case("associative scan of pairs", 1 / 4),
     "sweeps": Case("eigenvalues", 1 / 2),
     "matrix_in_numbers": Case("little factored", 1 / 2),
     "short_contraction": Case("states times", 1 / 2),

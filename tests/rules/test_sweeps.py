@@ -67,7 +67,7 @@ def same(mine: Any, theirs: Any) -> None:
 
 
 def test_every_row_is_exercised() -> None:
-    assert set(TABLE) == {*RUNNING, "places"} and set(sorts.TABLE) == {"sort", "top_k"}
+    assert set(TABLE) == {*RUNNING, "places", "scanned"} and set(sorts.TABLE) == {"sort", "top_k"}
 
 
 def all_running(x: Any, axis: int) -> list[Any]:

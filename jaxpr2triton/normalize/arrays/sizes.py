@@ -109,7 +109,7 @@ def _only_index(node: Node) -> list[Value] | None:
 
 
 def _swept(node: Node) -> list[Value] | None:
-    return [node.args[0]] if jnp.shape(node.args[0])[axis_of(node)] == 1 else None
+    return [node.args[node.params.get("output", 0)]] if jnp.shape(node.args[0])[axis_of(node)] == 1 else None
 
 
 def _concatenate(node: Node) -> list[Value] | None:

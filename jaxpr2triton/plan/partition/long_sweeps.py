@@ -14,12 +14,13 @@ Where not all of that can be seen in chunks, c itself is written, and read again
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpr2triton.graph.nodes import Swept, Take
@@ -28,6 +29,7 @@ from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
+from jaxpr2triton.ir.scanned import combined, only_valid, scanned_p
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.split import Chunked
 from jaxpr2triton.policy import Splitting
@@ -44,8 +46,14 @@ class LongSweeps:
     seen: dict[Var, Chunked] = field(default_factory=dict)
     apart: set[Eqn] = field(default_factory=set)
 
-    def rewritten(self) -> Mapping[Eqn, Callable[[Array], Array]]:
-        return {eqn: partial(_in_chunks, eqn, size, eqn in self.apart) for eqn, size in self.sizes.items()}
+    def rewritten(self) -> Mapping[Eqn, Callable[..., Array]]:
+        shared: Shared = {}
+        return {
+            eqn: partial(_scanned_in_chunks, shared, eqn, size, eqn in self.apart)
+            if eqn.primitive is scanned_p
+            else partial(_in_chunks, eqn, size, eqn in self.apart)
+            for eqn, size in self.sizes.items()
+        }
 
 
 def long_sweeps(cuts: Cuts) -> LongSweeps:
@@ -76,7 +84,8 @@ def _chunk_of(eqn: Eqn, policy: Splitting) -> int | None:
     shape, dim = eqn.outvars[0].aval.shape, axis_of(eqn)
     beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.beside_swept
     most = policy.swept // beside
-    return most // 2 if shape[dim] > most and eqn.primitive.name in _TOTAL else None
+    in_parts = eqn.primitive.name in _TOTAL or eqn.primitive is scanned_p
+    return most // 2 if shape[dim] > most and in_parts else None
 
 
 def _dims(space: Space, root: Var, sizes: Iterable[Axis]) -> int | None:
@@ -113,6 +122,55 @@ def _in_chunks(eqn: Eqn, size: int, apart: bool, operand: Array) -> Array:
     result = lax.slice_in_dim(both, 0, length, axis=dim) if chunks * size > length else both
     result = lax.convert_element_type(result, out.dtype)
     return boundary_p.bind(chunked_p.bind(result, dim=dim, size=size), dim=dim) if apart else result
+
+
+Shared = dict[Hashable, tuple[list[Array], list[Array]]]  # parts of a scan in chunks, and what comes before these
+
+
+def _scanned_in_chunks(shared: Shared, eqn: Eqn, size: int, apart: bool, *operands: Array) -> Array:
+    """An associative scan: what the chunk before ends with, combined with what is in the chunk up to here.
+
+    There need not be an element that changes nothing: nothing is before the first chunk, and if that is the last one,
+    in reverse, a further part says which elements there are.
+    """
+    how, dim, length = dict(eqn.params), axis_of(eqn), operands[0].shape[axis_of(eqn)]
+    output, reverse, combine = how["output"], how["reverse"], how["combine"]
+    chunks = -(-length // size)
+    if reverse and chunks * size > length:
+        combine = how["combine"] = only_valid(combine)
+        operands = (*operands, lax.full(operands[0].shape, True))
+    key = tuple(map(id, operands[: eqn.params["combine"].parts])), eqn.params["combine"], dim, reverse, size
+    if key not in shared:
+        shared[key] = _chunks_and_before(how, dim, size, operands)
+    parts, before = shared[key]
+    shape = parts[0].shape
+    within = [scanned_p.bind(*parts, **{**how, "axis": dim + 1, "output": n}) for n in range(len(parts))]
+    spread = [lax.broadcast_in_dim(x, shape, [d for d in range(len(shape)) if d != dim + 1]) for x in before]
+    alone = lax.eq(lax.broadcasted_iota(np.int32, shape, dim), np.int32(chunks - 1 if reverse else 0))
+    both = lax.select(alone, within[output], combined(combine, spread, within)[output])
+    flat = lax.reshape(both, (*shape[:dim], chunks * size, *shape[dim + 2 :]))
+    result = lax.slice_in_dim(flat, 0, length, axis=dim) if chunks * size > length else flat
+    return boundary_p.bind(chunked_p.bind(result, dim=dim, size=size), dim=dim) if apart else result
+
+
+def _chunks_and_before(
+    how: Mapping[str, object], dim: int, size: int, operands: Sequence[Array]
+) -> tuple[list[Array], list[Array]]:
+    length, reverse = operands[0].shape[dim], how["reverse"]
+    chunks = -(-length // size)
+
+    def padded(x: Array, low: int, high: int) -> Array:
+        beyond = [(low, high, 0) if d == dim else (0, 0, 0) for d in range(x.ndim)]
+        return lax.pad(x, jnp.zeros((), x.dtype), beyond) if low or high else x
+
+    wholes = [padded(x, 0, chunks * size - length) for x in operands]
+    parts = [lax.reshape(x, (*x.shape[:dim], chunks, size, *x.shape[dim + 1 :])) for x in wholes]
+    last = 0 if reverse else size - 1
+    within = [scanned_p.bind(*parts, **{**how, "axis": dim + 1, "output": n}) for n in range(len(parts))]
+    totals = [boundary_p.bind(lax.index_in_dim(x, last, dim + 1, keepdims=False), dim=dim) for x in within]
+    running = [scanned_p.bind(*totals, **{**how, "axis": dim, "output": n}) for n in range(len(parts))]
+    shifted = [padded(x, -1, 1) if reverse else padded(x, 1, -1) for x in running]
+    return parts, [boundary_p.bind(x, dim=dim) for x in shifted]
 
 
 def _log_of_sum(x: Array, axis: int) -> Array:

@@ -110,6 +110,44 @@ def digamma(x: Array) -> Array:
     return lax.select(reflected, below, value)
 
 
+_NEAR = (  # i1e(x) / x for x of 0 to 8, in Chebyshev polynomials of x / 4 - 1
+    *(0.12629359322181682, -0.17641651835783406, 0.1026436586898471, -0.05294598120809499, 0.024726449030626516),
+    *(-0.010564084894626197, 0.004156422944312888, -0.0015135724506312532, 0.0005122859561685758),
+    *(-0.00016176081582589674, 4.781565107550054e-05, -1.3273163656039436e-05, 3.4702513081376785e-06),
+    *(-8.568720264695455e-07, 2.0032947535521353e-07, -4.445059128796328e-08, 9.381537386495773e-09),
+    *(-1.8872497517228294e-09, 3.625590281552117e-10, -6.663489723502027e-11, 1.1736186298890901e-11),
+    *(-1.9839743977649436e-12, 3.223793365945575e-13, -5.042185504727912e-14, 7.600684294735408e-15),
+    *(-1.1055969477353862e-15, 1.5536319577362005e-16, -2.111421214358166e-17),
+)
+_FAR = (  # i1e(x) * sqrt(x) beyond, of 16 / x - 1
+    *(0.38928811750914005, -0.009761097491361469, -0.00011058893876262371, -3.882564808877691e-06),
+    *(-2.512236237870209e-07, -2.6314688468895196e-08, -3.835380385964237e-09, -5.589743462196584e-10),
+    *(-1.8974958123505413e-11, 3.2526035830154884e-11, 1.4125807436613782e-11, 2.0356285441470896e-12),
+    *(-7.198551776245908e-13, -4.0835511110921974e-13, -2.1015418427726643e-14, 4.272440016711951e-14),
+    *(1.0420276984128802e-14, -3.8144030724370075e-15, -1.8803547755107825e-15, 3.3082023109209285e-16),
+    *(2.96262899764595e-16, -3.209525921993424e-17, -4.6503053684893586e-17),
+)
+
+
+@_in_float32
+def bessel_i1e(x: Array) -> Array:
+    """A series near zero, and one in 1 / x far from it; odd."""
+    size = lax.abs(x)
+    bounded = lax.min(size, _like(x, 8))
+    near = lax.mul(bounded, _chebyshev(lax.sub(lax.div(bounded, _like(x, 4)), _like(x, 1)), _NEAR))
+    large = lax.max(size, _like(x, 8))
+    far = lax.div(_chebyshev(lax.sub(lax.div(_like(x, 16), large), _like(x, 1)), _FAR), lax.sqrt(large))
+    return lax.mul(lax.sign(x), lax.select(lax.le(size, _like(x, 8)), near, far))
+
+
+def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """Clenshaw's rule, lowest coefficient first."""
+    twice, last, sum_ = lax.add(x, x), lax.full_like(x, 0), lax.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[1:-1]):
+        last, sum_ = sum_, lax.add(lax.sub(lax.mul(twice, sum_), last), _like(x, coefficient))
+    return lax.add(lax.sub(lax.mul(x, sum_), last), _like(x, coefficients[0]))
+
+
 # floats as bits
 
 
@@ -217,6 +255,7 @@ DECOMPOSITIONS: Mapping[str, Callable[..., Array]] = {
     "polynomial": polynomial,
     "cbrt": cbrt,
     "digamma": digamma,
+    "bessel_i1e": bessel_i1e,
     "nextafter": nextafter,
     "reduce_precision": reduce_precision,
     "eq_to": _total_order(lax.eq),

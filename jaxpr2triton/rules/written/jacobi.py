@@ -1,4 +1,7 @@
-"""Eigenvalues of small symmetric matrices, by rotations until nothing is left beside the diagonal."""
+"""Eigenvalues of small symmetric matrices, by rotations until nothing is left beside the diagonal; singular values.
+
+The signs of vectors are free, and each of XLA's libraries has others: ours are what the rotations end with.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton import policy
+from jaxpr2triton.rules.written.orthogonal import qr
 from jaxpr2triton.rules.written.tiles import along
 
 Array = jax.Array
@@ -27,17 +31,69 @@ def eigh(matrix: Array, *, lower: bool, **how: Any) -> tuple[Array, Array]:
     vectors = lax.convert_element_type(along(matrix.shape, -2) == along(matrix.shape, -1), matrix.dtype)
     largest = lax.reduce_max(lax.abs(matrix), (matrix.ndim - 2, matrix.ndim - 1))
     if size > 1:
-        rounds = size - 1 + size % 2
-        sweeps = (
-            policy.COMMON.sweeps * (3 if matrix.dtype == np.float64 else 2) // 2
-        )  # more digits take half as many more
-
-        def turn(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
-            return _turned(*state, lax.rem(lax.convert_element_type(number, np.int32), np.int32(rounds)))
-
-        matrix, vectors = lax.fori_loop(0, sweeps * rounds, turn, (matrix, vectors))
+        matrix, vectors = _rounds(size, matrix.dtype, _turned, (matrix, vectors))
     values = _diagonal(matrix)
     return _ascending(values, vectors, largest)
+
+
+def svd(matrix: Array, *, full_matrices: bool, compute_uv: bool, **how: Any) -> tuple[Array, ...]:
+    """Values, descending; then the vectors on the left, and on the right as rows.
+
+    Columns turn with each other until they are orthogonal. A factorisation into reflections then has their lengths as
+    its diagonal; its orthogonal part is right for columns of no length, and beyond the last one, as well.
+    """
+    if matrix.shape[-2] < matrix.shape[-1]:
+        found = svd(jnp.swapaxes(matrix, -1, -2), full_matrices=full_matrices, compute_uv=compute_uv)
+        return found if len(found) == 1 else (found[0], *(jnp.swapaxes(each, -1, -2) for each in found[:0:-1]))
+    size = matrix.shape[-1]
+    largest = lax.reduce_max(lax.abs(matrix), (matrix.ndim - 2, matrix.ndim - 1))
+    scale = jnp.where((largest > 0) & (largest < np.inf), largest, 1)[..., None, None]
+    square = (*matrix.shape[:-2], size, size)
+    vectors = lax.convert_element_type(along(square, -2) == along(square, -1), matrix.dtype)
+    columns = matrix / scale
+    if size > 1:
+        columns, vectors = _rounds(size, matrix.dtype, _orthogonalised, (columns, vectors))
+    sizes = lax.reduce_sum(columns * columns, (columns.ndim - 2,))
+    both = _ordered(-sizes, lax.concatenate([columns, vectors], columns.ndim - 2))
+    left, right = both[..., : matrix.shape[-2], :], both[..., matrix.shape[-2] :, :]
+    orthogonal, rest = qr(left, full_matrices=full_matrices)
+    lengths = _diagonal(rest[..., :size, :])
+    known = (largest < np.inf)[..., None]  # NaN if the matrix had one, or an infinity
+    values = jnp.where(known, lax.abs(lengths) * scale[..., 0], np.nan)
+    if not compute_uv:
+        return (values,)
+    signs = jnp.where(lengths < 0, -1, 1).astype(matrix.dtype)
+    beyond = [(0, 0, 0)] * (signs.ndim - 1) + [(0, orthogonal.shape[-1] - size, 0)]
+    left = orthogonal * lax.pad(signs, jnp.ones((), signs.dtype), beyond)[..., None, :]
+    right = jnp.swapaxes(right, -1, -2)
+    return values, *(jnp.where(known[..., None], each, np.nan) for each in (left, right))
+
+
+Turn = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+
+def _rounds(size: int, dtype: Any, turned: Turn, state: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Each with each other one, and that some times."""
+    rounds = size - 1 + size % 2
+    sweeps = policy.COMMON.sweeps * (3 if dtype == np.float64 else 2) // 2  # more digits take half as many more
+
+    def turn(number: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        return turned(*state, lax.rem(lax.convert_element_type(number, np.int32), np.int32(rounds)))
+
+    found: tuple[Array, Array] = lax.fori_loop(0, sweeps * rounds, turn, state)
+    return found
+
+
+def _orthogonalised(columns: Array, vectors: Array, number: Array) -> tuple[Array, Array]:
+    """The columns and the vectors after a round, which does what `_turned` would to the products of the columns."""
+    partner = _partners(columns.shape[-1], number)
+    across = jnp.take(columns, partner, axis=-1, mode="clip")
+    own, other, beside = (
+        lax.reduce_sum(x * y, (columns.ndim - 2,))
+        for x, y in ((columns, columns), (across, across), (columns, across + across))
+    )
+    cosine, sine = _rotation(own, other, beside, partner)
+    return _mixed(columns, partner, cosine, sine), _mixed(vectors, partner, cosine, sine)
 
 
 def _partners(size: int, number: Array) -> Array:
@@ -92,16 +148,20 @@ def _diagonal(matrix: Array) -> Array:
 def _ascending(values: Array, vectors: Array, largest: Array) -> tuple[Array, Array]:
     """In the order of the values; NaN if the matrix had one, or an infinity."""
     size = values.shape[-1]
-    place = lax.iota(np.int32, size)
+    both = _ordered(values, lax.concatenate([vectors, values[..., None, :]], vectors.ndim - 2))
+    both = jnp.where((largest < np.inf)[..., None, None], both, np.nan)
+    return both[..., :size, :], both[..., size, :]
+
+
+def _ordered(values: Array, columns: Array) -> Array:
+    """Columns in the ascending order of the values."""
+    place = lax.iota(np.int32, values.shape[-1])
     less = (values[..., None, :] < values[..., :, None]) | (
         (values[..., None, :] == values[..., :, None]) & (place[None, :] < place[:, None])
     )
     rank = lax.reduce_sum(lax.convert_element_type(less, np.int32), (less.ndim - 1,))
     goes = rank[..., :, None] == place  # from, to
-    both = lax.concatenate([vectors, values[..., None, :]], vectors.ndim - 2)
-    both = jnp.where(goes[..., None, :, :], both[..., :, :, None], 0).sum(-2)
-    both = jnp.where((largest < np.inf)[..., None, None], both, np.nan)
-    return both[..., :size, :], both[..., size, :]
+    return jnp.where(goes[..., None, :, :], columns[..., :, :, None], 0).sum(-2)
 
 
-TABLE: Mapping[str, Callable[..., Any]] = {"eigh": eigh}  # what is written as a loop
+TABLE: Mapping[str, Callable[..., Any]] = {"eigh": eigh, "svd": svd}  # what is written as a loop

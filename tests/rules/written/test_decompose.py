@@ -36,7 +36,7 @@ def signatures(name: str) -> Iterator[tuple[Signature, Params]]:
             yield from (((dtype,) * count, {}) for dtype in FLOATS for count in (2, 3, 5))
         case "reduce_precision":
             yield from itertools.product([(dtype,) for dtype in FLOATS], FORMATS)
-        case "cbrt" | "digamma":
+        case "cbrt" | "digamma" | "bessel_i1e":
             yield from (((dtype,), {}) for dtype in FLOATS)
         case "nextafter":
             yield from (((dtype, dtype), {}) for dtype in FLOATS)
@@ -46,7 +46,7 @@ def signatures(name: str) -> Iterator[tuple[Signature, Params]]:
             yield from (((dtype,), {}) for dtype in INTEGERS)
 
 
-DIGITS = {"cbrt": 4, "digamma": 64, "integer_pow": 16, "polynomial": 16}
+DIGITS = {"bessel_i1e": 16, "cbrt": 4, "digamma": 64, "integer_pow": 16, "polynomial": 16}
 FLOOR = {"digamma": 1.0, "polynomial": 1e4}
 WITH_ROWS = {*POINTWISE, "broadcast_in_dim"}
 CASES = [(name, dtypes, params) for name in DECOMPOSITIONS if exists(name) for dtypes, params in signatures(name)]

@@ -82,6 +82,34 @@ def test_eigenvalues_of_what_is_no_number() -> None:
         assert np.isnan(result[:2]).all() and np.isfinite(result[2]).all()
 
 
+@pytest.mark.parametrize("dtype, full", [(np.float32, False), (np.float64, True)])
+@pytest.mark.parametrize("height, width", SHAPES)
+def test_singular_values(height: int, width: int, dtype: Any, full: bool) -> None:
+    """As for eigenvalues, signs of vectors are anybody's choice; those of no length are orthogonal to all others."""
+    with jax.enable_x64(True):
+        a = awkward(height, width, dtype=dtype)
+        a[0, :, -1] = a[0, :, 0]
+        how = {"full_matrices": full, "compute_uv": True}
+        values, left, right = map(np.asarray, jax.jit(lambda a: jacobi.svd(a, **how))(a))
+        expected = lax.linalg.svd(a, full_matrices=full)
+        assert [each.shape for each in (left, values, right)] == [each.shape for each in expected]
+        few, allowed = min(height, width), 100 * float(np.finfo(dtype).eps)
+        size = np.maximum(np.abs(a).max((-1, -2), keepdims=True), dtype(1e-30))
+        close(values / size[..., 0], np.asarray(expected[1]) / size[..., 0], allowed)
+        close((left[..., :few] * values[:, None]) @ right[:, :few] / size, a / size, allowed)
+        for each in (np.swapaxes(left, -1, -2), right):
+            close(each @ np.swapaxes(each, -1, -2), np.stack([np.eye(each.shape[-2], dtype=dtype)] * len(a)), allowed)
+        (alone,) = jax.jit(lambda a: jacobi.svd(a, full_matrices=full, compute_uv=False))(a)
+        close(alone, values, 0)
+
+
+def test_singular_values_of_what_is_no_number() -> None:
+    a = numbers(3, 4, 3)
+    a[0, 1, 0], a[1, 2, 2] = np.nan, np.inf
+    for result in jacobi.svd(jnp.asarray(a), full_matrices=True, compute_uv=True):
+        assert np.isnan(result[:2]).all() and np.isfinite(result[2]).all()
+
+
 KERNELS: dict[str, tuple[Callable[..., Any], Any]] = {
     "qr": (jnp.linalg.qr, awkward(4, 4)[:3]),
     "qr of large ones": (jnp.linalg.qr, numbers(2, 16, 16)),
@@ -91,6 +119,9 @@ KERNELS: dict[str, tuple[Callable[..., Any], Any]] = {
     "eigenvalues": (jnp.linalg.eigvalsh, symmetric(3, 3, 3)),
     "eigenvalues of large ones": (jnp.linalg.eigvalsh, symmetric(2, 16, 16)),
     "projection": (lambda a: jnp.linalg.eigh(a)[1] ** 2, symmetric(2, 5, 5)),
+    "singular values": (lambda a: jnp.linalg.svd(a, compute_uv=False), numbers(3, 4, 3)),
+    "left vectors": (lambda a: jnp.linalg.svd(a, full_matrices=False)[0] ** 2, numbers(2, 3, 5)),
+    "norms": (lambda a: jnp.linalg.norm(a, 2, axis=(-2, -1)), numbers(3, 3, 3)),
     "qr in a loop": (lambda a: lax.scan(lambda c, _: (jnp.linalg.qr(c)[0] * 1.1, c.sum()), a, None, 3), numbers(3, 3)),
     "eigenvalues in a loop": (
         lambda a: lax.scan(lambda c, _: (c / 2 + jnp.diag(jnp.linalg.eigvalsh(c)), c.sum()), a, None, 3),
@@ -115,6 +146,9 @@ def test_gradients(size: int) -> None:
         lambda a: sum(jnp.sin(x).sum() for x in jnp.linalg.qr(a)),
         lambda a: jnp.sin(jnp.linalg.eigvalsh(a)).sum(),
         lambda a: (jnp.linalg.eigh(a)[1] ** 2 * jnp.arange(size)).sum(),
+        lambda a: jnp.sin(jnp.linalg.svd(a, compute_uv=False)).sum(),
+        lambda a: (jnp.linalg.svd(a)[0] ** 2 * jnp.arange(size)).sum(),
+        lambda a: jnp.sin(jnp.linalg.pinv(a)).sum(),
     ):
         got = jax.grad(j2t.fuse(loss, backend="interpret"))(a)
         close(got, jax.grad(jax.jit(loss))(a), 2e-3)
@@ -122,7 +156,7 @@ def test_gradients(size: int) -> None:
 
 def test_what_stays() -> None:
     a = numbers(17, 17)
-    for function in (jnp.linalg.qr, jnp.linalg.eigh):
+    for function in (jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.svd):
         whys = [left.why for left in j2t.transpile(function, a).leftovers]
         assert whys == ["the matrix is larger than 16x16"]
     for function, why in (

@@ -1,0 +1,59 @@
+"""The functions by which kernels combine elements: their texts stand before the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jaxpr2triton.graph.covered import call_of
+from jaxpr2triton.ir.jaxprs import Atom, Literal, Var
+from jaxpr2triton.ir.scanned import Combination
+from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.rules.literals import constant
+from jaxpr2triton.rules.rows import TABLE
+
+
+@dataclass
+class Functions:
+    """What is written so far: of each program its name, its text, and the helpers that it calls."""
+
+    written: dict[Combination, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
+
+    def of(self, combine: Combination) -> tuple[str, tuple[str, ...]]:
+        """The name of the function, and the helpers that it calls.
+
+        { lambda ; a b c d. let e = mul a c;  f = mul c b;  g = add f d in (e, g) }
+            →
+        def _combine(l0, l1, r0, r1):
+            t0 = l0 * r0
+            t1 = r0 * l1
+            t2 = t1 + r1
+            return t0, t2
+        """
+        if combine not in self.written:
+            name = f"_combine_{len(self.written) + 1}" if self.written else "_combine"
+            self.written[combine] = (name, *_text(name, combine))
+        name, _, callees = self.written[combine]
+        return name, callees
+
+    def texts(self) -> str:
+        return "".join(f"@triton.jit\n{text}\n\n" for _, text, _ in self.written.values())
+
+
+def _text(name: str, combine: Combination) -> tuple[str, tuple[str, ...]]:
+    inner, parts = combine.closed.jaxpr, combine.parts
+    arguments = [*(f"l{n}" for n in range(parts)), *(f"r{n}" for n in range(parts))]
+    known: dict[Var, str] = dict(zip(inner.invars, arguments))
+    lines, callees = [f"def {name}({', '.join(arguments)}):"], []
+
+    def read(atom: Atom) -> str:
+        return constant(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
+
+    for number, eqn in enumerate(inner.eqns):
+        row = TABLE[eqn.primitive.name]
+        text = row.write(call_of(eqn), [in_parentheses(read(atom)) for atom in eqn.invars])
+        if row.helper is not None and f"{row.helper}(" in text:
+            callees.append(row.helper)
+        known[eqn.outvars[0]] = f"t{number}"
+        lines.append(f"    t{number} = {text}")
+    lines.append(f"    return {', '.join(map(read, inner.outvars))}\n")
+    return "\n".join(lines), tuple(callees)
