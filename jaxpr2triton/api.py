@@ -103,7 +103,8 @@ def fuse(
     contractions
               "triton"     matrix products are kernels as well, with what they are made of and what is made of them, as
                            exact as `precision` and `jax.default_matmul_precision` say
-              "auto"       XLA's library multiplies, outside of loops; "xla" says so for certain
+              "xla"        XLA's library multiplies, outside of loops
+              "auto"       whoever takes less time, by an estimate that `explain` prints
 
     A fused function inside another one is part of it: the outer one's options count. Callbacks
     (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with

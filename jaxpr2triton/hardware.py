@@ -19,10 +19,14 @@ class Target:
     warp_size: int
     shared_bytes: int  # the most shared memory that one program may use
     processors: int  # streaming multiprocessors, or compute units, of a typical device
+    clock: float  # GHz that it holds under load
+    memory_rate: float  # bytes of device memory in a nanosecond
+    products: int  # of 16-bit floats that a processor's units for matrices add in a cycle
     registers: int = 65_536  # of one processor, 4 bytes each
     registers_of_a_thread: int = 255
     schedulers: int = 4  # of one processor
     cores: int = 128  # elements of f32 that one processor begins to compute in a cycle
+    tf32: bool = True  # whether f32 is multiplied with fewer bits where nobody asks for more, as XLA does there
 
     @property
     def issue(self) -> int:
@@ -31,14 +35,14 @@ class Target:
 
 
 _TARGETS = (
-    Target("sm_80", "cuda", 80, 32, 166_912, 108, cores=64),
-    Target("sm_86", "cuda", 86, 32, 101_376, 84),
-    Target("sm_89", "cuda", 89, 32, 101_376, 128),
-    Target("sm_90", "cuda", 90, 32, 232_448, 132),
-    Target("sm_100", "cuda", 100, 32, 232_448, 148),
-    Target("sm_120", "cuda", 120, 32, 101_376, 170),
-    Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104, 131_072, 512, cores=64),
-    Target("gfx942", "hip", "gfx942", 64, 65_536, 304, 131_072, 512, cores=64),
+    Target("sm_80", "cuda", 80, 32, 166_912, 108, 1.41, 2039, 1024, cores=64),
+    Target("sm_86", "cuda", 86, 32, 101_376, 84, 1.7, 936, 256),
+    Target("sm_89", "cuda", 89, 32, 101_376, 128, 2.5, 1008, 256),
+    Target("sm_90", "cuda", 90, 32, 232_448, 132, 1.755, 3350, 2048),
+    Target("sm_100", "cuda", 100, 32, 232_448, 148, 1.85, 8000, 4096),
+    Target("sm_120", "cuda", 120, 32, 101_376, 170, 2.4, 1792, 256),
+    Target("gfx90a", "hip", "gfx90a", 64, 65_536, 104, 1.7, 1638, 512, 131_072, 512, cores=64, tf32=False),
+    Target("gfx942", "hip", "gfx942", 64, 65_536, 304, 2.1, 5300, 1024, 131_072, 512, cores=64, tf32=False),
 )
 
 TARGETS = {target.name: target for target in _TARGETS}

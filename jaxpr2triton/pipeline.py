@@ -34,6 +34,7 @@ from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
+from jaxpr2triton.plan.library import left_to_library, multiplied
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
 from jaxpr2triton.plan.refusal import body_of, or_refuse
@@ -206,9 +207,10 @@ def stages(
     policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Stage, ...]:
     """The stages in their order. What one of them gives back may be a wish: then the others wait."""
+    give = functools.partial(left_to_library, contractions=roles.contractions, policy=policy)
     return (
         ("trace", lambda program, name: program),
-        ("normalize", lambda program, name: normalize(program, decisions.reach is Reach.ALL)),
+        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL))),
         ("partition", lambda program, name: partition(program, name, decisions, copies, policy)),
         ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles, policy)),
         ("graph", lambda plans, name: _graph_all(plans)),
@@ -300,7 +302,7 @@ class Compiled:
     @cached_property
     def steps(self) -> tuple[str, ...]:
         """How it was planned: what stood in the way, and what was decided then."""
-        return said(self.rounds, self.stages["normalize"])
+        return (*said(self.rounds, self.stages["normalize"]), *multiplied(self.stages["normalize"], self.policy))
 
     @cached_property
     def divided(self) -> tuple[Divided, ...]:
@@ -323,7 +325,7 @@ class Compiled:
         return inside, outside
 
     def _leftover(self, eqn: Any, because: Reason) -> Leftover:
-        reason: Any = because or why_not(eqn, contractions=self.decisions.contractions)
+        reason: Any = because or why_not(eqn)
         if self.why_no_loops and eqn.primitive.name in RAW_LOOPS:
             reason = self.why_no_loops
         elif reason is None and eqn.primitive.name in LOOPS:
@@ -387,8 +389,7 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     attempt = _Attempt(jaxpr, name, roles, policy)
     # a primitive that no table knows may be made of loops
     has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
-    first = Decisions(contractions=roles.contractions == "triton")
-    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns, first)
+    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
         compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
         return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, Roles(contractions=roles.contractions))))

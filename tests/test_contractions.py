@@ -114,12 +114,11 @@ def test_nothing_between_is_written() -> None:
     assert kernel.bytes_read == 4 * 784 * (1024 + 128)
 
 
-def test_xla_has_them_unless_asked() -> None:
-    for options in ({}, {"contractions": "auto"}, {"contractions": "xla"}):
-        made = j2t.transpile(jnp.matmul, *F32, **options)
-        (leftover,) = made.leftovers
-        assert leftover.why == "XLA calls a library for contractions"
-        assert leftover.takes == 'contractions="triton" makes kernels of them'
+def test_xla_has_them_where_that_is_asked_for() -> None:
+    made = j2t.transpile(lambda x, w: jnp.tanh(x @ w), *F32, contractions="xla")
+    (leftover,) = made.leftovers
+    assert leftover.why == 'contractions="xla" leaves them to a library'
+    assert leftover.takes == 'contractions="triton" makes kernels of them'
 
 
 def test_an_unknown_choice() -> None:

@@ -102,7 +102,7 @@ def page() -> str:
                 f"| places: they move what is read, and cost nothing | {_names(['iota', *indexing.TABLE])} |",
                 f"| places that the program computes | {_names(dynamic.TABLE)} |",
                 f"| reductions | {_names(reductions.TABLE)} |",
-                "| contractions: in the bodies of loops, and elsewhere where they are asked for | `dot_general` |",
+                "| contractions: in loops, and elsewhere where a kernel is faster or asked for | `dot_general` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",

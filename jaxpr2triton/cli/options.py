@@ -122,7 +122,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "--contractions",
         choices=CONTRACTIONS,
         default="auto",
-        help="whether matrix products are kernels too (triton) or XLA's; auto leaves them to XLA",
+        help="whether matrix products are kernels too (triton) or XLA's; auto is whoever is faster, by an estimate",
     )
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)

@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -58,6 +59,7 @@ from jaxpr2triton.policy import Policy, policy_of
 from jaxpr2triton.progress import LOGGER, working
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.products import is_unsaid
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 from jaxpr2triton.shards.constraints import run_between
@@ -225,11 +227,18 @@ def _on_gpu(
 def _run_kernels(
     mode: Mode, jaxpr: Any, name: str, strict: bool, roles: Roles, target: Target | None, args: Sequence[Any]
 ) -> list[Any]:
+    if mode != "device" and _multiplies_as_usual(jaxpr):  # which is all bits, on a CPU
+        target = replace(target or planned_for(), tf32=False)
     try:
         return compiled_program(jaxpr, name, roles, strict, target).run(mode, strict, *args)
     except Exception as problem:
         with instead_of(problem, name, strict, "XLA runs the whole program"):
             return run(jaxpr, *args)
+
+
+def _multiplies_as_usual(jaxpr: Any) -> bool:
+    """Whether it has contractions of f32 of which nobody said how exact they are."""
+    return any(eqn.primitive.name == "dot_general" and is_unsaid(eqn) for eqn in equations(jaxpr.jaxpr))
 
 
 def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings: Any) -> Any:

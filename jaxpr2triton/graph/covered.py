@@ -30,8 +30,8 @@ def call_of(eqn: Eqn) -> Call:
     return Call(dtypes, np.dtype(eqn.outvars[0].aval.dtype), eqn.params)
 
 
-def why_not(eqn: Eqn, in_loop: bool = False, contractions: bool = False) -> WhyNot | None:
-    """Why no kernel can hold this equation; None if one can. `contractions`: whether that is asked for those too."""
+def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
+    """Why no kernel can hold this equation; None if one can."""
     name = eqn.primitive.name
     if name in LOOPS:
         return _why_not_loop(eqn)
@@ -42,7 +42,7 @@ def why_not(eqn: Eqn, in_loop: bool = False, contractions: bool = False) -> WhyN
     if name in ("iota", "keep"):
         return None
     if name == "dot_general":
-        return None if in_loop else products.why_not(eqn, contractions)
+        return None if in_loop else products.why_not(eqn)
     if name in dynamic.TABLE:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
     if name in OPERATIONS:

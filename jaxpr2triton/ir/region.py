@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -95,3 +96,20 @@ def _chunked_aval(x: Any, *, dim: int, size: int) -> Any:
 
 
 mlir.register_lowering(chunked_p, lambda ctx, x, dim, size: [x])
+
+# A `dot_general` that XLA's library computes, for the reason `why`.
+library_p = jex.Primitive("dot_general")
+
+
+@library_p.def_impl
+def _library_impl(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
+    return jax.lax.dot_general_p.bind(x, y, **params)
+
+
+@library_p.def_abstract_eval
+def _library_aval(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
+    made = jax.eval_shape(functools.partial(jax.lax.dot_general_p.bind, **params), x, y)
+    return jax.core.ShapedArray(made.shape, made.dtype, weak_type=made.weak_type)
+
+
+mlir.register_lowering(library_p, mlir.lower_fun(_library_impl, multiple_results=False))

@@ -64,7 +64,6 @@ class Decisions:
     kept: Mapping[Var, Kept] = field(default_factory=dict)
     tiled: Mapping[Var, Dims] = field(default_factory=dict)  # what is made piece by piece, and along which dimensions
     mistakes: tuple[Mistake, ...] = ()  # that led to any of this
-    contractions: bool = False  # whether kernels hold them outside of loops
 
     @property
     def measure(self) -> tuple[int, ...]:

@@ -76,9 +76,14 @@ def _named(variables: Iterable[Var], makers: Mapping[Var, Eqn], kept: Decisions 
     return _names([_name(var, makers, kept) for var in variables])
 
 
-def _name(var: Var, makers: Mapping[Var, Eqn], kept: Decisions | None) -> str:
+def named(var: Var, maker: Eqn | None) -> str:
+    """`f32[7,300] of model.py:12 (rollout)`."""
     shape = ','.join(map(str, var.aval.shape))
-    name = _place(makers.get(var), f"{short_name(var.aval.dtype)}[{shape}]")
+    return _place(maker, f"{short_name(var.aval.dtype)}[{shape}]")
+
+
+def _name(var: Var, makers: Mapping[Var, Eqn], kept: Decisions | None) -> str:
+    name = named(var, makers.get(var))
     dims = (kept.dims_of(var) if kept else None) or ()
     if not dims:
         return name

@@ -29,10 +29,10 @@ class Round:
 
 
 def search(
-    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn], first: Decisions = UNDECIDED
+    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn]
 ) -> tuple[Decisions, tuple[Round, ...]]:
     """The decisions with which an attempt came to its end; if there are none such, nothing is compiled."""
-    decisions = first
+    decisions = UNDECIDED
     rounds: list[Round] = []
     while decisions.reach is not Reach.NOTHING:
         try:

@@ -17,27 +17,26 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.dtypes import is_float
 
-OF_LIBRARY = WhyNot("XLA calls a library for contractions", 'contractions="triton" makes kernels of them')
 LEAST = 16  # rows, columns and terms that Triton multiplies, for every dtype
 EXACT = "ieee"
 TF32 = "tf32"  # 10 bits of each factor, as XLA:GPU does where nothing else is asked for
 
+_UNSAID = (None, lax.Precision.DEFAULT, lax.DotAlgorithmPreset.DEFAULT)
 _BY_PRECISION: dict[Any, str] = {
-    None: TF32,
-    lax.Precision.DEFAULT: TF32,
+    **dict.fromkeys(_UNSAID, TF32),
     lax.Precision.HIGH: "tf32x3",
     lax.Precision.HIGHEST: "ieee",
-    lax.DotAlgorithmPreset.DEFAULT: TF32,
     lax.DotAlgorithmPreset.TF32_TF32_F32: TF32,
     lax.DotAlgorithmPreset.TF32_TF32_F32_X3: "tf32x3",
     lax.DotAlgorithmPreset.F32_F32_F32: "ieee",
 }
 
 
-def why_not(eqn: Any, are_asked: bool) -> WhyNot | None:
-    """Why no kernel computes this contraction; None if one does. Unless they `are_asked` for XLA has them."""
-    if not are_asked:
-        return OF_LIBRARY
+def why_not(eqn: Any) -> WhyNot | None:
+    """Why no kernel computes this contraction; None if one does."""
+    if "why" in eqn.params:
+        refusal: WhyNot = eqn.params["why"]
+        return refusal
     precision = _asked(eqn)
     if np.dtype(eqn.outvars[0].aval.dtype) == np.float32 and precision not in _BY_PRECISION:
         return WhyNot(f"no kernel multiplies with the algorithm {precision}")
@@ -46,7 +45,15 @@ def why_not(eqn: Any, are_asked: bool) -> WhyNot | None:
 
 def input_precision(eqn: Any, target: Target) -> str:
     """How exactly two f32 values are multiplied: a word of Triton's. Only NVIDIA's have units for less."""
-    return _BY_PRECISION.get(_asked(eqn), EXACT) if target.backend == "cuda" else EXACT
+    asked = _asked(eqn)
+    if target.backend != "cuda" or (asked in _UNSAID and not target.tf32):
+        return EXACT
+    return _BY_PRECISION.get(asked, EXACT)
+
+
+def is_unsaid(eqn: Any) -> bool:
+    """Whether f32 is multiplied as exactly as is usual where the program runs."""
+    return eqn.outvars[0].aval.dtype == np.float32 and _asked(eqn) in _UNSAID
 
 
 def _asked(eqn: Any) -> Any:

@@ -150,7 +150,7 @@ def check_coverage(compiled: Compiled) -> None:
             continue
         renames = eqn.primitive.name in ("reshape", "squeeze")
         renames = renames or all(math.prod(var.aval.shape) == 0 for var in eqn.outvars)
-        refusal = why_not(eqn, contractions=compiled.decisions.contractions)
+        refusal = why_not(eqn)
         if eqn.primitive is not region_p and not renames and refusal is None:
             raise Mismatch(f"{eqn.primitive.name} has a rule and is left over")
 

@@ -68,7 +68,7 @@ NAMED = {
     "report/explain.py": {"RUNS_SHOWN": TEXT, "LOOPS_SHOWN": TEXT},
     "report/leftovers.py": {"PLACES_SHOWN": TEXT, "OBSTACLES_SHOWN": TEXT},
     "report/residuals.py": {"ROWS_SHOWN": TEXT, "ALIKE": TEXT},
-    "report/several.py": {"NAMES_SHOWN": TEXT, "PLACES_SHOWN": TEXT},
+    "report/several.py": {"NAMES_SHOWN": TEXT, "PLACES_SHOWN": TEXT, "AXES_SHOWN": TEXT},
     "report/table.py": {"WIDTH": TEXT, "NARROWEST": TEXT, "SHORTEST_CELL": TEXT},
     "rules/literals.py": {"PATTERN_FROM": TEXT},
     "rules/written/decompose.py": {"_STEPS": "of a series", "_BERNOULLI": "of a series"},

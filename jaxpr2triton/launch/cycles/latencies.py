@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.hardware import TARGETS, Target
 from jaxpr2triton.launch.cycles.sass import Instruction
 
 # What an instruction of each kind makes others wait for.
@@ -55,8 +55,7 @@ TRAFFIC = ("LDG", "LD", "STG", "ST", "LDGSTS", "ATOMG", "ATOM", "RED")  # what p
 class Machine:
     """What a model of time has to know of a device."""
 
-    clock: float  # GHz that it holds under load
-    memory_rate: float  # bytes of device memory in a nanosecond
+    target: Target
     cache_rate: float  # bytes that the second-level cache gives all processors in a cycle
     cache_rate_of_one: float  # … and one of them at most
     first_level: int  # bytes that a processor has for its cache and its shared memory together
@@ -71,6 +70,14 @@ class Machine:
     shared_reserved: int  # bytes more than it asks for that a program takes
     registers_at_once: int = 256  # that a warp is given: a multiple of it
     lanes: int = 32
+
+    @property
+    def clock(self) -> float:
+        return self.target.clock
+
+    @property
+    def memory_rate(self) -> float:
+        return self.target.memory_rate
 
     def latency(self, kind: str, from_memory: bool) -> int:
         if WAITS.get(kind) == "loads (L2)" and kind not in _LATENCIES:
@@ -99,8 +106,8 @@ class Machine:
 
 
 MACHINES = {
-    "sm_80": Machine(1.41, 2039, 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 32, 167_936, 1024),
-    "sm_90": Machine(1.755, 3350, 3130, 64, 262_144, 36, 260, 560, 1, 2, 64, 32, 233_472, 1024),
+    "sm_80": Machine(TARGETS["sm_80"], 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 32, 167_936, 1024),
+    "sm_90": Machine(TARGETS["sm_90"], 3130, 64, 262_144, 36, 260, 560, 1, 2, 64, 32, 233_472, 1024),
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug, UserError
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.hardware import TARGETS, Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.elements import poisoned
@@ -21,6 +21,7 @@ from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 from jaxpr2triton.watching import Watched
 
 _LOOP = re.compile(r"\s*(?:for|while)\b")
+_MATRICES = re.compile(r"tl\.dot\((?!.*'ieee')")
 _USERS = re.compile(r"\s*# ([^:\s]+:\d+): ")
 
 
@@ -44,14 +45,20 @@ class Examined:
         return statistics(self.program.encoded.module.body, self.ran.counts)
 
 
+OLD = TARGETS["sm_80"]
+
 EXAMINED: Watched[Examined] = Watched()  # while somebody watches, what the machine finds is no error
 
 
 def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
-    """The kernel as PTX that knows its lines; `KernelRefused` where a device would refuse it."""
+    """The kernel as PTX that knows its lines; `KernelRefused` where a device would refuse it.
+
+    The machine multiplies matrices as sm_80 does; what is newer it does not know.
+    """
     if target.backend != "cuda":
         raise UserError(f"the machine runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
-    return compile_kernel(kernel, target, lines=True)
+    is_newer = int(target.arch) > int(OLD.arch)
+    return compile_kernel(kernel, OLD if is_newer and _MATRICES.search(kernel.source) else target, lines=True)
 
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

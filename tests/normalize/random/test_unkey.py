@@ -170,7 +170,6 @@ KERNELS_LACK = {
     "gamma": {"random_gamma"},
     "gamma, raw": {"random_gamma"},
     "dirichlet": {"random_gamma"},
-    "multivariate normal": {"dot_general"},
     "normal, none": {"broadcast_in_dim"},
 }
 

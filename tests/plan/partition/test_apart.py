@@ -77,7 +77,7 @@ TOO_LITTLE = "they read too little in common for what it would cost"
         ),
         (
             lambda x, w: jnp.tanh(jnp.sin(x) @ w + windows(jnp.sin(x))),
-            [floats(50, 50), floats(50, 50)],
+            [floats(8000, 8000), floats(8000, 8000)],
             [("f_1", (), True, "`dot_general` and `reduce_window_sum` stay with XLA and come first")],
         ),
         (

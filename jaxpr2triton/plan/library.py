@@ -1,0 +1,227 @@
+"""Which contractions XLA's library computes, and which a kernel does, with what is around them.
+
+    y = dot_general x w       x, w: bf16[4096,4096]        185 µs by a library, 232 µs in a kernel, nothing saved
+    z = tanh (add y b)        x: f32[64,32] w: f32[32,10]    3 µs either way, and a launch saved: a kernel's
+
+Multiplying is what libraries do best. A kernel saves that a factor is written which is only read here, or the products,
+where something is computed of them right away: each is a launch, and a pass through memory and back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph.covered import why_not
+from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
+from jaxpr2triton.ir import build
+from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.region import library_p
+from jaxpr2triton.plan.rounds import named
+from jaxpr2triton.policy import Policy
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.products import EXACT, TF32, factor_dtype, input_precision
+from jaxpr2triton.rules.rows import TABLE
+
+ASKED_FOR = WhyNot('contractions="xla" leaves them to a library', 'contractions="triton" makes kernels of them')
+TAKES = 'contractions="triton" makes a kernel of it'
+FREE = frozenset({"convert_element_type", "copy", "copy_p", "neg"})  # what libraries do on the way
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Microseconds, without the launch that both have."""
+
+    library: float
+    kernel: float
+    saved: float  # by a kernel, of what is around
+
+    @property
+    def is_ours(self) -> bool:
+        return self.saved > max(0.0, self.kernel - self.library)
+
+    def __str__(self) -> str:
+        saved = f"{_shown(self.saved)} µs" if self.saved else "nothing"
+        times = f"a library takes about {_shown(self.library)} µs, and a kernel {_shown(self.kernel)} µs"
+        return f"{times}, which saves {saved} of what is around it"
+
+
+def _shown(time: float) -> str:
+    return f"{float(f'{time:.2g}'):,g}"
+
+
+def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed:
+    """The program with its contractions marked that no kernel is to hold; `contractions` is what the user asked for."""
+    if contractions == "triton":
+        return closed
+    estimates = {} if contractions == "xla" else estimates_of(closed.jaxpr, policy)
+
+    def marked(eqn: Eqn) -> Eqn:
+        if not _may_be_ours(eqn):
+            return eqn
+        found = estimates.get(eqn.outvars[0])
+        if found is not None and found.is_ours:
+            return eqn
+        why = ASKED_FOR if found is None else WhyNot(str(found), TAKES)
+        return eqn.replace(primitive=library_p, params={**eqn.params, "why": why})
+
+    eqns = [marked(eqn) for eqn in closed.jaxpr.eqns]
+    return closed if eqns == closed.jaxpr.eqns else build.with_equations(closed, eqns)
+
+
+def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
+    """By the results of the contractions that a kernel could compute."""
+    around = _Around(jaxpr)
+    products = filter(_may_be_ours, jaxpr.eqns)
+    return {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
+
+
+def multiplied(closed: Closed, policy: Policy) -> Iterator[str]:
+    """What is multiplied in kernels, each with what it would take otherwise."""
+    makers = {eqn.outvars[0]: eqn for eqn in closed.jaxpr.eqns if _may_be_ours(eqn)}
+    for var, estimate in estimates_of(closed.jaxpr, policy).items():
+        if makers[var].primitive is not library_p:
+            yield f"{named(var, makers[var])} is multiplied in a kernel: {estimate}"
+
+
+def _estimate(eqn: Eqn, around: _Around, policy: Policy) -> Estimate:
+    products, target = policy.products, policy.target
+    factors, made = [atom.aval for atom in eqn.invars], eqn.outvars[0].aval
+    moved = _bytes(*factors, made) / target.memory_rate / 1000
+    (sums, _), _ = eqn.params["dimension_numbers"]
+    terms = made.size * math.prod(eqn.invars[0].aval.shape[d] for d in sums)
+    rate, is_exact = _rate(eqn, policy)
+    least = terms / (rate * target.processors * target.clock * 1000)
+    own = products.library if is_exact else products.own
+    longer = products.odd if any(map(_is_odd, factors)) else 1
+    passes = [2 * _bytes(each.aval) * share for each, share in around.passes(eqn)]
+    saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
+    return Estimate(max(moved, least / products.library), max(moved, longer * least / own), saved)
+
+
+def _rate(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
+    """Products that a processor adds in a cycle, and whether that is by its multiply-and-add unit."""
+    target, dtype = policy.target, factor_dtype(eqn)
+    if dtype is None or dtype.itemsize == 8:
+        return target.cores, True
+    if dtype.itemsize == 4:
+        precision = input_precision(eqn, target)
+        if precision == EXACT:
+            return target.cores, True
+        return target.products / 2 / (1 if precision == TF32 else 3), False
+    return target.products * 2 // dtype.itemsize, False
+
+
+def _is_odd(factor: Aval) -> bool:
+    """Whether rows of 16 bits begin where nothing wider can be loaded."""
+    *rows, row = factor.shape or (1,)
+    return bool(rows) and factor.dtype.itemsize == 2 and row % 2 == 1
+
+
+def _bytes(*arrays: Aval) -> int:
+    return sum(each.size * each.dtype.itemsize for each in arrays)
+
+
+@dataclass
+class _Around:
+    """What makes the factors of contractions, and what reads the results."""
+
+    jaxpr: Jaxpr
+    _made: dict[Var, bool] = field(default_factory=dict)
+
+    @cached_property
+    def makers(self) -> Mapping[Var, int]:
+        return makers_of(self.jaxpr)
+
+    @cached_property
+    def readers(self) -> Mapping[Var, list[Eqn | None]]:
+        """None: what calls the program."""
+        found: dict[Var, list[Eqn | None]] = {}
+        for eqn in self.jaxpr.eqns:
+            for atom in eqn.invars:
+                if not isinstance(atom, Literal):
+                    found.setdefault(atom, []).append(eqn)
+        for atom in self.jaxpr.outvars:
+            if not isinstance(atom, Literal):
+                found.setdefault(atom, []).append(None)
+        return found
+
+    def passes(self, eqn: Eqn) -> Iterator[tuple[Var, float]]:
+        """The arrays that need not be written and read for this contraction, each with its share of that."""
+        for atom in dict.fromkeys(atom for atom in eqn.invars if not isinstance(atom, Literal)):
+            readers = self.readers[atom]
+            if all(map(_is_contraction, readers)) and self._is_computed(atom):
+                yield atom, 1 / len(readers)
+        if self._goes_on(eqn):
+            yield eqn.outvars[0], 1.0
+
+    def launches(self, eqn: Eqn) -> float:
+        return sum(share for _, share in self.passes(eqn))
+
+    def _is_computed(self, atom: Atom) -> bool:
+        """Whether a factor is made on the way, of what is in memory anyway.
+
+        Of other products it is not: those save it, if anybody does.
+        """
+        if isinstance(atom, Literal) or atom not in self.makers:
+            return False
+        if atom not in self._made:
+            eqn = self.jaxpr.eqns[self.makers[atom]]
+            self._made[atom] = _is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
+            self._made[atom] = self._made[atom] and (_is_work(eqn) or any(map(self._is_computed, eqn.invars)))
+        return self._made[atom]
+
+    def _is_of_products(self, eqn: Eqn, size: int) -> bool:
+        stack, seen = [eqn], set[int]()
+        while stack:
+            each = stack.pop()
+            for atom in each.invars:
+                place = None if isinstance(atom, Literal) else self.makers.get(atom)
+                if place is None or place in seen or atom.aval.size < size:
+                    continue
+                seen.add(place)
+                maker = self.jaxpr.eqns[place]
+                if _is_contraction(maker):
+                    return True
+                stack += [maker] if _is_light(maker) else []
+        return False
+
+    def _goes_on(self, eqn: Eqn) -> bool:
+        """Whether all that reads the products computes something of them, wherever it is read."""
+        stack: list[Var] = [eqn.outvars[0]]
+        is_work = False
+        while stack:
+            for reader in self.readers.get(stack.pop(), [None]):
+                if reader is None or not _is_light(reader):
+                    return False
+                if _is_work(reader):
+                    is_work = True
+                else:
+                    stack += reader.outvars
+        return is_work
+
+
+def _is_contraction(eqn: Eqn | None) -> bool:
+    return eqn is not None and eqn.primitive.name == "dot_general"
+
+
+def _may_be_ours(eqn: Eqn) -> bool:
+    """Whether it is a contraction that a kernel could compute, whoever does."""
+    return _is_contraction(eqn) and (eqn.primitive is library_p or why_not(eqn) is None)
+
+
+def _is_light(eqn: Eqn) -> bool:
+    """Whether it is computed wherever it is read."""
+    name = eqn.primitive.name
+    return (name in DYNAMIC or isinstance(TABLE.get(name), Pointwise | Indexing)) and why_not(eqn) is None
+
+
+def _is_work(eqn: Eqn) -> bool:
+    """… and is not free otherwise."""
+    name = eqn.primitive.name
+    return name in DYNAMIC or (isinstance(TABLE.get(name), Pointwise) and name not in FREE)

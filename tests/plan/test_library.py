@@ -1,0 +1,140 @@
+"""Which contractions are kernels, and which XLA's library computes, where the user leaves it to an estimate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.plan.library import Estimate, estimates_of
+from jaxpr2triton.policy import DEFAULT_POLICY
+
+Fn = Callable[..., Any]
+
+
+def square(size: int, dtype: Any = jnp.bfloat16) -> list[Any]:
+    return [jax.ShapeDtypeStruct((size, size), dtype)] * 2
+
+
+def estimated(fn: Fn, *args: Any) -> Estimate:
+    made = j2t.transpile(fn, *args)
+    (found,) = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
+    assert found.is_ours != any(leftover.primitive == "dot_general" for leftover in made.leftovers)
+    return found
+
+
+def then_tanh(x: Any, w: Any) -> Any:
+    return jnp.tanh(x @ w)
+
+
+def of_tanh(x: Any, w: Any) -> Any:
+    return jnp.tanh(x) @ w
+
+
+def twice(x: Any, w: Any) -> Any:
+    return jnp.tanh(x @ w) @ w
+
+
+def of_tanh_and_tanh(x: Any, w: Any) -> Any:
+    x = jnp.tanh(x)
+    return x @ w, x
+
+
+def turned(x: Any, w: Any) -> Any:
+    return (x.T @ w).T
+
+
+def products_and_tanh(x: Any, w: Any) -> Any:
+    return x @ w, jnp.tanh(x @ w)
+
+
+def sum_of_products(x: Any, w: Any) -> Any:
+    return (x @ w).sum()
+
+
+@pytest.mark.parametrize("fn", [then_tanh, of_tanh])
+@pytest.mark.parametrize("size", [64, 512, 1024])
+def test_what_is_saved_is_worth_it(fn: Fn, size: int) -> None:
+    found = estimated(fn, *square(size))
+    assert found.is_ours
+    assert found.saved > 3
+
+
+@pytest.mark.parametrize("fn", [jnp.matmul, turned, of_tanh_and_tanh, sum_of_products])
+@pytest.mark.parametrize("size", [64, 1024])
+def test_nothing_is_saved(fn: Fn, size: int) -> None:
+    found = estimated(fn, *square(size))
+    assert found.saved == 0
+    assert not found.is_ours
+
+
+def test_large_ones_have_too_little_around_them() -> None:
+    found = estimated(then_tanh, *square(4096))
+    assert 0 < found.saved < found.kernel - found.library
+
+
+def test_all_bits_take_as_long_either_way() -> None:
+    with jax.default_matmul_precision("highest"):
+        found = estimated(then_tanh, *square(4096, jnp.float32))
+    assert found.is_ours
+    assert found.kernel == found.library
+
+
+def test_rows_of_odd_lengths_are_left() -> None:
+    assert estimated(then_tanh, *square(1024)).is_ours
+    assert not estimated(then_tanh, *square(1023)).is_ours
+    assert estimated(then_tanh, *square(1023, jnp.float32)).is_ours
+
+
+def test_one_pass_is_saved_once() -> None:
+    """What stands between two products is a pass of the first one."""
+    made = j2t.transpile(twice, *square(512))
+    first, second = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
+    assert first.saved > 0
+    assert second.saved == 0
+
+
+def test_both_results_are_read() -> None:
+    """The products have to be written anyway."""
+    assert not estimated(products_and_tanh, *square(512)).is_ours
+
+
+def test_the_reason_has_both_estimates() -> None:
+    (leftover,) = j2t.transpile(then_tanh, *square(4096)).leftovers
+    times = r"a library takes about (\d+) µs, and a kernel (\d+) µs, which saves (\d+) µs of what is around it"
+    library, kernel, saved = map(int, re.fullmatch(times, leftover.why).groups())  # type: ignore[union-attr]
+    assert library + saved < kernel
+    assert leftover.takes == 'contractions="triton" makes a kernel of it'
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_values(backend: str, dtype: Any) -> None:
+    """On a CPU f32 is multiplied as JAX multiplies it there; 16 bits as on sm_80, where it would be sm_90."""
+    rng = np.random.default_rng(0)
+    x, w = (jnp.asarray(rng.standard_normal(shape), dtype) for shape in ((70, 80), (80, 90)))
+    fn = jax.value_and_grad(lambda x, w: jnp.tanh(x @ w / 9).sum(), (0, 1))
+    expected = jax.jit(fn)(x.astype(jnp.float32), w.astype(jnp.float32))
+    found = j2t.fuse(fn, backend=backend)(x, w)
+    bound = 2e-6 if dtype == jnp.float32 else 2e-2
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(one, np.float64), other, atol=bound * np.abs(other).max(), rtol=0)
+
+
+def test_devices_multiply_as_xla_does_there() -> None:
+    (kernel,) = j2t.transpile(then_tanh, *square(64, jnp.float32)).kernels
+    assert "input_precision='tf32'" in kernel.source
+    (kernel,) = j2t.transpile(then_tanh, *square(64, jnp.float32), for_target="gfx942").kernels
+    assert "input_precision='ieee'" in kernel.source
+
+
+def test_explain_says_both() -> None:
+    told = j2t.transpile(then_tanh, *square(512)).explain(why=True)
+    where = r"bf16\[512,512\] of test_library.py:\d+ \(then_tanh\)"
+    assert re.search(where + " is multiplied in a kernel: a library takes", told)
