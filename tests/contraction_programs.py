@@ -120,6 +120,27 @@ def many_terms_of_batches(x: Any, y: Any) -> Any:
     return jnp.einsum("bki,lkbj->bij", x, y)
 
 
+def causal_attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.where(jnp.tri(q.shape[0], k.shape[0], dtype=bool), q @ k.T, -jnp.inf)
+    return jax.nn.softmax(scores) @ v
+
+
+def layers(x: Any, *weights: Any) -> Any:
+    for weight in weights:
+        x = jax.nn.gelu(x @ weight)
+    return x
+
+
+def normed_rows(x: Any, w: Any, b: Any) -> Any:
+    y = x @ w + b
+    y = y - y.mean(1, keepdims=True)
+    return y * jax.lax.rsqrt((y**2).mean(1, keepdims=True) + 1e-6)
+
+
+def cross_entropy(x: Any, w: Any, labels: Any) -> Any:
+    return -jnp.take_along_axis(jax.nn.log_softmax(x @ w), labels[:, None], 1).mean()
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -129,14 +150,14 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction(
         "distances_gradients", mean_square(contractions.distances), ("f32 97 80", "f32 97 40"), 4, (0, 1), 1e-4
     ),
-    Contraction("perceptron", contractions.perceptron, PERCEPTRON, 3),
-    Contraction("perceptron_gradients", contractions.perceptron, PERCEPTRON, 8, (0, 1)),
+    Contraction("perceptron", contractions.perceptron, PERCEPTRON, 2),
+    Contraction("perceptron_gradients", contractions.perceptron, PERCEPTRON, 5, (0, 1)),
     Contraction("gaussian_product", contractions.gaussian_product, ("f32 100 3", "f32 90 3", "f32 90"), 1),
     Contraction("nearest", contractions.nearest, ("f32 100 3", "f32 90 3"), 1),
     Contraction("logsumexp_of_distances", logsumexp_of_distances, ("f32 100 3", "f32 90 3"), 1),
-    Contraction("attention", attention, ("f32 2 3 40 16", "f32 2 3 50 16", "f32 2 3 50 16"), 4),
+    Contraction("attention", attention, ("f32 2 3 40 16", "f32 2 3 50 16", "f32 2 3 50 16"), 1),
     Contraction("three_of_one", lambda x, a, b, c: (x @ a, x @ b, x @ c), ("f32 20 48", *["f32 48 32"] * 3), 1),
-    Contraction("swiglu", swiglu, ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 2),
+    Contraction("swiglu", swiglu, ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 1),
     Contraction("rms_norm", rms_norm, ("f32 20 48", "f32 48", "f32 48 64"), 2),
     Contraction("lora", lora, ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 2),
     Contraction("rotated", rotated, ("f32 20 48", "f32 48 64"), 2),
@@ -148,7 +169,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("batches_of_small_ones", jnp.matmul, ("f32 70 8 8", "f32 70 8 8"), 1),
     Contraction("batches", jnp.matmul, ("f32 5 33 20", "f32 5 20 40"), 1),
     Contraction("matrix_and_vector", lambda w, x: jnp.tanh(w @ x), ("f32 130 90", "f32 90"), 1),
-    Contraction("three_factors", lambda x: x @ x.T @ x, ("f32 40 30",), 2),
+    Contraction("three_factors", lambda x: x @ x.T @ x, ("f32 40 30",), 1),
     Contraction("heads", lambda x, w: (x @ w).reshape(4, 5, 4, 16).swapaxes(1, 2), ("f32 20 48", "f32 48 64"), 1),
     Contraction("turned", lambda x, w: (x @ w).T + 1, ("f32 20 48", "f32 48 64"), 1),
     Contraction("masked", lambda x, w: jnp.where(jnp.tri(20, 64) > 0, x @ w, 0), ("f32 20 48", "f32 48 64"), 1),
@@ -162,5 +183,15 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("nothing_summed", jnp.matmul, ("f32 20 0", "f32 0 30"), 1),
     Contraction("one_term", lambda x, w: x @ w + 1, ("f32 20 1", "f32 1 30"), 1),
     Contraction("around_a_loop", around_a_loop, (("f32 12 16", "f32 16 16", "f32 16"), "f32 20 5 12", "f32 5 16"), 3),
+    Contraction("causal_attention", causal_attention, ("f32 40 16", "f32 50 16", "f32 50 24"), 1),
+    Contraction("attention_bf16", attention, ("bf16 2 2 24 32", "bf16 2 2 70 32", "bf16 2 2 70 32"), 1, None, 1e-2),
+    Contraction("attention_gradients", mean_square(attention), ("f32 2 2 24 16",) * 3, 7, (0, 1, 2)),
+    Contraction("layers", layers, ("f32 35 20", "f32 20 40", "f32 40 17", "f32 17 64"), 1),
+    Contraction("layers_gradients", mean_square(layers), ("f32 200 20", "f32 20 40", "f32 40 17"), 6, (0, 1, 2)),
+    Contraction("layers_too_wide", layers, ("f32 35 20", "f32 20 300", "f32 300 17"), 2),
+    Contraction("layers_of_matrices", jax.vmap(layers), ("f32 3 35 20", "f32 3 20 40", "f32 3 40 17"), 1),
+    Contraction("normed_rows", normed_rows, ("f32 50 80", "f32 80 70", "f32 70"), 1),
+    Contraction("normed_rows_gradients", mean_square(normed_rows), ("f32 50 80", "f32 80 70", "f32 70"), 7, (0, 1, 2)),
+    Contraction("cross_entropy", cross_entropy, ("f32 32 24", "f32 24 100", "i32 32"), 2),
     Contraction("per_example", per_example, ("f32 20 30", "f32 5 40 20"), 2),
 )  # fmt: skip

@@ -68,8 +68,10 @@ class Reductions(Statements):
         for pair in dot.pairs:
             texts = []
             for factor, tile in zip(pair, (dot.left, dot.right)):
-                text = self._whole(factor, scope, tile, dot.dtype)
-                text = self._neutral_factor(node, factor, text, tile, scope)
+                usual = self.spell.tile(frozenset(tile))
+                text = self._whole(factor, scope, usual, dot.dtype)
+                text = self._neutral_factor(node, factor, text, usual, scope)
+                text = text if usual == tile else f"tl.trans({text})"  # where another product has them in this order
                 held = factor.dtype if factor in self.as_read else working_dtype(factor.dtype)
                 texts.append(text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})")
             accumulator = f", {total}" if total else ""

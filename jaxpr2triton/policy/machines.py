@@ -190,6 +190,9 @@ class Products:
     least: int = 256  # results, from which on factors are blocks
     least_sum: int = 8  # terms of each
     least_side: int = 16  # rows, and columns, of what is no product
+    exactly: int = 4  # times fewer results of a chain, where all bits are multiplied
+    again: int = 64  # terms of products that several kernels make, each for itself, instead of reading them
+    whole: int = 128  # columns of products that one program has for the sake of what is made of a row of them
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.6  # … and a kernel; not measured yet

@@ -228,6 +228,14 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 2048))),
     "exact products": (lambda x, w: jnp.dot(x, w, precision="highest"), (floats(2048, 512), floats(512, 2048))),
     "products": (jnp.matmul, (floats(2048, 512), floats(512, 2048))),
+    "exact perceptron": (
+        lambda x, a, b: jnp.dot(jnp.tanh(jnp.dot(x, a, precision="highest")), b, precision="highest"),
+        (floats(4096, 64), floats(64, 64), floats(64, 64)),
+    ),
+    "two layers and their gradients": (
+        jax.grad(lambda a, b, x: (jnp.tanh(x @ a) @ b).sum(), (0, 1, 2)),
+        (floats(78, 32), floats(32, 10), floats(40, 78)),
+    ),
     "tanh of products": (lambda x, w: jnp.tanh(x @ w), (halves(2048, 2048), halves(2048, 2048))),
     "tanh of large products": (lambda x, w: jnp.tanh(x @ w), (halves(4096, 4096), halves(4096, 4096))),
     "tanh of odd products": (lambda x, w: jnp.tanh(x @ w), (halves(1023, 1023), halves(1023, 1023))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
@@ -61,12 +62,27 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
     policy = cuts.policy.cuts
-    beside = beside_contractions(space, policy, cuts.policy.axes.unrolled_sum)
+    beside = beside_contractions(space, cuts.policy)
     if any(node.eqn.outvars[0] is not root for node in beside):
         return [node for node in beside if node.eqn.outvars[0] is not root]
     again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
     nodes = again or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
+
+
+def made_again(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
+    """The contractions on the way to a root that other kernels would make as well, and that are dear."""
+    made = [node for node in space.graph.of_kind(Reduce) if is_contraction(node)]
+    if len(made) < 2:
+        return []
+    others = [node for node in made if node.eqn.outvars[0] in cuts.makers and node.eqn.outvars[0] is not root]
+    return [node for node in others if len(cuts.readers_of(node.eqn)) > 1 and _is_dear(node, cuts.policy)]
+
+
+def _is_dear(node: Reduce, policy: Policy) -> bool:
+    """Whether to compute it again takes longer than to write and to read it: many terms, or more to be read for it."""
+    read = sum(elements(operand) for operand in variables(node.eqn.invars))
+    return size_of(node.over) > policy.products.again or read > elements(node.eqn.outvars[0])
 
 
 def holding(space: Space) -> list[Reduce | Swept]:
@@ -80,7 +96,7 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     reductions = holding(space)
     if space.steps or not reductions:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
-    if beside_contractions(space, policy.cuts, policy.axes.unrolled_sum):
+    if beside_contractions(space, policy):
         return False
     if any(map(is_contraction, reductions)):
         return True
@@ -93,14 +109,18 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     return shared_out or _has_programs_enough(space, reductions, policy.cuts)
 
 
-def beside_contractions(space: Space, policy: Cutting, unrolled: int) -> list[Reduce]:
+def beside_contractions(space: Space, policy: Policy) -> list[Reduce]:
     """What had better be in memory, because a contraction needs it first, or it is one that something waits for.
 
     A block of rows times a block of columns is all that one program makes of a contraction: a sum of its results would
-    need more, and a sum that it needs would be made again for each block.
+    need more, and a sum that it needs would be made again for each block; but for rows that one program has whole.
     """
+    unrolled = policy.axes.unrolled_sum
+    chain = chain_of(space, unrolled)
+    if chain is not None and chain.fits(policy):
+        return []
     roots = frozenset(space.axes)
-    two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy, unrolled)}
+    two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy.cuts, unrolled)}
     found: dict[Reduce, None] = {}
     above: dict[Node, frozenset[Reduce]] = {}
     sides: Sides | None = None

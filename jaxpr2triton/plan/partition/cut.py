@@ -26,6 +26,7 @@ from jaxpr2triton.plan.partition.criteria import (
     held_by_loops,
     kept_at_a_cost,
     loads_of,
+    made_again,
     repeats,
     size_of,
 )
@@ -265,6 +266,9 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         eqn = (others or culprits)[-1].eqn
         why = because.made_again(eqn) if repeats(space, culprits[-1], most) else because.needed_first(eqn)
         return [root, *_cut(cuts, _end_of(cuts, eqn, root), why=why)]
+    if again := made_again(cuts, space, root):
+        eqn = again[-1].eqn
+        return [root, *_cut(cuts, _end_of(cuts, eqn, root), why=because.made_again(eqn))]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]

@@ -61,7 +61,8 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
         if eqn in views or eqn.primitive is boundary_p:
             written[eqn.outvars[0]] = before
         level = max((cuts.levels[var] for var in eqn.outvars), default=0)
-        seen = [(written if atom in cuts.loaded else later).get(atom, 0) for atom in operands]
+        here_too = [atom not in cuts.loaded or (id(eqn), atom) in cuts.at_once for atom in operands]
+        seen = [(later if made else written).get(atom, 0) for atom, made in zip(operands, here_too)]
         again = [atom not in read and cuts.levels[atom] == level for atom in operands]
         own = max((here.get(atom, 0) if a else n for atom, n, a in zip(operands, seen, again)), default=0)
         here.update(dict.fromkeys(eqn.outvars, own))
@@ -73,12 +74,19 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     return root_level, outside_level
 
 
-def group_roots(cuts: Cuts, levels: dict[Var, int]) -> list[Group]:
-    """Roots of one level with one iteration space and a common operand share a kernel."""
+def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:
+    """Roots of one level with one iteration space and a common operand share a kernel, and those of a chain do."""
     groups: list[Group] = []
     by_level: dict[int, list[Group]] = {}
+    for chain in chains:
+        space = cuts.space_of(chain, union=True)
+        assert space is not None  # or it was no chain
+        groups.append(Group(levels[chain[0]], chain, space))
+        by_level.setdefault(levels[chain[0]], []).append(groups[-1])
+    chained = {root for chain in chains for root in chain}
     order = {var: number for number, var in enumerate(v for eqn in cuts.jaxpr.eqns for v in eqn.outvars)}
-    roots = sorted(cuts.roots, key=lambda v: (levels[v], -len(v.aval.shape), order[v]))
+    alone = (root for root in cuts.roots if root not in chained)
+    roots = sorted(alone, key=lambda v: (levels[v], -len(v.aval.shape), order[v]))
     pending = deque(roots)
     while pending:
         level = by_level.setdefault(levels[pending[0]], [])

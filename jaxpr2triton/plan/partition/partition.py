@@ -23,6 +23,7 @@ from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
 from jaxpr2triton.plan.partition.apart import why_apart
+from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -52,8 +53,9 @@ def partition(
     if not isinstance(found, tuple):
         return copies.of_sources(found)
     jaxpr, cuts = found
+    chains = chain_results(cuts)
     root_levels, outside_levels = levels_of(cuts)
-    groups = group_roots(cuts, root_levels)
+    groups = group_roots(cuts, root_levels, chains)
     if again := _run_again(cuts, groups, decisions) - decisions.ended:
         return RunOnce(again)
     steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]

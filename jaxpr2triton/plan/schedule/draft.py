@@ -100,6 +100,7 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
     lanes = repeated if grid_axes else _lanes_alone(inners, policy)
+    lanes |= frozenset(draft.contracting.whole) if draft.contracting else frozenset()
     _unroll_small(draft, _place_inner(draft, names, lanes, wishes), unrolled_up_to, roots, space)
     _follow(draft, wishes)
     return draft
@@ -268,6 +269,8 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
 def _contracts(draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]]) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
+    if found is not None and found.whole and draft.cuts:
+        return None
     return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
 
 

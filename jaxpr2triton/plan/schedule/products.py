@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jaxpr2triton.graph.chains import Chain, chain_of
 from jaxpr2triton.graph.nodes import Product, Reduce
 from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, sides_of
 from jaxpr2triton.graph.space import Space
@@ -30,14 +31,17 @@ class Contracting:
     bytes: int  # of a factor
     exact: bool  # f32 products by the multiply-and-add unit
     sums: int  # how many are accumulated at once
+    whole: tuple[Axis, ...] = ()  # what a program has all of, in the order of its tiles' dimensions
 
 
 def contracting(space: Space, policy: Policy) -> Contracting | None:
     """How a kernel contracts; None where there are no two sides with blocks of their own."""
+    unrolled = policy.axes.unrolled_sum
+    if (chain := chain_of(space, unrolled)) is not None and chain.fits(policy):
+        return _chained(chain, policy)
     if space.steps or space.inner:
         return None
     roots = frozenset(space.axes)
-    unrolled = policy.axes.unrolled_sum
     reductions = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
     found: Contracting | None = None
     for node in reductions:
@@ -52,6 +56,13 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
         found = Contracting(form, sides, size, exact, len(reductions))
     return found
+
+
+def _chained(chain: Chain, policy: Policy) -> Contracting:
+    columns = frozenset(chain.whole)
+    size = max(dtype.itemsize for node in chain.products if (dtype := factor_dtype(node.eqn)) is not None)
+    sides = Sides(chain.rows, columns, chain.sums)
+    return Contracting(Form.DOT, sides, size, chain.is_exact(policy.target), len(chain.products), chain.whole)
 
 
 def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
@@ -76,6 +87,16 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     found = next(enough, fitting[-1])
     warps = max(1, found.warps * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
+
+
+def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Policy) -> Block:
+    """As many rows as there is room for, with what is made of each of them.
+
+    Where f32 is multiplied exactly threads hold the factors as well.
+    """
+    most = policy.products.of_a_thread // (policy.products.exactly if exact else 1)
+    rows = most * policy.target.warp_size * block.warps // sum(widths)
+    return replace(block, rows=max(min(block.rows, power_of_two(rows + 1) // 2), LEAST))
 
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:

@@ -26,7 +26,7 @@ from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_
 from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.products import Contracting, block_of
+from jaxpr2triton.plan.schedule.products import Contracting, block_of, with_whole_rows
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -153,21 +153,30 @@ def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Can
 
 
 def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
-    """A block of rows, of columns and of what is summed; tiles have their dimensions in this order."""
+    """A block of rows, of columns and of what is summed; tiles have their dimensions in this order.
+
+    Of a chain all columns are in between: each sum has its terms before its results.
+    """
     grid = {axis.name: axis for axis in draft.grid}
+    places = {axis: place for place, each in enumerate(how.whole) for axis in draft.axes_of(each)}
+    whole = sorted((axis for axis in draft.inner if axis in places), key=places.__getitem__)
     rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
-    sums = max((axis.size for axis in draft.inner), default=1)
-    block = block_of(how, rows, columns, sums, batch, shrink, draft.policy)
+    sums = max((axis.size for axis in draft.inner if axis not in places), default=1)
+    widths = [max(power_of_two(axis.size), LEAST) for axis in whole]
+    block = block_of(how, rows, max(widths, default=columns), sums, batch, shrink, draft.policy)
+    block = with_whole_rows(block, widths, how.exact, draft.policy) if widths else block
     sizes = {"b": 1, "m": block.rows, "n": block.columns}
     planned = {name: PlannedAxis(axis, Role.GRID, sizes[name]) for name, axis in grid.items()}
-    summed = []
+    inner = []
     for axis in draft.inner:
-        size = min(block.sums, max(power_of_two(axis.size), LEAST if block.sums > 1 else 1))
-        summed.append(PlannedAxis(axis, Role.LOOP if axis.size > size else Role.LANE, size))
+        if axis not in places:
+            size = min(block.sums, max(power_of_two(axis.size), LEAST if block.sums > 1 else 1))
+            inner.append(PlannedAxis(axis, Role.LOOP if axis.size > size else Role.LANE, size))
+    inner += [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     before = [planned[name] for name in ("b", "m") if name in planned]
     after = [planned["n"]] if "n" in planned else []
-    return Candidate(draft, (*before, *summed, *after, *unrolled), block.warps, num_stages=block.stages)
+    return Candidate(draft, (*before, *inner, *after, *unrolled), block.warps, num_stages=block.stages)
 
 
 def _whole(tiles: Sequence[frozenset[Axis]], blocks: Mapping[Axis, int]) -> int:

@@ -1,0 +1,66 @@
+"""Results that one kernel writes, although one is made of the other: rows of a product that are a factor of the next.
+
+    h = tanh (dot_general x a)      written, as the gradient reads it
+    y = dot_general h b             made in the same programs, of the rows of h that they have
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxpr2triton.graph.chains import chain_of
+from jaxpr2triton.graph.nodes import Reduce
+from jaxpr2triton.graph.sides import is_contraction
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.walk import TooManyPlaces
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.group import levels_of
+
+
+def chain_results(cuts: Cuts) -> list[list[Var]]:
+    """The results to be written by one kernel, each time. What reads one for another's sake does not wait for it."""
+    products = [root for root in cuts.roots if any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce)))]
+    chains: dict[Var, list[Var]] = {}
+    for last in _by_level(cuts) if products else ():
+        first = _made_last(cuts, last)
+        if first not in products:
+            continue
+        together = [*chains.get(first, [first]), last]
+        if last in chains or _space_of(cuts, together) is None:
+            continue
+        cuts.at_once |= {(id(eqn), first) for eqn in cuts.below([last]) if first in variables(eqn.invars)}
+        for each in together:
+            chains[each] = together
+    return list({id(chain): chain for chain in chains.values()}.values())
+
+
+def _by_level(cuts: Cuts) -> list[Var]:
+    """The results that are sums, products first: those make what the others only add up."""
+    sums = [root for root in cuts.roots if next(iter(cuts.spaces[root].graph.of_kind(Reduce)), None) is not None]
+    return sorted(sums, key=lambda root: not any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce))))
+
+
+def _made_last(cuts: Cuts, root: Var) -> Var | None:
+    """What the kernel of a root waits for: the one result that it reads later than anything else, if that is one."""
+    levels, outside = levels_of(cuts)
+    written = {var: level + 1 for var, level in levels.items()}
+    written |= {var: level + 1 for eqn, level in outside.items() for var in eqn.outvars}
+    late = [load for load in loads_of(cuts, cuts.spaces[root]) if written.get(load, 0) == levels[root] > 0]
+    if len(late) != 1 or late[0] not in levels:
+        return None
+    readers = [eqn for eqn in cuts.below([root]) if late[0] in variables(eqn.invars)]
+    return late[0] if all(cuts.readers_of(eqn) == [root] for eqn in readers) else None
+
+
+def _space_of(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
+    """Of a kernel that makes all of these; None if it is no chain that fits."""
+    try:
+        space = cuts.space_of(roots, union=True)
+    except TooManyPlaces:
+        return None
+    if space is None or chain_of(space, cuts.policy.axes.unrolled_sum) is None:
+        return None
+    return space if acceptable(space, cuts.policy) else None
