@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton.emit.axes import grid_of
-from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
+from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.evaluate import variables
@@ -31,7 +31,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(_output_names(plan.jaxpr, [b.name for b in inputs]), jaxpr.outvars)
     buffers = Buffers(inputs, outputs, _kept(jaxpr, graph, [b.name for b in (*inputs, *outputs)]))
-    emitter = Emitter(plan, graph, buffers)
+    emitter = StreamEmitter(plan, graph, buffers)
     lines = emitter.run()
     parameters = [f"{buffer.name}_ptr" for buffer in buffers.all]
     written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}

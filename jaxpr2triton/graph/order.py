@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, Store, operands_of
+from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, Reduce, Store, operands_of
+from jaxpr2triton.graph.streams import Stream, streams_of
 from jaxpr2triton.ir.index import Axis
 
 # The loops that are open around → how many loops have to end there before.
@@ -39,6 +40,7 @@ class Order:
     looped: frozenset[Axis]
     passes: dict[Node, Passes] = field(default_factory=dict)
     used: dict[Node, frozenset[Recurrence]] = field(default_factory=dict)  # loops a step of which the value belongs to
+    streams: dict[Reduce, Stream] = field(default_factory=dict)  # what goes along with what it depends on
     _operands: dict[Node, Sequence[Node]] = field(default_factory=dict)  # … of a carried value what its loop needs
     _scopes: dict[Node, frozenset[Axis]] = field(default_factory=dict)  # the loops around a value
 
@@ -50,6 +52,7 @@ class Order:
         self._operands = {node: operands_of(node) for node in self.graph.nodes}
         self._operands |= {leaf: needs[loop] for leaf, loop in leaves.items()}
         self.used = dict.fromkeys(self.graph.nodes, frozenset())
+        self.streams = streams_of(self.graph, self.looped)
         while recurrences and self._spread_use(leaves):
             pass
         for loop in recurrences:
@@ -101,10 +104,25 @@ class Order:
                 ready = leaves[node]
             else:
                 ready = _most(scope, [known for operand in self._operands[node] if (known := passes[operand])])
+            if isinstance(node, Reduce) and node in self.streams:
+                along = self._goes_along(self.streams[node], scope, passes)
+                if along is not None:
+                    passes[node] = along
+                    continue
+                del self.streams[node]
             if self.ends_a_loop(node):
                 ready = ready | {scope: ready.get(scope, 0) + 1}
             passes[node] = ready
         return passes
+
+    def _goes_along(self, stream: Stream, scope: frozenset[Axis], passes: Mapping[Node, Passes]) -> Passes | None:
+        """The passes of a sum in the loop of its leader; None if that loop is too early for the rest of it."""
+        leading = passes[stream.leader]
+        beside = _most(scope, [passes[node] for node in stream.beside])
+        late = _most(scope, [passes[node] for node in stream.late])
+        if beside.get(scope, 0) >= leading[scope] or late.get(scope, 0) > leading[scope]:
+            return None
+        return _most(scope, [leading, beside, late])
 
     def loops(self, node: Node) -> frozenset[Axis]:
         return node.axes & self.looped
@@ -118,6 +136,8 @@ class Order:
 
     def keys(self, client: Collected | Store, axes: Sequence[Axis]) -> tuple[LoopKey, ...]:
         """The loops in which a reduction is accumulated or a store done, outermost first; `axes` gives their order."""
+        if isinstance(client, Reduce) and client in self.streams:
+            return self.keys(self.streams[client].leader, axes)
         if isinstance(client, Store):
             over = frozenset(axis for index in client.place for axis in index.axes) | client.value.axes
             operands: tuple[Node, ...] = (client.value,)

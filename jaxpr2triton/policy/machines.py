@@ -94,6 +94,7 @@ class Splitting:
     few_chunks: int = _programs(32)  # so few of them are worth it only where each has little to do
     swept: int = _tile(4096)  # elements of an axis that one program combines one by one; of a longer one, half as many
     beside_swept: int = 4  # columns that such a program has room for, where it walks down them
+    streamed: int = 1 << 17  # elements of a row that one program walks in 20 µs: less is not worth two launches more
     worth_sharing: int = 1 << 18  # elements of an operand: a megabyte is not read twice
     chunk_of_little: int = 1 << 14  # elements that are little to do
     chunk: int = 3 << 18  # elements of a chunk at most; it may become an eighth longer, and `Cutting.held` is the most

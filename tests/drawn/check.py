@@ -41,7 +41,7 @@ SMALL: dict[str, dict[str, int]] = {
     "groups": {"cheap": 64, "walked": 64, "resident": 32},
     "splits": {
         **{"few": 4, "wanted": 8, "little_work": 32, "rows": 4, "elements": 8},
-        **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64},
+        **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64, "streamed": 24},
     },
 }
 

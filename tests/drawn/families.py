@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
+from tests.drawn.streams import streamed
 
 UNARY = (
     "jnp.exp(-jnp.abs({0}))",
@@ -581,7 +582,7 @@ INTEGER: tuple[Family, ...] = (integer, logic, is_finite, convert, bitcast, iota
 INDEXING: tuple[Family, ...] = (broadcast, transpose, reshape, merge_or_split, expand_or_squeeze, slicing, pad)
 INDEXING += (concatenate, stack, split, reverse, pick_one, written_or_read)
 REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, place_of_extreme)
-IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call)
+IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
 
 # How often each is drawn, by repetition; the first is what hypothesis shrinks to.

@@ -139,7 +139,7 @@ def test_programs_print_as_python_and_repeat() -> None:
 
 def test_every_family_is_drawn_and_every_program_traces() -> None:
     texts = []
-    for number in range(80):
+    for number in range(100):
         program = drawn_program(Random(2, number), ALL, tuple(TRANSFORMS))
         texts.append(program.function_text())
         with jax.enable_x64(program.x64):

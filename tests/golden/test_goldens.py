@@ -97,7 +97,7 @@ GOLDENS: dict[str, Callable[[], str]] = {
     "kernel_layer_norm_backward": lambda: kernels(
         j2t.transpile(f.layer_norm, *avals(LITTLE_NORM), grad=(0, 1, 2)).backward
     ),
-    "kernel_softmax_streamed": lambda: kernels(j2t.transpile(f.softmax, *avals(((64, 1_000_000),)))),
+    "kernel_softmax_streamed": lambda: kernels(j2t.transpile(f.softmax, *avals(((128, 1_000_000),)))),
     "kernel_rotary": lambda: kernels(j2t.transpile(f.rotary, *avals(ROTARY))),
     "kernel_lstm": lambda: kernels(j2t.transpile(f.lstm, LSTM, *avals(((64, 32), (64, 32), (512, 64, 16))))),
     "kernel_smoothed_gradient": lambda: kernels(

@@ -36,7 +36,7 @@ class Case:
 
 NO_ROOM = {"loops": {"kept": 256, "large_product": 1 << 20}}
 CASES = {
-    "cuts.held": Case("long row", 1 / 2),
+    "cuts.held": Case("long rows", 1 / 2),
     "cuts.lanes_of_a_row": Case("layer_norm:bench:g", 1 / 2),
     "cuts.small": Case("moments", 1 / 16),
     "cuts.enough": Case("batch_norm_statistics:bench", 1 / 4),
@@ -66,6 +66,7 @@ CASES = {
     "splits.few_chunks": Case("layer_norm:bench:g", 16),
     "splits.swept": Case("long sums one by one", 1 / 2),
     "splits.beside_swept": Case("long sums one by one", 2),
+    "splits.streamed": Case("few long rows", 16),
     "splits.worth_sharing": Case("reductions", 0),
     "splits.chunk_of_little": Case("backward", 2),
     "splits.chunk": Case("layer_norm:bench:g", 1 / 4),

@@ -32,6 +32,7 @@ from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.partition.split_products import split_products
+from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -85,6 +86,8 @@ def _cut_and_split(
     cuts = find_cuts(jaxpr.jaxpr, decisions, policy)
     if not isinstance(cuts, Cuts):
         return cuts
+    if rounds > 1 and (apart := streams_apart(cuts)):
+        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
     splits = to_split(cuts)
     chunked = companions(cuts, splits)
     swept = long_sweeps(cuts)

@@ -120,8 +120,18 @@ def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Split
     chunks = _chunks(eqn, length, rows, work * size_along(shape, free) // length, policy)
     if chunks > 1 and others and chunks <= size_along(shape, outer) and are_apart(eqn, outer, policy):
         return Split(outer, size_along(shape, outer), 1, free)
-    size = 1 << round(math.log2(length / chunks))  # lanes, or steps of a loop, without a rest
-    return Split(dims, length, size if chunks > 1 else length, free)
+    return Split(dims, length, _size(length, chunks), free)
+
+
+def chunk_size(eqn: Eqn, dim: int, rows: bool, policy: Splitting) -> int:
+    """How many elements a chunk of a reduction along one dimension has; all, if there is to be only one."""
+    length = int(eqn.invars[0].aval.shape[dim])
+    return _size(length, _chunks(eqn, length, rows, 1, policy))
+
+
+def _size(length: int, chunks: int) -> int:
+    """Lanes, or steps of a loop, without a rest."""
+    return 1 << round(math.log2(length / chunks)) if chunks > 1 else length
 
 
 def are_apart(eqn: Eqn, dims: tuple[int, ...], policy: Splitting) -> bool:

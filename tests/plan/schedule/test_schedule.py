@@ -98,7 +98,7 @@ def tile(plan: Plan) -> int:
 
 LARGE: list[tuple[Fn, list[Shape]]] = [
     (f.softmax, [(4096, 4096)]),
-    (f.softmax, [(64, 1_000_000)]),
+    (f.softmax, [(128, 1_000_000)]),
     (f.column_softmax, [(1000, 4096)]),
     (f.double, [(8192, 4096)]),
     (f.turned, [(4096, 1000)]),

@@ -1,0 +1,192 @@
+"""Writes sums that go along with what they depend on, in one loop.
+
+    for col_start in range(0, 50257, 4096):
+        x = tl.load(…)
+        peak_next = tl.maximum(peak_acc, tl.reduce(x, 0, _maximum))             # of this block and those before
+        peak = tl.where(peak_next == float('-inf'), 0.0, peak_next)
+        shrink = tl.where(peak_acc < peak, libdevice.exp(peak_acc - peak), 1.0)
+        peak_acc = peak_next
+        total_acc = total_acc * shrink + libdevice.exp(x - peak)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from jaxpr2triton.emit.emitter import Emitter
+from jaxpr2triton.emit.known import Buffers
+from jaxpr2triton.emit.scope import Scope
+from jaxpr2triton.emit.text import Tile, Written, suffix
+from jaxpr2triton.emit.work import work_of
+from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, Reduce
+from jaxpr2triton.graph.order import LoopKey
+from jaxpr2triton.graph.streams import Moments, Shrinking, factor_of
+from jaxpr2triton.ir.dtypes import triton_name, working_dtype
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.rules.base import Call, in_parentheses
+from jaxpr2triton.rules.literals import constant
+from jaxpr2triton.rules.rows import TABLE
+
+
+class StreamEmitter(Emitter):
+    """An emitter that knows how to go on with what depends on a result that is not there yet."""
+
+    def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
+        super().__init__(plan, graph, buffers)
+        streams = self.order.streams
+        self.shrinking = {node: each for node, each in streams.items() if isinstance(each, Shrinking)}
+        self.moments = {node: each for node, each in streams.items() if isinstance(each, Moments)}
+        self.leading = frozenset(stream.leader for stream in self.shrinking.values())
+        self.shrinks: dict[Reduce, Written] = {}
+
+    def _open(self, key: LoopKey, scope: Scope) -> Scope:
+        body = super()._open(key, scope)
+        here = (stream.made for node, stream in self.shrinking.items() if self.keys[node][-1] == key)
+        body.own = frozenset().union(*here)
+        return body
+
+    def _begin(self, node: Collected, scope: Scope) -> None:
+        if isinstance(node, Reduce) and node in self.leading:
+            tile, dtype = self.spell.tile(node.axes), working_dtype(self._element(node))
+            identity = self._row(node).identity(dtype)
+            self.running[node] = [self._full(f"{self.wish[node]}_acc", identity, tile, dtype, scope)], tile
+        elif isinstance(node, Reduce) and node in self.moments:
+            tile, dtype = self._whole_tile(node), working_dtype(node.dtype)
+            values = dict.fromkeys(self.moments[node].factors)
+            names = [self._full("mean_of_lane", 0, tile, dtype, scope) for _ in values]
+            spread = self._full(f"{self.wish[node]}_acc", 0, tile, dtype, scope)
+            self.running[node] = [spread, *names], tile
+        else:
+            super()._begin(node, scope)
+
+    def _full(self, wish: str, value: object, tile: Tile, dtype: np.dtype, scope: Scope) -> str:
+        name = self.names.new(wish, scope.depth)
+        full = f"tl.full({self.spell.shape(tile)}, {constant(value, dtype)}, {triton_name(dtype)})"
+        scope.lines.append(f"{name} = {full}")
+        return name
+
+    def _accumulate(self, node: Reduce, body: Scope) -> None:
+        if node in self.leading:
+            self._lead(node, body)
+        elif node in self.shrinking:
+            self._shrink(node, body)
+        elif node in self.moments:
+            self._move(node, body)
+        else:
+            super()._accumulate(node, body)
+
+    def _lead(self, node: Reduce, body: Scope) -> None:
+        """The extreme of all blocks so far, and by what earlier terms shrink. Of nothing but infinities 0 is taken."""
+        for operand in node.operands:
+            self._require(operand, body)
+        dtype, row = working_dtype(self._element(node)), self._row(node)
+        (before,), tile = self.running[node]
+        block = self._collapsed(node, *self._parts(node, body))
+        following, extreme, shrink = (
+            self.names.new(wish, body.depth) for wish in (f"{self.wish[node]}_next", self.wish[node], "shrink")
+        )
+        self._say(body, f"{following} = {row.combine(dtype).format(before, block)}", node.eqn)
+        nothing, zero, one = (constant(number, dtype) for number in (row.identity(dtype), 0, 1))
+        largest = node.eqn.primitive.name == "reduce_max"
+        apart = f"{before} - {extreme}" if largest else f"{extreme} - {before}"
+        less = TABLE["exp"].write(Call((dtype,), dtype), [apart])
+        body.lines += [
+            f"{extreme} = tl.where({following} == {nothing}, {zero}, {following})",
+            f"{shrink} = tl.where({before} {'<' if largest else '>'} {extreme}, {less}, {one})",
+            f"{before} = {following}",
+        ]
+        body.known[node] = Written(extreme, tile)
+        self.shrinks[node] = Written(shrink, tile)
+
+    def _shrink(self, node: Reduce, body: Scope) -> None:
+        """What there is shrinks, and a block is added; without the factors that all blocks have."""
+        stream = self.shrinking[node]
+        for product, value, _ in self._factors(node):
+            self._require(value, body)
+            body.known[product] = self._get(value, body)
+        for operand in node.operands:
+            self._require(operand, body)
+        (name,), tile = self.running[node]
+        parts, _ = self._parts(node, body)
+        shrink = self.shrinks[stream.leader]
+        shrunk = f"{name} * {shrink.text}{suffix(shrink.tile, tile)}"
+        self._say(body, f"{name} = {shrunk} + {in_parentheses(parts[0])}", node.eqn)
+
+    def _factors(self, node: Reduce) -> Iterator[tuple[Compute, Node, Node]]:
+        """The products with what is not known before the loop is over: what is multiplied, and by what."""
+        for product in self.shrinking[node].factors:
+            parts = factor_of(product, frozenset(node.over))
+            assert parts is not None  # that is how it was found
+            yield product, *parts
+
+    def _move(self, node: Reduce, body: Scope) -> None:
+        """The mean of each lane moves towards its next element, the faster the fewer there were."""
+        factors = self.moments[node].factors
+        for factor in factors:
+            self._require(factor, body)
+        (spread, *means), tile = self.running[node]
+        planned, dtype = self.spell.planned[node.over[0]], working_dtype(node.dtype)
+        start = f"{planned.axis.name}_start" if planned.block > 1 else planned.axis.name
+        share = self.names.new("share", body.depth)
+        whole = f"tl.full((), {constant(planned.block, dtype)}, {triton_name(dtype)})"
+        self._say(body, f"{share} = {whole} / ({start} + {planned.block})", node.eqn)
+        ragged = frozenset(self.spell.ragged(frozenset(node.over)))
+        mask = self.masks.of(ragged, (), tile, body) if ragged else None
+        apart: dict[Node, str] = {}
+        for factor, mean in zip(dict.fromkeys(factors), means):
+            text = f"{self._operand(factor, body, tile)} - {mean}"
+            apart[factor] = self.names.new("apart", body.depth)
+            body.lines.append(f"{apart[factor]} = {f'tl.where({mask}, {text}, 0.0)' if mask else text}")
+        for factor, mean in zip(apart, means):
+            body.lines.append(f"{mean} = {mean} + {apart[factor]} * {share}")
+        one, other = (apart[factor] for factor in factors)
+        body.lines.append(f"{spread} = {spread} + {one} * ({other} * (1 - {share}))")
+
+    def _end(self, node: Collected, scope: Scope) -> None:
+        if isinstance(node, Reduce) and node in self.moments:
+            self._end_moments(node, scope)
+            return
+        super()._end(node, scope)
+        if isinstance(node, Reduce) and node in self.shrinking:
+            self._finish_shrinking(node, scope)
+
+    def _finish_shrinking(self, node: Reduce, scope: Scope) -> None:
+        """The infinities that no step has subtracted, and the factors that none could know."""
+        stream, tile = self.shrinking[node], self.spell.tile(node.axes)
+        text = scope.known[node].text
+        if stream.strict:
+            extreme = self._operand(stream.leader, scope, tile)
+            scope.lines.append(f"{text} += {extreme} - {extreme}  # NaN where it is infinite")
+        for product, _, factor in self._factors(node):
+            self._require(factor, scope)
+            sign = "*" if product.eqn.primitive.name == "mul" else "/"
+            scope.lines.append(f"{text} = {text} {sign} {self._operand(factor, scope, tile)}")
+
+    def _end_moments(self, node: Reduce, scope: Scope) -> None:
+        """The terms at the means of the lanes, as often as there were elements, and what these were away from them."""
+        stream = self.moments[node]
+        (spread, *means), tile = self.running.pop(node)
+        self.flops += work_of(node)
+        inner = Scope(scope, None, own=stream.made)
+        for factor, mean in zip(dict.fromkeys(stream.factors), means):
+            inner.known[factor] = Written(mean, tile)
+        for shift in sorted(stream.late, key=lambda each: each.number):
+            self._require(shift, scope)
+        self._require(node.operands[0], inner)
+        scope.lines += inner.lines
+        term = self._operand(node.operands[0], inner, tile)
+        whole = f"{spread} + {self._count(node, tile)} * {term}"
+        if stream.negative:
+            whole = f"{self._count(node, tile)} * {term} - {spread}"
+        self._assign(node, scope, self._collapsed(node, [whole], tile), self.wish[node], node.eqn)
+
+    def _count(self, node: Reduce, tile: Tile) -> str:
+        """How many elements each lane has."""
+        planned = self.spell.planned[node.over[0]]
+        if not planned.ragged:
+            return str(planned.steps)
+        lanes = f"tl.arange(0, {planned.block})"
+        last = f"tl.where({lanes} < {planned.axis.size % planned.block}, {planned.steps}, {planned.steps - 1})"
+        return last + suffix((planned.axis,), tile)
