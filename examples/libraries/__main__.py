@@ -3,7 +3,7 @@
     python -m examples.libraries                            all of them, in Triton's interpreter
     python -m examples.libraries diffrax lineax.tridiagonal some of them
     python -m examples.libraries --backend machine          compiled, with every access checked
-    python -m examples.libraries --markdown docs/libraries.md
+    python -m examples.libraries --backend interpret --backend machine --markdown docs/libraries.md
 """
 
 from __future__ import annotations
@@ -44,6 +44,11 @@ FILES = {  # the library that each file is about
     "jax_md_simulations": "jax-md",
 }
 LOOPS = ("scan", "while")
+WHERE = {
+    "interpret": "in Triton's interpreter",
+    "machine": "compiled for sm_90, on the machine that checks each access",
+    "xla": "without kernels",
+}
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,11 @@ class Outcome:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
+    backends = asked.backend or ["interpret"]
     outcomes, failed = [], 0
     for library, example in _wanted(asked.names):
         try:
-            for outcome in _outcomes(library, example, asked.backend, asked.plan):
+            for outcome in _outcomes(library, example, [] if asked.plan else backends):
                 outcomes.append(outcome)
                 print(_line(outcome), flush=True)
         except Exception:
@@ -79,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{library}.{example.name} FAILED", flush=True)
             traceback.print_exc()
     if asked.markdown:
-        asked.markdown.write_text(_page(outcomes, asked.backend))
+        asked.markdown.write_text(_page(outcomes, backends))
     loops = sum(bool(each.stays) for each in outcomes)
     wrong = sum(bool(each.wrong) for each in outcomes)
     print(f"{len(outcomes)} programs: {wrong} disagree with jax.jit, {loops} have a loop with XLA, {failed} failed")
@@ -89,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m examples.libraries", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="libraries, or library.function")
-    parser.add_argument("--backend", default="interpret", choices=("interpret", "machine", "xla"))
+    parser.add_argument("--backend", action="append", choices=tuple(WHERE), help="where to run; may be said again")
     parser.add_argument("--plan", action="store_true", help="only plan; run nothing")
     parser.add_argument("--markdown", type=Path, help="write the table as a page")
     return parser
@@ -104,21 +110,21 @@ def _wanted(names: Sequence[str]) -> Iterator[tuple[str, Example]]:
                 yield library, example
 
 
-def _outcomes(library: str, example: Example, backend: str, plan_only: bool) -> Iterator[Outcome]:
+def _outcomes(library: str, example: Example, backends: Sequence[str]) -> Iterator[Outcome]:
     args = tuple(example.arguments(jax.random.key(0)))
     function = example.function
-    fused = fuse(function, backend=backend)
-    wrong: tuple[Comparison, ...] = ()
-    if not plan_only:
+    fused = [fuse(function, backend=backend) for backend in backends]
+    wrong: list[Comparison] = []
+    for ours in fused:
         names = output_names(jax.eval_shape(function, *args))
-        wrong = _wrong(compare(fused, jax.jit(function), [(0, args)], names), example)
+        wrong += _wrong(compare(ours, jax.jit(function), [(0, args)], names), example)
     yield _outcome(library, example.name, example.says, function, args, wrong)
     if example.gradient:
-        argnums = range(len(args))
-        if not plan_only:
+        argnums, wrong = range(len(args)), []
+        for ours in fused:
             names = gradient_names(args, _parameters(function), argnums)
-            ours, theirs = (_gradient(f, argnums) for f in (fused, jax.jit(function)))
-            wrong = _wrong(compare(ours, theirs, [(0, args)], names), example)
+            both = (_gradient(f, argnums) for f in (ours, jax.jit(function)))
+            wrong += _wrong(compare(*both, [(0, args)], names), example)
         name = f"{example.name}, gradient"
         yield _outcome(library, name, "its gradient", _gradient(function, argnums), args, wrong)
 
@@ -144,7 +150,7 @@ def _wrong(comparisons: Sequence[Comparison], example: Example) -> tuple[Compari
 
 
 def _outcome(
-    library: str, what: str, says: str, function: Callable[..., Any], args: Any, wrong: tuple[Comparison, ...]
+    library: str, what: str, says: str, function: Callable[..., Any], args: Any, wrong: Sequence[Comparison]
 ) -> Outcome:
     start = time.perf_counter()
     program = transpile(function, *args)
@@ -160,7 +166,7 @@ def _outcome(
         stays=_loops(program),
         beside=tuple(left.primitive for left in program.leftovers if left.primitive not in LOOPS),
         planned=planned,
-        wrong=wrong,
+        wrong=tuple(wrong),
     )
 
 
@@ -186,10 +192,12 @@ def _line(outcome: Outcome) -> str:
     return " ".join(words)
 
 
-def _page(outcomes: Sequence[Outcome], backend: str) -> str:
+def _page(outcomes: Sequence[Outcome], backends: Sequence[str]) -> str:
     """docs/libraries.md."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "triton", *FILES.values()))
     inside = sum(not each.stays for each in outcomes)
+    right = sum(not each.wrong for each in outcomes)
+    asked_for = " ".join(f"--backend {each}" for each in backends)
     lines = [
         "# Does my program fit?",
         "",
@@ -197,14 +205,15 @@ def _page(outcomes: Sequence[Outcome], backend: str) -> str:
         "them, one short file for each library. This page is made by",
         "",
         "    pip install '.[gallery]'",
-        f"    python -m examples.libraries --backend {backend} --markdown docs/libraries.md",
+        f"    python -m examples.libraries {asked_for} --markdown docs/libraries.md",
         "",
         "which also compares every value and every gradient with `jax.jit`. A gradient is that of the sum of all",
         "results for all arguments, planned as one program. *XLA alone* is about what `jax.jit` launches on a GPU,",
         "loops counted by their steps; *unknown* where the data decide how many steps there are. What is named under",
         "*beside the kernels* stays with XLA, between the kernels: `explain` says why and where.",
         "",
-        f"{inside} of {len(outcomes)} programs have all their loops in kernels.",
+        f"{inside} of {len(outcomes)} programs have all their loops in kernels. {right} of {len(outcomes)} have the",
+        "values of `jax.jit`, compared " + ", and ".join(WHERE[each] for each in backends) + ".",
         "",
     ]
     for library in dict.fromkeys(each.library for each in outcomes):

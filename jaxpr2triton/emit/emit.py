@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton.emit.axes import grid_of
+from jaxpr2triton.emit.distinct import with_distinct_starts
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.streams import StreamEmitter
@@ -36,7 +37,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     parameters = [f"{buffer.name}_ptr" for buffer in buffers.all]
     written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
     same = _same_variables(plan)
-    body = "\n".join(text_of(tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)))
+    tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
+    body = "\n".join(text_of(with_distinct_starts(tidied)))
     helpers = texts_of(emitter.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)

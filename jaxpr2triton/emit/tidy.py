@@ -118,7 +118,7 @@ class _Renaming(ast.NodeTransformer):
                 self.names.enter()
                 statement.body = self.block(statement.body, depth + 1)
                 self.names.leave()
-                return statement
+                return statement if isinstance(statement, ast.While) or _does_something(statement.body) else None
             case ast.If():
                 self.visit(statement.test)
                 statement.body = self.block(statement.body, depth)

@@ -265,8 +265,9 @@ def new_name(draft: Draft, stem: str) -> str:
 
 
 def carried(draft: Draft, count: int) -> list[tuple[Value, Value]]:
-    """(start, in the body)."""
-    starts = [started(draft) for _ in range(count)]
+    """(start, in the body); now and then all start alike."""
+    alike = draft.number(0, 3) == 1
+    starts = [started(draft)] * count if alike else [started(draft) for _ in range(count)]
     return [(start, Value(new_name(draft, "c"), start.shape, start.dtype)) for start in starts]
 
 
@@ -281,7 +282,11 @@ def _line(body: Draft) -> None:
 
 
 def finished(body: Draft, parts: Sequence[tuple[Value, Value]]) -> tuple[tuple[Value, str], ...]:
-    return tuple((inside, carried_after(body, inside).name) for _, inside in parts)
+    """What is carried on; of two that start alike, now and then, the one takes what the other one was."""
+    after = [(inside, carried_after(body, inside).name) for _, inside in parts]
+    if len(parts) > 1 and parts[0][0] is parts[1][0] and body.chance():
+        after[0] = after[0][0], after[1][0].name
+    return tuple(after)
 
 
 def body_of(draft: Draft, values: Sequence[Value]) -> Draft:

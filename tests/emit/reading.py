@@ -166,7 +166,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def constants_computed(function: ast.FunctionDef) -> list[str]:
-    """Operations on nothing but constants, and choices between `True` and `False`."""
+    """Operations on nothing but constants, and choices between `True` and `False`; not a start of its own."""
     known: set[str] = set()
     single = assigned_once(function)
     for names, value in assignments(function):
@@ -179,7 +179,8 @@ def constants_computed(function: ast.FunctionDef) -> list[str]:
                 if _is_constant(left, known) and _is_constant(right, known):
                     found.append(ast.unparse(node))
             case ast.Call(func=ast.Attribute(attr="where"), args=[test, then, other]):
-                if _is_constant(test, known) or {_truth(then), _truth(other)} == {True, False}:
+                apart = ast.unparse(then) == ast.unparse(other)  # `emit/distinct.py`
+                if (_is_constant(test, known) and not apart) or {_truth(then), _truth(other)} == {True, False}:
                     found.append(ast.unparse(node))
     return found
 

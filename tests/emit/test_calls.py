@@ -68,6 +68,13 @@ def test_values_and_gradients(function: Callable[..., Any], size: int) -> None:
 
 
 @pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("function", [sines, several, looping])
+def test_compiled_kernels_call(function: Callable[..., Any]) -> None:
+    found = j2t.fuse(function, backend="machine", strict=True)(X[:33])
+    np.testing.assert_allclose(found, jax.jit(function)(X[:33]), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float16, np.float64])
 def test_other_dtypes(dtype: Any) -> None:
     with jax.enable_x64(dtype is np.float64):

@@ -227,15 +227,13 @@ class _Encoder:
         place, value = of.operands if of.name == "st" else reversed(of.operands)
         assert isinstance(place, Address)
         kind = of.modifiers[-1]
-        values = _names(value)
-        if len(values) > 1:
-            raise NotUnderstood("a vector of parameters")
+        (value,) = _names(value)
         if place.base in self.module.parameters:
             number = self.module.parameters.index(place.base)
             where = self.constant(Pointer("parameter", number, place.offset), WIDTHS[kind])
         else:
             where = self.part(place, kind)
-        register = self.slot(values[0], kind)
+        register = self.slot(value, kind)
         to, source = (where, register) if of.name == "st" else (register, where)
         self.put(made, [to], [source])
         self.computes(made, f"mov.b{8 * WIDTHS[kind]}", kind, kind)

@@ -58,7 +58,9 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     if target.backend != "cuda":
         raise UserError(f"the machine runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
     is_newer = int(target.arch) > int(OLD.arch)
-    return compile_kernel(kernel, OLD if is_newer and _MATRICES.search(kernel.source) else target, lines=True)
+    known = OLD if is_newer and _MATRICES.search(kernel.source) else target
+    # Triton gives a call within a map no line, and LLVM refuses it where all else has one
+    return compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
 
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

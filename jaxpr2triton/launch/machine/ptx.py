@@ -258,7 +258,7 @@ class _Writer:
         elif made.name == "ret" and end:
             yield replace(made, opcode="bra.uni", target=end)
         else:
-            yield replace(made, operands=tuple(_operand(word, names) for word in _words(rest)))
+            yield from _each_by_itself(replace(made, operands=tuple(_operand(word, names) for word in _words(rest))))
 
     def _call(self, call: Instruction, rest: str, names: dict[str, str], line: int) -> Iterator[Instruction]:
         match = re.match(r"(?:\(([^)]*)\)\s*,)?\s*([\w$]+)\s*(?:,\s*\(([^)]*)\))?", rest, re.S)
@@ -306,6 +306,20 @@ class _Writer:
             line = int(here[1]) if here[0] == self.kernel_file else current
         self.lines[here] = line
         return line
+
+
+def _each_by_itself(of: Instruction) -> Iterator[Instruction]:
+    """`st.param.v2.b32 [p], {a, b}` → `st.param.b32 [p], a` and `st.param.b32 [p+4], b`; all else stays one."""
+    parts = [word for word in of.modifiers if word in ("v2", "v4", "v8")]
+    if not parts or of.modifiers[0].partition("::")[0] != "param":
+        yield of
+        return
+    place, values = of.operands if of.name == "st" else of.operands[::-1]
+    assert isinstance(place, Address) and isinstance(values, tuple)
+    opcode, width = of.opcode.replace(f".{parts[0]}", ""), WIDTHS[of.modifiers[-1]]
+    for number, value in enumerate(values):
+        there = replace(place, offset=place.offset + number * width)
+        yield replace(of, opcode=opcode, operands=(there, value) if of.name == "st" else (value, there))
 
 
 # operands
