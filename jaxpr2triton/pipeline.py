@@ -25,7 +25,7 @@ from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.region import region_p, repeat_p
+from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
@@ -45,6 +45,7 @@ from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
+from jaxpr2triton.report.equations import name_of, printed
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
 from jaxpr2triton.shards.told import divided
@@ -207,10 +208,11 @@ def stages(
     policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Stage, ...]:
     """The stages in their order. What one of them gives back may be a wish: then the others wait."""
+    apart = roles.contractions == "triton"
     give = functools.partial(left_to_library, contractions=roles.contractions, policy=policy)
     return (
         ("trace", lambda program, name: program),
-        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL))),
+        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL, apart=apart))),
         ("partition", lambda program, name: partition(program, name, decisions, copies, policy)),
         ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles, policy)),
         ("graph", lambda plans, name: _graph_all(plans)),
@@ -331,13 +333,13 @@ class Compiled:
         elif reason is None and eqn.primitive.name in LOOPS:
             reason = self.refused[body_of(eqn)]
         why = str(reason) if reason is not None else "it is part of a computation that stays with XLA"
-        text = " ".join(_printed(eqn).split())
+        text = " ".join(printed(eqn).split())
         where = str(user_frame(eqn) or "")
         obstacles = () if because or self.why_no_loops else obstacles_of(eqn)  # else its body is as the user wrote it
         if (reasons := len({each.why for each in obstacles})) > 1:
             why += f" (the first of {reasons} reasons)"
         takes = reason.takes if isinstance(reason, WhyNot) else ""
-        return Leftover(_name(eqn), text, where, why, takes, launches_of(eqn), obstacles)
+        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles)
 
     def _step(self, place: int) -> StepOfLoop | None:
         step = self.steps_of.get(place)
@@ -481,24 +483,3 @@ def _is_free(eqn: Any) -> bool:
     renames = eqn.primitive.name in ("random_wrap", "random_unwrap")  # keys and their words are the same memory
     renames = renames or (eqn.primitive.name in ("reshape", "squeeze") and why_not(eqn) is None)
     return renames or all(0 in getattr(var.aval, "shape", ()) for var in eqn.outvars)
-
-
-def _name(eqn: Any) -> str:
-    """Of its primitive, as the user knows it."""
-    return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
-
-
-def _printed(eqn: Any) -> str:
-    """`b:f32[8] = sort[num_keys=1] a`."""
-    names: dict[Any, str] = {}
-    for atom in [*eqn.invars, *eqn.outvars]:
-        if not isinstance(atom, jex.Literal):
-            names.setdefault(atom, "abcdefghijklmnopqrstuvwxyz"[len(names) % 26])
-    outputs = " ".join(f"{names[v]}:{v.aval.str_short(short_dtypes=True)}" for v in eqn.outvars)
-    outputs += " = " if outputs else ""
-    shown = {key: value for key, value in eqn.params.items() if isinstance(value, int | str | bool | tuple)}
-    if eqn.primitive.name in (*LOOPS, "while"):  # all but these say how JAX keeps a loop
-        shown = {key: value for key, value in shown.items() if key == "length" or (key == "reverse" and value)}
-    params = " ".join(f"{key}={value}" for key, value in shown.items())
-    operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
-    return f"{outputs}{_name(eqn)}{f'[{params}]' if params else ''} {operands}"

@@ -17,6 +17,7 @@ from jaxpr2triton._compat import is_transposed
 from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.dots import in_blocks
+from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE
@@ -51,7 +52,7 @@ from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.index import flatten, within
 from jaxpr2triton.ir.kernel import Buffer
-from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
@@ -266,6 +267,9 @@ class Emitter(Sweeps):
             self._start(loop, scope, body)
         for node in begun:
             self._begin(node, scope)
+        if self.plan.form is Form.DOT and recurrences:
+            loads = read_in_a_step(recurrences, clients, body)
+            self._read_early([load for load in loads if self._home(load, body) is body], body)
 
         for client in clients:
             self._do(client, key, body)

@@ -67,13 +67,13 @@ class Reductions(Statements):
         total, kind = before, triton_name(dot.dtype)
         for pair in dot.pairs:
             texts = []
-            for factor, tile in zip(pair, (dot.left, dot.right)):
-                usual = self.spell.tile(frozenset(tile))
-                text = self._whole(factor, scope, usual, dot.dtype)
-                text = self._neutral_factor(node, factor, text, usual, scope)
-                text = text if usual == tile else f"tl.trans({text})"  # where another product has them in this order
+            for factor, wanted in zip(pair, (dot.left, dot.right)):
+                tile = self.spell.tile(frozenset(wanted))
+                text = self._whole(factor, scope, tile, dot.dtype)
+                text = self._neutral_factor(node, factor, text, tile, scope)
                 held = factor.dtype if factor in self.as_read else working_dtype(factor.dtype)
-                texts.append(text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})")
+                text = text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})"
+                texts.append(text if tile == wanted else f"tl.trans({text})")
             accumulator = f", {total}" if total else ""
             total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{precision_of(node, dot, self.plan)})"
         return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,24 @@ class Statements:
         return in_parentheses(written.text) + suffix(written.tile, tile) if not written.bare else written.text
 
     def _load(self, node: Load, scope: Scope) -> None:
-        self._read(node, self.buffers.inputs[node.buffer], scope)
+        buffer = self.buffers.inputs[node.buffer]
+        read = next((each.early[node] for each in scope.chain() if node in each.early), None)
+        if read is None:
+            self._read(node, buffer, scope)
+        else:
+            self._assign(node, scope, f"{read}.to({triton_name(working_dtype(buffer.dtype))})", buffer.name)
+
+    def _read_early(self, loads: Sequence[Load], body: Scope) -> None:
+        self.scope_now = body
+        for load in loads:
+            self._read(load, self.buffers.inputs[load.buffer], body, early=True)
 
     def _kept(self, node: Kept, scope: Scope) -> None:
         self._read(node, self.buffers.kept[node.keep.slot], scope)
 
-    def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope) -> None:
+    def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope, early: bool = False) -> None:
+        """A tile of a buffer. What is read `early` is cast where it is wanted, which is where threads exchange it."""
+        stem = buffer.name.removeprefix("kept_")
         offset = flatten(node.place, buffer.shape)
         self.bytes_read += footprint_of(node, buffer) * buffer.dtype.itemsize
         tile = self.spell.tile(node.axes)
@@ -161,10 +174,14 @@ class Statements:
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if working_dtype(buffer.dtype) != buffer.dtype and node not in self.as_read:
+            if early:
+                scope.early[node] = self.names.new(f"{stem}_read", scope.depth)
+                self._say(scope, f"{scope.early[node]} = {text}")
+                return
             text += f".to({triton_name(working_dtype(buffer.dtype))})"
         if not scope.open_loops and not isinstance(node, Kept):
             text = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), text) or text
-        self._assign(node, scope, text, buffer.name.removeprefix("kept_"))
+        self._assign(node, scope, text, stem)
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
         """The axes of an index as it is written: a computed number may be the same for all lanes."""

@@ -9,6 +9,7 @@ Between them nothing is written. Each program makes all that is in between for i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,23 +52,25 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
     for node in nodes:
         shared &= node.axes
     sides = [_columns(node, shared) for node in products]
-    batch, columns = sides[0]
-    rows = shared - batch
-    if not rows or any(each != batch or len(own) != 1 for each, own in sides):
+    batch, _ = sides[0]
+    if not shared - batch or any(each != batch or len(own) != 1 for each, own in sides):
         return None
     made = frozenset().union(*(own for _, own in sides))
-    if any(node not in products and (node.axes != shared or not made.issuperset(node.over)) for node in nodes):
-        return None
-    if any(not (made.issuperset(node.over) or made.isdisjoint(node.over)) for node in products):
-        return None
-    if frozenset(space.axes) - shared - made:
+    if not _holds_together(nodes, products, shared, made) or frozenset(space.axes) - shared - made:
         return None
     order = dict.fromkeys(
         axis for node, (_, own) in zip(products, sides) for axis in (*node.over, *own) if axis in made
     )
     sums = frozenset().union(*(node.over for node in products)) - made
-    is_linked = any(not made.isdisjoint(node.over) for node in nodes)
-    return Chain(batch, rows, tuple(order), sums, products) if is_linked else None
+    return Chain(batch, shared - batch, tuple(order), sums, products)
+
+
+def _holds_together(nodes: Sequence[Reduce], products: Sequence[Reduce], shared: Axes, made: Axes) -> bool:
+    """Whether something is summed that is made on the way, by a sum that needs no more than rows of it."""
+    others = (node for node in nodes if node not in products)
+    of_rows = all(node.axes == shared and made.issuperset(node.over) for node in others)
+    whole = all(made.issuperset(node.over) or made.isdisjoint(node.over) for node in products)
+    return of_rows and whole and any(not made.isdisjoint(node.over) for node in nodes)
 
 
 def _is_product(node: Reduce) -> bool:

@@ -26,6 +26,7 @@ from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.lanes import part_lanes
+from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
@@ -50,6 +51,7 @@ class Fact(Flag):
     KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
     SUMS_CARRIED = auto()  # what is summed over the steps of a loop is carried by it, where that pays
     LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
+    PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
     CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
     SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
@@ -84,8 +86,16 @@ def _bodies(closed: Closed) -> Closed:
     return normalize_bodies(closed, _body)
 
 
+def _apart(closed: Closed) -> Closed:
+    return products_apart(closed, _plain)
+
+
+def _plain(closed: Closed) -> Closed:
+    return normalize(decompose_inside(inline_calls(closed)), inside=True)
+
+
 def _body(closed: Closed) -> Closed:
-    plain = normalize(decompose_inside(inline_calls(closed)), inside=True)
+    plain = _plain(closed)
     changed = split_contractions(unroll_short(plain))
     return plain if changed is plain else normalize(changed, inside=True)
 
@@ -101,6 +111,13 @@ JOIN_INSIDE = replace(JOIN, run=join_short_scans)
 PLACES_INSIDE = replace(PLACES, run=lower_places_inside)
 CLEAN = Pass("remove_dead", remove_dead, gives=Fact.NOTHING_DEAD)
 
+APART = Pass(  # before contractions over joined values become several
+    "products_apart",
+    _apart,
+    gives=Fact.PRODUCTS_APART,
+    needs=Fact.NO_CALLS,
+)
+
 LOOPS: tuple[Pass, ...] = (
     INLINE,
     APPLY,  # what it writes out may hold calls and loops
@@ -115,6 +132,7 @@ LOOPS: tuple[Pass, ...] = (
         gives=Fact.LIVE_SCANS,
         needs=Fact.NO_CALLS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED,
     ),
+    APART,
     Pass(  # all that is written into bodies is there
         "normalize_bodies",
         _bodies,
@@ -174,16 +192,16 @@ _OF_BODIES = {PLACES.name: PLACES_INSIDE, JOIN.name: JOIN_INSIDE}
 INSIDE = tuple(_OF_BODIES.get(each.name, each) for each in PASSES)
 
 
-def normalize(closed: Closed, loops: bool = True, inside: bool = False) -> Closed:
+def normalize(closed: Closed, loops: bool = True, inside: bool = False, apart: bool = False) -> Closed:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
 
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
-    What is `inside` of a loop runs in each step.
+    What is `inside` of a loop runs in each step. Contractions stay in loops unless they are to be `apart`.
     """
     closed = without_empty_shardings(closed)
     for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
-        closed = each.run(closed)
+        closed = closed if each is APART and not apart else each.run(closed)
     return part_lanes(closed, _body)  # once what is equal is seen to be, and nobody reads what nobody needs

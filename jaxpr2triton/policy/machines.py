@@ -194,6 +194,9 @@ class Products:
     exactly: int = 4  # times fewer results of a chain, where all bits are multiplied
     again: int = 64  # terms of products that several kernels make, each for itself, instead of reading them
     whole: int = 128  # columns of products that one program has for the sake of what is made of a row of them
+    rows_of_a_step: tuple[int, ...] = (8, 16)  # that a program multiplies with a matrix in each step of a loop
+    warps_of_a_step: tuple[int, ...] = (4, 8)  # … by so many warps
+    least_rows: int = 8  # … where there are so many
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.6  # … and a kernel; not measured yet
@@ -228,6 +231,8 @@ class Cost:
     kept_by_a_thread: int = _thread(160)  # numbers that a thread keeps through a loop, of its 255 registers
     spill: int = 100  # cycles for each that does not fit: it is fetched again, and others wait for it
     waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
+    barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
+    multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
     copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
     copies_of_sums: int = 3  # … if a step does nothing but add to it
     copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one

@@ -199,6 +199,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "column sums": (lambda x: x.sum(0), (floats(100_000, 64),)),
     "columns of little": (lambda x: x.sum(0), (floats(16, 1_000_000),)),
     "elman": (elman, ELMAN),
+    "elman of 16 bits": (elman, (halves(64, 64), halves(64, 64), halves(512, 2048, 64), halves(2048, 64))),
+    "little elman of 16 bits": (elman, (halves(32, 16), halves(16, 16), halves(64, 10, 32), halves(10, 16))),
     "exp and sum": (lambda x, y: (x.sum(1), jnp.exp(y)), (floats(40960, 512), floats(40960, 512))),
     "grown": (grown, (floats(4096, 8),)),
     "grown and mixed": (grown_and_mixed, (floats(64, 64),)),

@@ -98,6 +98,9 @@ CASES = {
     "products.least": Case("products", 1 << 16, contractions=True),
     "products.least_sum": Case("products", 1 << 10, contractions=True),
     "products.least_side": Case("distances", 1 << 10),
+    "products.rows_of_a_step": Case("elman of 16 bits", 1 / 2),
+    "products.warps_of_a_step": Case("elman of 16 bits", 1 / 2),
+    "products.least_rows": Case("little elman of 16 bits", 2),
     "products.least_lanes": Case("sums over pairs", 1 << 10),
     "products.library": Case("tanh of large products", 1 / 2),
     "products.own": Case("tanh of large products", 2),
@@ -136,6 +139,8 @@ CASES = {
     "cost.kept_by_a_thread": Case("matrix state", 1 / 2),
     "cost.spill": Case("gru:bench:g", 1 / 2),
     "cost.waiting": Case("grown", 1 << 20),
+    "cost.barriers_of_a_product": Case("elman of 16 bits", 2),
+    "cost.multiplied": Case("elman of 16 bits", 1 / 2),
     "cost.copies_of_state": Case("rnn:bench:g", 2),
     "cost.copies_of_sums": Case("selective_scan:bench:g", 1 / 2),
     "cost.copies_of_operands": Case("rnn:bench", 1 / 4),
@@ -156,6 +161,7 @@ COMMON_CASES = {
     "of_a_lane": Case("rnn:g", 2),
     "times_carried": Case("tanhs", 1 / 16),
     "times_stored": Case("product", 1 / 16),
+    "worth_a_launch": Case("little elman of 16 bits", 4, contractions=True),
     "steps_added": Case("summed states", 1 / 2),
     "steps_written_out": Case("few steps", 1 / 2),
     "equations_written_out": Case("few steps", 1 / 128),
@@ -241,9 +247,10 @@ def test_a_program_notices_what_is_common(number: str) -> None:
     case = COMMON_CASES[number]
     another = dataclasses.replace(COMMON, **{number: times(getattr(COMMON, number), case.factor)})
     traced.cache_clear()  # what is found out about a jaxpr is found out once
-    before = told(case.program, DEFAULT_POLICY)
+    asked = case.roles, case.contractions
+    before = told(case.program, DEFAULT_POLICY, *asked)
     with mock.patch.object(policy, "COMMON", another):
         traced.cache_clear()
-        after = told(case.program, DEFAULT_POLICY)
+        after = told(case.program, DEFAULT_POLICY, *asked)
     traced.cache_clear()
     assert before != after

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
-from jaxpr2triton.graph.nodes import Compute, Final, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Compute, Final, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
@@ -260,15 +260,9 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if space.steps and not fits(cuts, space):
         why = because.not_held(*held_by_loops(cuts, space), most.carried, most.read_again)
         return _refused(_read_by(cuts, space), why)
-    culprits = [] if acceptable(space, cuts.policy, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
-    if culprits:
-        others = [node for node in culprits if _end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
-        eqn = (others or culprits)[-1].eqn
-        why = because.made_again(eqn) if repeats(space, culprits[-1], most) else because.needed_first(eqn)
-        return [root, *_cut(cuts, _end_of(cuts, eqn, root), why=why)]
-    if again := made_again(cuts, space, root):
-        eqn = again[-1].eqn
-        return [root, *_cut(cuts, _end_of(cuts, eqn, root), why=because.made_again(eqn))]
+    if first := _culprit(cuts, space, root):
+        node, why = first
+        return [root, *_cut(cuts, _end_of(cuts, node.eqn, root), why=why)]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]
@@ -281,6 +275,19 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
+
+
+def _culprit(cuts: Cuts, space: Space, root: Var) -> tuple[Reduce | Swept, str] | None:
+    """What had better be in memory before the kernel of a root begins, and why."""
+    culprits = [] if acceptable(space, cuts.policy, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
+    if culprits:
+        others = [node for node in culprits if _end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
+        node = (others or culprits)[-1]
+        repeated = repeats(space, culprits[-1], cuts.policy.cuts)
+        return node, because.made_again(node.eqn) if repeated else because.needed_first(node.eqn)
+    if again := made_again(cuts, space, root):
+        return again[-1], because.made_again(again[-1].eqn)
+    return None
 
 
 def _end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import (
     Choose,
@@ -37,6 +37,7 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
 from jaxpr2triton.plan.schedule.draft import Draft, axes_of_space
 from jaxpr2triton.policy import Policy
+from jaxpr2triton.policy.machines import Cost
 from jaxpr2triton.rules.rows import TABLE
 
 Axes = frozenset[Axis]
@@ -92,7 +93,9 @@ def as_emitted(space: Space, draft: Draft) -> Graph:
     return share_renamed(space.graph, _exchangeable(space, draft))
 
 
-def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph) -> Work:
+def work_of(
+    space: Space, draft: Draft, resident: Sequence[Resident], graph: Graph, without: frozenset[Node] = frozenset()
+) -> Work:
     """What the steps of all loops do, seen from the axes of a draft; `graph` is as it will be emitted."""
     trips = {node: math.prod(axis.size for axis in _steps_of(node, space)) for node in graph.nodes}
     longest = max((trips[node] for node in graph.nodes if _steps_of(node, space)), default=1)
@@ -103,7 +106,7 @@ def work_of(space: Space, draft: Draft, resident: Sequence[Resident], graph: Gra
         return frozenset(a for axis in axes for a in draft.axes_of(axis)) - frozenset(draft.steps)
 
     for node in graph.nodes:
-        if not _steps_of(node, space):
+        if not _steps_of(node, space) or node in without:
             continue
         share = trips[node] / longest
         all_axes = along([*node.axes, *getattr(node, "over", ())])
@@ -186,6 +189,13 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     busy = (instructions + spilled) * target.issue * math.ceil(warps / target.schedulers)
     cycles = max(alone, busy, requests * warps * policy.request) * _more_steps(work, shape)
     return Estimate(round(instructions), round(barriers), round(kept), programs, processors, round(cycles))
+
+
+def multiplied(beside: Estimate, cycles: float, sums: int, policy: Cost) -> Estimate:
+    """A step that multiplies matrices, of what it does beside that: each waits until its factor is in shared memory."""
+    barriers = policy.barriers_of_a_product * sums
+    whole = beside.cycles + cycles * math.ceil(beside.programs / beside.processors) + barriers * policy.barrier
+    return replace(beside, barriers=beside.barriers + barriers, cycles=round(whole))
 
 
 def _shuffles(work: Work, shape: Shape) -> float:

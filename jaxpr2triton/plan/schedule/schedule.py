@@ -21,12 +21,13 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
-from jaxpr2triton.ir.plan import Plan, PlannedAxis, power_of_two
+from jaxpr2triton.ir.plan import Form, Plan, PlannedAxis, power_of_two
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
-from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, work_of
+from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, multiplied, work_of
+from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.products import Contracting, block_of, with_whole_rows
+from jaxpr2triton.plan.schedule.products import LANES, Contracting, block_of, with_whole_rows
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -43,6 +44,7 @@ class Candidate:
     reload: bool = False
     estimate: Estimate | None = None
     num_stages: int = 2
+    form: Form | None = None
 
     @property
     def rank(self) -> tuple[int, ...]:
@@ -75,9 +77,8 @@ def schedule(
     reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
     asked = dict(roles or {})
     stages = best.num_stages
-    form = best.draft.contracting.form if best.draft.contracting else None
     return Plan(
-        name, region, best.axes, places, reduced, best.num_warps, stages, best.reload, choice, asked, policy, form
+        name, region, best.axes, places, reduced, best.num_warps, stages, best.reload, choice, asked, policy, best.form
     )
 
 
@@ -176,7 +177,8 @@ def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     before = [planned[name] for name in ("b", "m") if name in planned]
     after = [planned["n"]] if "n" in planned else []
-    return Candidate(draft, (*before, *inner, *after, *unrolled), block.warps, num_stages=block.stages)
+    axes = (*before, *inner, *after, *unrolled)
+    return Candidate(draft, axes, block.warps, num_stages=block.stages, form=how.form)
 
 
 def _whole(tiles: Sequence[frozenset[Axis]], blocks: Mapping[Axis, int]) -> int:
@@ -198,16 +200,18 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     graph = as_emitted(space, draft)
     operands, state = resident_operands(space, arrays.read, draft, graph), resident_state(space, draft)
     work = work_of(space, draft, [*operands[0], *state], graph)
+    products = in_steps(graph, draft, space, arrays.read) if not shrink else None
+    if products is not None:
+        beside = work_of(space, draft, state, graph, products.sums)
+        yield from _with_dots(draft, beside, products, seen.width)
     blocks, looped = inner_blocks(seen, 1, shrink)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
     reload = held * seen.width > policy.loops.kept
     if reload:
-        kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
-        made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
-        computed = frozenset(draft.inner) - made
-        blocks, looped = inner_blocks(
-            seen, 1, shrink, policy.blocks.streamed, computed
-        )  # results can be made piece by piece
+        # results can be made piece by piece
+        blocks, looped = inner_blocks(seen, 1, shrink, policy.blocks.streamed, _computed(draft, space))
+    if products is not None and (reload or looped):  # what is read again and again lies in shared memory instead
+        return
     whole = _whole(seen.tiles, blocks)
     moving = tiles_of(space, draft, frozenset((*draft.grid, *draft.steps)))  # not what is summed before a loop begins
     for lanes in _lanes(draft, _whole(moving, blocks)):
@@ -217,6 +221,31 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
         busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
         for warps in (policy.loops.warps_that_reload,) if reload else busy:
             yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width, policy))
+
+
+def _computed(draft: Draft, space: Space) -> frozenset[Axis]:
+    """The inner axes of what is neither put out nor kept."""
+    kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
+    made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
+    return frozenset(draft.inner) - made
+
+
+def _with_dots(draft: Draft, work: Work, products: InSteps, width: int) -> Iterator[Candidate]:
+    """Programs of as many rows as Triton multiplies with a matrix at least, or more; those are the last dimension."""
+    policy = draft.policy
+    grid = [PlannedAxis(axis, Role.GRID, 1) for axis in draft.grid[:-1]]
+    steps = [PlannedAxis(axis, Role.LOOP, 1) for axis in draft.steps]
+    lanes = [PlannedAxis(axis, Role.LANE, power_of_two(axis.size)) for axis in products.lanes]
+    unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
+    for rows in policy.products.rows_of_a_step:
+        if rows < LEAST and policy.target.backend != "cuda":
+            continue
+        planned = (*grid, *steps, *lanes, PlannedAxis(draft.grid[-1], Role.GRID, rows), *unrolled)
+        for warps in policy.products.warps_of_a_step:
+            warps = max(1, warps * LANES // policy.target.warp_size)
+            beside = _estimate(work, planned, warps, width, policy)
+            whole = multiplied(beside, products.cycles(rows, policy), len(products.sums), policy.cost)
+            yield Candidate(draft, planned, warps, estimate=whole, form=Form.DOT)
 
 
 def _lanes(draft: Draft, whole: int) -> list[int]:

@@ -1,0 +1,220 @@
+"""Contractions in a loop that no step has to wait for → one contraction before it, or after it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import jax
+
+from jaxpr2triton import policy
+from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.scans import LOOPS, Body, scanned
+from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+
+
+def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body: body) -> Closed:
+    """Take contractions out of a scan that depend on nothing it carries, or on which nothing that it carries depends.
+
+        h, hs = scan (λ h x. let h' = tanh (sin x @ w + h @ u) in (h', h')) h0 xs
+            →    zs = sin xs @ w;   h, hs = scan (λ h z. let h' = tanh (z + h @ u) in (h', h')) h0 zs
+
+        dh, dxs = scan (λ dh h. let dz = dh * h in (dz @ uᵀ, dz @ wᵀ)) dh0 hs
+            →    dh, dzs = scan (λ dh h. let dz = dh * h in (dz @ uᵀ, dz)) dh0 hs;   dxs = dzs @ wᵀ
+
+    All steps at once are a product of matrices that programs share out, where a step has one row for each of its own;
+    and the loop does not hold the weights. What leads to the operands goes along, and so does what is made of the
+    results until it is put out; other than that operands are written as they are, for sums that are deferred may have
+    the same ones (`defer.py`). `prepare` makes a body into one without transparent calls. Left alone: contractions of
+    so few terms, in so few steps, that a launch takes longer; those whose factors are much larger than what they make;
+    `while`, and scans with effects.
+    """
+    if "scan" not in primitive_names(closed):
+        return closed
+    plans = [_plan_of(eqn, prepare) for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
+    if not any(plans):
+        return closed
+    upcoming = iter(plans)
+
+    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+        plan = next(upcoming)
+        return None if plan is None else _rebuilt(node, plan)
+
+    return rewrite(closed, rule, named({"scan"}))
+
+
+@dataclass(frozen=True)
+class Plan:
+    body: Body
+    before: tuple[Var, ...]  # results of contractions that are made for all steps before the loop
+    sunk: tuple[int, ...]  # positions of ys that are made after it
+    given: tuple[Var, ...]  # of what, besides what no step changes
+
+    @property
+    def stored(self) -> tuple[Var, ...]:
+        """What the loop has to write for that."""
+        there = {*self.body.xs, *self.before, *self._written}
+        return tuple(var for var in self.given if var not in there)
+
+    @property
+    def kept(self) -> list[Atom]:
+        """The ys that it goes on writing."""
+        return [atom for position, atom in enumerate(self.body.ys) if position not in self.sunk]
+
+    @property
+    def _written(self) -> list[Var]:
+        return evaluate.variables(self.kept)
+
+
+def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
+    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
+        return None
+    body, length = Body(prepare(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)), eqn.params["length"]
+    products = [each for each in body.jaxpr.eqns if each.primitive.name == "dot_general" and _is_much(each, length)]
+    before = _before(body, products)
+    after = _after(body, products, before)
+    sunk, given = _sunk(body, after, before)
+    return Plan(body, before, sunk, given) if before or sunk else None
+
+
+def _is_much(product: Eqn, length: int) -> bool:
+    """Whether the steps multiply, one after the other, for longer than a launch takes."""
+    (left, _), _ = product.params["dimension_numbers"]
+    terms = math.prod(product.invars[0].aval.shape[d] for d in left)
+    larger = max(_count(atom) for atom in product.invars)
+    return terms > policy.COMMON.short_contraction and length * larger >= policy.COMMON.worth_a_launch
+
+
+def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
+    """The results that no carried value leads to, the last ones of each chain, where they are not much to write."""
+    free = {*body.consts, *body.xs}
+    for eqn in body.jaxpr.eqns:
+        if not eqn.effects and eqn.primitive.name not in LOOPS and free.issuperset(evaluate.variables(eqn.invars)):
+            free.update(eqn.outvars)
+    invariant = body.invariants()
+    found = [eqn.outvars[0] for eqn in products if eqn.outvars[0] in free - invariant and _is_worth_writing(eqn)]
+    rest = evaluate.needed(body.jaxpr.eqns, [*body.afters, *body.ys], found)
+    read = set(evaluate.variables([*body.afters, *body.ys, *(atom for eqn in rest for atom in eqn.invars)]))
+    return tuple(var for var in found if var in read)
+
+
+def _is_worth_writing(product: Eqn) -> bool:
+    """Whether what is written for each step is no more than the larger operand that it is made of."""
+    return _count(product.outvars[0]) <= policy.COMMON.times_stored * max(map(_count, product.invars))
+
+
+def _after(body: Body, products: Sequence[Eqn], before: Sequence[Var]) -> frozenset[Var]:
+    """The results that lead to no carried value."""
+    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
+    there = {*needed, *before, *body.invariants()}
+    return frozenset(eqn.outvars[0] for eqn in products if eqn.outvars[0] not in there)
+
+
+def _sunk(body: Body, after: frozenset[Var], before: Sequence[Var]) -> tuple[tuple[int, ...], tuple[Var, ...]]:
+    """Which ys are made after the loop, and of what; nothing if that is much more than they are."""
+    behind = _behind(body, after)
+    moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
+    sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
+    if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
+        return (), ()
+    invariant, written = body.invariants(), set(evaluate.variables(body.ys)) - behind
+    there = {*invariant, *body.xs, *before, *written}
+    asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
+    given = _made_of(body, asked, behind, there)
+    stored = sum(_bytes(var) for var in given if var not in there)
+    if stored > policy.COMMON.times_stored * sum(map(_bytes, asked)):
+        return (), ()
+    return sunk, tuple(var for var in given if var not in invariant)
+
+
+def _made_of(body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var]) -> tuple[Var, ...]:
+    """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
+    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    again = behind | (_free(body, there) - there)
+    never = sum(_bytes(var) for var in producer) + 1
+
+    def cost(var: Var) -> int:
+        return never if var in behind else 0 if var in there else _bytes(var)
+
+    def operands(var: Var) -> Sequence[Atom] | None:
+        return producer[var].invars if var in again else None
+
+    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
+
+
+def _behind(body: Body, after: frozenset[Var]) -> set[Var]:
+    """What these values lead to, and they themselves."""
+    found = set(after)
+    for eqn in body.jaxpr.eqns:
+        if not found.isdisjoint(evaluate.variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
+def _free(body: Body, there: set[Var]) -> set[Var]:
+    """What is in memory, and what is made of that by elementwise and index work."""
+    found = set(there)
+    for eqn in body.jaxpr.eqns:
+        if does_again(eqn) and found.issuperset(evaluate.variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
+def _count(atom: Atom) -> int:
+    return math.prod(atom.aval.shape)
+
+
+def _bytes(var: Var) -> int:
+    return _count(var) * int(var.aval.dtype.itemsize)
+
+
+def _rebuilt(node: Node, plan: Plan) -> list[Value]:
+    body, length = plan.body, node.params["length"]
+    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
+    arrays = {**xs, **_of_all_steps(body, plan.before, xs, fixed, length)}
+    written = [*plan.kept, *plan.stored]
+    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], plan.before)
+    read = set(evaluate.variables([*body.afters, *written, *(atom for eqn in needed for atom in eqn.invars)]))
+    moving = [var for var in arrays if var in read]
+
+    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(moving, x))}
+        evaluate.run(needed, env)
+        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
+
+    after, ys = scanned(node.params, step, body.inits(node.args), [arrays[var] for var in moving])
+    for atom, y in zip(written, ys):
+        if not isinstance(atom, Literal):
+            arrays[atom] = y
+    asked = [body.ys[position] for position in plan.sunk]
+    given = {var: arrays[var] for var in plan.given}
+    sunk = _of_all_steps(body, evaluate.variables(asked), given, fixed, length)
+    results = dict(zip((p for p in range(len(body.ys)) if p not in plan.sunk), ys))
+    results |= {position: evaluate.read(sunk, atom) for position, atom in zip(plan.sunk, asked)}
+    return [*after, *(results[position] for position in range(len(body.ys)))]
+
+
+def _of_all_steps(
+    body: Body, asked: Iterable[Var], given: dict[Var, Value], fixed: dict[Var, Value], length: int
+) -> dict[Var, Value]:
+    """What these values are in every step, stacked."""
+    asked = list(dict.fromkeys(asked))
+    if not asked:
+        return {}
+    eqns = evaluate.needed(body.jaxpr.eqns, asked, given)
+    invariant = body.invariants()
+    outside = dict(fixed)
+    evaluate.run([eqn for eqn in eqns if invariant.issuperset(eqn.outvars)], outside)
+    each = [eqn for eqn in eqns if not invariant.issuperset(eqn.outvars)]
+
+    def of_a_step(*values: Value) -> list[Value]:
+        env = {**outside, **dict(zip(given, values))}
+        evaluate.run(each, env)
+        return [evaluate.read(env, var) for var in asked]
+
+    return dict(zip(asked, jax.vmap(of_a_step, axis_size=length)(*given.values())))
