@@ -141,6 +141,75 @@ def cross_entropy(x: Any, w: Any, labels: Any) -> Any:
     return -jnp.take_along_axis(jax.nn.log_softmax(x @ w), labels[:, None], 1).mean()
 
 
+def squared_distances(x: Any, y: Any) -> Any:
+    return ((x[:, None] - y[None]) ** 2).sum(-1)
+
+
+def pullback_of_distances(w: Any, x: Any, of_result: Any) -> Any:
+    _, pullback = jax.vjp(contractions.distances, w, x)
+    return pullback(of_result)
+
+
+def bodies(x: Any, mass: Any) -> Any:
+    """How the others attract each body."""
+    between = x[None] - x[:, None]
+    nearness = ((between * between).sum(-1) + 0.01) ** -1.5
+    return (mass[None, :, None] * between * nearness[..., None]).sum(1)
+
+
+def chamfer(x: Any, y: Any) -> Any:
+    apart = squared_distances(x, y)
+    return apart.min(1).mean() + apart.min(0).mean()
+
+
+def sinkhorn(x: Any, y: Any) -> Any:
+    """The cost is computed in each step again, and stored in none."""
+
+    def step(_: Any, potentials: Any) -> Any:
+        _, g = potentials
+        f = -0.5 * jax.nn.logsumexp((g[None] - squared_distances(x, y)) / 0.5, axis=1)
+        return f, -0.5 * jax.nn.logsumexp((f[:, None] - squared_distances(x, y)) / 0.5, axis=0)
+
+    return lax.fori_loop(0, 5, step, (jnp.zeros(len(x)), jnp.zeros(len(y))))
+
+
+def queries_keys_values(x: Any, w: Any, b: Any) -> Any:
+    """Queries and keys are turned by an angle that grows with their place."""
+    q, k, v = (each.reshape(20, 2, 16) for each in jnp.split(x @ w + b, 3, -1))
+    angle = (jnp.arange(20.0)[:, None] / 10.0 ** jnp.arange(8.0))[:, None]
+
+    def turned(heads: Any) -> Any:
+        one, other = jnp.split(heads, 2, -1)
+        cos, sin = jnp.cos(angle), jnp.sin(angle)
+        return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
+
+    return turned(q), turned(k), v
+
+
+def bilinear(x: Any, w: Any, y: Any) -> Any:
+    return jnp.einsum("bi,oij,bj->bo", x, w, y)
+
+
+def scores(q: Any, k: Any) -> Any:
+    return jnp.einsum("bhqd,bhkd->bhqk", q, k)
+
+
+def training_step(params: Any, means: Any, squares: Any, x: Any, y: Any) -> Any:
+    """Loss, gradient, clipping by the norm of all gradients, and Adam."""
+
+    def loss(params: Any) -> Any:
+        w1, b1, w2, b2 = params
+        return ((jnp.tanh(x @ w1 + b1) @ w2 + b2 - y) ** 2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    norm = jnp.sqrt(sum((each * each).sum() for each in gradients))
+    gradients = jax.tree.map(lambda g: g * jnp.minimum(1.0, 1.0 / norm), gradients)
+    means = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, means, gradients)
+    squares = jax.tree.map(lambda s, g: 0.999 * s + 0.001 * g * g, squares, gradients)
+    params = jax.tree.map(lambda p, m, s: p - 1e-3 * m / (jnp.sqrt(jnp.abs(s)) + 1e-3), params, means, squares)
+    return params, means, squares, value
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -194,4 +263,31 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("normed_rows_gradients", mean_square(normed_rows), ("f32 50 80", "f32 80 70", "f32 70"), 7, (0, 1, 2)),
     Contraction("cross_entropy", cross_entropy, ("f32 32 24", "f32 24 100", "i32 32"), 2),
     Contraction("per_example", per_example, ("f32 20 30", "f32 5 40 20"), 2),
+    Contraction("distances_pullback", pullback_of_distances, ("f32 97 80", "f32 97 40", "f32 80 40"), 2),
+    Contraction(
+        "gaussian_gradients",
+        mean_square(contractions.gaussian_product),
+        ("f32 100 3", "f32 90 3", "f32 90"),
+        5,
+        (0, 1, 2),
+        1e-4,
+    ),
+    Contraction("bodies", bodies, ("f32 60 3", "f32 60"), 1, None, 1e-4),
+    Contraction("chamfer", chamfer, ("f32 60 3", "f32 50 3"), 1),
+    Contraction("chamfer_gradients", chamfer, ("f32 60 3", "f32 50 3"), 2, (0, 1)),
+    Contraction("sinkhorn", sinkhorn, ("f32 30 3", "f32 25 3"), 1),
+    Contraction("queries_keys_values", queries_keys_values, ("f32 20 48", "f32 48 96", "f32 96"), 3),
+    Contraction("bilinear", bilinear, ("f32 20 12", "f32 9 12 14", "f32 20 14"), 1),
+    Contraction(
+        "bilinear_gradients", mean_square(bilinear), ("f32 20 12", "f32 9 12 14", "f32 20 14"), 6, (0, 1, 2), 1e-4
+    ),
+    Contraction("scores", scores, ("f32 2 3 40 16", "f32 2 3 50 16"), 1),
+    Contraction(
+        "swiglu_gradients", mean_square(swiglu), ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 7, (0, 1, 2, 3)
+    ),
+    Contraction("rms_norm_gradients", mean_square(rms_norm), ("f32 20 48", "f32 48", "f32 48 64"), 6, (0, 1, 2)),
+    Contraction("lora_gradients", mean_square(lora), ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 6, (2, 3)),
+    Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 7, (0, 1)),
+    Contraction("gradients_of_small_ones", mean_square(jnp.matmul), ("f32 70 8 8", "f32 70 8 8"), 4, (0, 1)),
+    Contraction("training_step", training_step, (*[PERCEPTRON[0]] * 3, "f32 40 78", "f32 40 10"), 12, None, 1e-4),
 )  # fmt: skip

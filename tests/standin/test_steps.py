@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from tests.contraction_programs import PROGRAMS as CONTRACTIONS
 from tests.programs import layer_norm
 from tests.standin.checks import noting_kernels
 from tests.standin.record import live, recording
@@ -67,6 +68,22 @@ def test_twenty_steps_wait_for_nothing() -> None:
     assert counts["donated"].graphs == counts["kept"].graphs == 20
     assert counts["donated"].updates == 0 < counts["kept"].updates
     assert counts["donated"].captures <= counts["kept"].captures
+
+
+def test_a_training_step_keeps_its_scalars_on_the_device() -> None:
+    """Loss, gradient, clipping by the norm of all gradients, and Adam: nobody waits for the norm or the loss."""
+    (program,) = (each for each in CONTRACTIONS if each.name == "training_step")
+    with noting_kernels() as meant:
+        fused = j2t.fuse(program.fn, backend="triton", contractions="triton", strict=True)
+        step = jax.jit(fused, donate_argnums=(0, 1, 2))
+        *state, x, y = jax.device_put(program.args())
+        *state, loss = step(*state, x, y)
+        with recording() as record:
+            for _ in range(5):
+                *state, loss = step(*state, x, y)
+            jax.block_until_ready((state, loss))
+    assert not meant.problems(record.launches) and not record.refusals
+    assert record.counts.synchronisations == record.counts.copies == 0
 
 
 def test_modules_are_loaded_before_anything_is_captured() -> None:
