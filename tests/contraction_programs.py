@@ -210,6 +210,21 @@ def training_step(params: Any, means: Any, squares: Any, x: Any, y: Any) -> Any:
     return params, means, squares, value
 
 
+def layer_norm_of_products(x: Any, w: Any, scale: Any) -> Any:
+    made = x @ w
+    centred = made - made.mean(-1, keepdims=True)
+    return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale, made.astype(jnp.bfloat16)
+
+
+def softmax_of_distances(x: Any, y: Any) -> Any:
+    return jax.nn.softmax(-contractions.distances(x, y))
+
+
+def products_and_their_sums(x: Any, w: Any, b: Any) -> Any:
+    made = jnp.tanh(x @ w + b)
+    return made, made.sum(0), (made**2).max()
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -251,6 +266,18 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("losses", losses, ("f32 32 24", "f32 24 100", "i32 32"), 2),
     Contraction("nothing_summed", jnp.matmul, ("f32 20 0", "f32 0 30"), 1),
     Contraction("one_term", lambda x, w: x @ w + 1, ("f32 20 1", "f32 1 30"), 1),
+    Contraction("layer_norm_of_products", layer_norm_of_products, ("f32 20 48", "f32 48 70", "f32 70"), 1),
+    Contraction("softmax_of_distances", softmax_of_distances, ("f32 30 40", "f32 30 70"), 1),
+    Contraction("softmax_of_products", lambda x, w: jax.nn.softmax(x @ w), ("bf16 20 48", "bf16 48 70"), 1, None, 1e-2),
+    Contraction("row_sums_of_products", lambda x, w: jnp.tanh(x @ w).sum(1), ("f32 20 48", "f32 48 70"), 1),
+    Contraction("column_maxima_of_products", lambda x, w: (x @ w).max(0), ("f32 20 48", "f32 48 70"), 1),
+    Contraction("products_and_their_sums", products_and_their_sums, ("f32 1500 24", "f32 24 70", "f32 70"), 3),
+    Contraction(
+        "loss_of_a_long_layer", mean_square(linear), ("f32 24 1500", "f32 24 70", "f32 1500"), 5, (0, 1, 2)
+    ),
+    Contraction(
+        "loss_of_many_distances", mean_square(contractions.distances), ("f32 7 1500", "f32 7 70"), 4, (0, 1), 1e-4
+    ),
     Contraction("around_a_loop", around_a_loop, (("f32 12 16", "f32 16 16", "f32 16"), "f32 20 5 12", "f32 5 16"), 3),
     Contraction("causal_attention", causal_attention, ("f32 40 16", "f32 50 16", "f32 50 24"), 1),
     Contraction("attention_bf16", attention, ("bf16 2 2 24 32", "bf16 2 2 70 32", "bf16 2 2 70 32"), 1, None, 1e-2),

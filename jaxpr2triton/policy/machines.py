@@ -197,6 +197,9 @@ class Products:
     rows_of_a_step: tuple[int, ...] = (8, 16)  # that a program multiplies with a matrix in each step of a loop
     warps_of_a_step: tuple[int, ...] = (4, 8)  # … by so many warps
     least_rows: int = 8  # … where there are so many
+    held: int = 256  # results in a row that one program makes all of, to reduce them
+    beside_held: tuple[int, ...] = (128, 64, 32)  # such rows at once: the first with programs enough
+    summed: tuple[int, ...] = (64, 32)  # rows whose sum one program makes beside them: the first with programs enough
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.6  # … and a kernel; not measured yet

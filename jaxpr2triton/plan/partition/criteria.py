@@ -9,6 +9,7 @@ from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
+from jaxpr2triton.graph.summed import summed_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var
@@ -98,7 +99,7 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
         return True  # a loop is a chain anyway; `find_cuts` has seen to it that its state fits
     if beside_contractions(space, policy):
         return False
-    if any(map(is_contraction, reductions)):
+    if any(map(is_contraction, reductions)) or sums_of_results(space, policy):
         return True
     if _crossing(space, policy.cuts) or any(repeats(space, node, policy.cuts) for node in reductions):
         return False
@@ -109,6 +110,22 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     return shared_out or _has_programs_enough(space, reductions, policy.cuts)
 
 
+def sums_of_results(space: Space, policy: Policy) -> bool:
+    """Whether a kernel reduces what it makes of two sides, along an axis of which a program has room for all."""
+    summed = summed_of(space, policy.axes.unrolled_sum)
+    if summed is None or summed.size > policy.products.held:
+        return False
+    others = max(size_of(node.axes - summed.held) for node in summed.made)
+    return has_blocks_enough(others, max(size_of(node.over) for node in summed.made), policy)
+
+
+def has_blocks_enough(others: int, terms: int, policy: Policy) -> bool:
+    """Whether programs that have one side whole are many, or soon done; `others` are on the other side."""
+    products = policy.products
+    many = products.beside_held[-1] * policy.splits.few // products.chunks
+    return others >= many or terms <= products.terms_of_a_chunk
+
+
 def beside_contractions(space: Space, policy: Policy) -> list[Reduce]:
     """What had better be in memory, because a contraction needs it first, or it is one that something waits for.
 
@@ -117,7 +134,7 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce]:
     """
     unrolled = policy.axes.unrolled_sum
     chain = chain_of(space, unrolled)
-    if chain is not None and chain.fits(policy):
+    if (chain is not None and chain.fits(policy)) or sums_of_results(space, policy):
         return []
     roots = frozenset(space.axes)
     two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy.cuts, unrolled)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -31,12 +31,11 @@ from jaxpr2triton.plan.partition.criteria import (
     size_of,
 )
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
-from jaxpr2triton.rules.base import Pointwise
-from jaxpr2triton.rules.rows import TABLE
 
 
 def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
@@ -262,7 +261,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return _refused(_read_by(cuts, space), why)
     if first := _culprit(cuts, space, root):
         node, why = first
-        return [root, *_cut(cuts, _end_of(cuts, node.eqn, root), why=why)]
+        return [root, *_cut(cuts, end_of(cuts, node.eqn, root), why=why)]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]
@@ -281,48 +280,13 @@ def _culprit(cuts: Cuts, space: Space, root: Var) -> tuple[Reduce | Swept, str] 
     """What had better be in memory before the kernel of a root begins, and why."""
     culprits = [] if acceptable(space, cuts.policy, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
     if culprits:
-        others = [node for node in culprits if _end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
+        others = [node for node in culprits if end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
         node = (others or culprits)[-1]
         repeated = repeats(space, culprits[-1], cuts.policy.cuts)
         return node, because.made_again(node.eqn) if repeated else because.needed_first(node.eqn)
     if again := made_again(cuts, space, root):
         return again[-1], because.made_again(again[-1].eqn)
     return None
-
-
-def _end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
-    """What had better be in memory: of a contraction that which alone is read of it, with its bias and activation."""
-    (end,) = eqn.outvars
-    if eqn.primitive.name != "dot_general":
-        return end
-    shape, readers = end.aval.shape, _readers_in(cuts.jaxpr)
-    open_ends = {end: len(readers.get(end, ()))}
-    for reader in cuts.jaxpr.eqns[cuts.makers[end] + 1 :]:
-        operands = [atom for atom in variables(reader.invars) if atom in open_ends]
-        if not operands:
-            continue
-        made = reader.outvars[0]
-        is_light = isinstance(TABLE.get(reader.primitive.name), Pointwise) and made.aval.shape == shape
-        if not is_light or (made in cuts.loaded and made is not root) or not cuts.is_inside(made):
-            break
-        open_ends[made] = len(readers.get(made, ()))
-        for each in dict.fromkeys(operands):
-            open_ends[each] -= 1
-            if not open_ends[each]:
-                del open_ends[each]
-        if len(open_ends) == 1:
-            end = made
-    return end
-
-
-@once
-def _readers_in(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn | None]]:
-    """The equations that read each value; None for what calls the program."""
-    found: dict[Var, list[Eqn | None]] = {}
-    for eqn in (*jaxpr.eqns, None):
-        for atom in dict.fromkeys(variables(eqn.invars if eqn is not None else jaxpr.outvars)):
-            found.setdefault(atom, []).append(eqn)
-    return found
 
 
 def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:

@@ -33,6 +33,7 @@ from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
+from jaxpr2triton.plan.partition.summed_products import summed_products, with_sums
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -89,9 +90,12 @@ def _cut_and_split(
     if rounds > 1 and (apart := streams_apart(cuts)):
         return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
     splits = to_split(cuts)
+    products = split_products(cuts)
+    if rounds > 1 and (summed := summed_products(cuts, splits, products)):
+        found = with_sums(cuts, jaxpr, summed)
+        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds - 1)
     chunked = companions(cuts, splits)
     swept = long_sweeps(cuts)
-    products = split_products(cuts)
     if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not products):
         return jaxpr, cuts
     others = {**swept.rewritten(), **products}

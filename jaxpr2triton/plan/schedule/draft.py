@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import Recurrence
-from jaxpr2triton.graph.sides import Sides
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
@@ -91,7 +90,7 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
     held = [group for group in inners if group[0] in roots]
     draft.contracting = _contracts(draft, space, moved)
     if draft.contracting is not None:
-        _place_sides(draft, draft.contracting.sides, grid_axes)
+        _place_sides(draft, draft.contracting, grid_axes, space.axes)
     else:
         pointwise = not inners and not moved
         _place_grid(draft, grid_axes, space, arrays, pointwise, "row" if len(held) < 2 else "part")
@@ -100,7 +99,7 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
     lanes = repeated if grid_axes else _lanes_alone(inners, policy)
-    lanes |= frozenset(draft.contracting.whole) if draft.contracting else frozenset()
+    lanes |= draft.contracting.held.union(draft.contracting.whole) if draft.contracting else frozenset()
     _unroll_small(draft, _place_inner(draft, names, lanes, wishes), unrolled_up_to, roots, space)
     _follow(draft, wishes)
     return draft
@@ -269,18 +268,26 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
 def _contracts(draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]]) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
-    if found is not None and found.whole and draft.cuts:
+    whole = {*found.whole, *found.held} if found is not None else ()
+    if any(cut.axis in whole for cut in draft.cuts):
         return None
     return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
 
 
-def _place_sides(draft: Draft, sides: Sides, axes: Sequence[Axis]) -> None:
-    """Rows and columns, each as one axis; the rows are the side that the results begin with."""
+def _place_sides(draft: Draft, how: Contracting, axes: Sequence[Axis], roots: Sequence[Axis]) -> None:
+    """Rows and columns, each as one axis; the rows are the side that the results begin with.
+
+    Of a side that is held in part, programs have the rest one by one.
+    """
     whole = {cut.rest: cut.axis for cut in draft.cuts}
-    rows = [axis for axis in axes if whole.get(axis, axis) in sides.rows]
-    columns = [axis for axis in axes if whole.get(axis, axis) in sides.columns]
-    if rows and columns and axes.index(columns[-1]) < axes.index(rows[-1]):
-        rows, columns = columns, rows
+
+    def last(side: frozenset[Axis]) -> int:
+        return max((roots.index(axis) for axis in side if axis in roots), default=len(roots))
+
+    sides = sorted((how.sides.rows, how.sides.columns), key=last)
+    rows, columns = (
+        [axis for axis in axes if whole.get(axis, axis) in side and how.held.isdisjoint(side)] for side in sides
+    )
     batch = [axis for axis in axes if axis not in (*rows, *columns)]
     for name, group in names_of(batch, rows, columns).items():
         draft.place(group, name, draft.grid)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.chains import Chain, chain_of
 from jaxpr2triton.graph.nodes import Product, Reduce
-from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, sides_of
+from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, sides_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.summed import Summed, summed_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Form, power_of_two
 from jaxpr2triton.policy import Policy
@@ -31,7 +32,8 @@ class Contracting:
     bytes: int  # of a factor
     exact: bool  # f32 products by the multiply-and-add unit
     sums: int  # how many are accumulated at once
-    whole: tuple[Axis, ...] = ()  # what a program has all of, in the order of its tiles' dimensions
+    whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
+    held: Axes = frozenset()  # of one side, which a program has whole
 
 
 def contracting(space: Space, policy: Policy) -> Contracting | None:
@@ -39,10 +41,12 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     unrolled = policy.axes.unrolled_sum
     if (chain := chain_of(space, unrolled)) is not None and chain.fits(policy):
         return _chained(chain, policy)
-    if space.steps or space.inner:
+    summed = summed_of(space, unrolled)
+    held: Axes = frozenset() if summed is None or summed.size > policy.products.held else summed.held
+    if space.steps or not space.inner <= held:
         return None
-    roots = frozenset(space.axes)
-    reductions = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
+    roots = frozenset(space.axes) | held
+    reductions = _two_sided(space, summed if held else None, unrolled)
     found: Contracting | None = None
     for node in reductions:
         sides = sides_of(node, roots, unrolled)
@@ -54,7 +58,7 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        found = Contracting(form, sides, size, exact, len(reductions))
+        found = Contracting(form, sides, size, exact, len(reductions), held=held)
     return found
 
 
@@ -63,6 +67,11 @@ def _chained(chain: Chain, policy: Policy) -> Contracting:
     size = max(dtype.itemsize for node in chain.products if (dtype := factor_dtype(node.eqn)) is not None)
     sides = Sides(chain.rows, columns, chain.sums)
     return Contracting(Form.DOT, sides, size, chain.is_exact(policy.target), len(chain.products), chain.whole)
+
+
+def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[Reduce]:
+    """The reductions that make results, not those of results."""
+    return summed.made if summed else [n for n in space.graph.of_kind(Reduce) if not is_small(n, unrolled)]
 
 
 def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
@@ -97,6 +106,22 @@ def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Po
     most = policy.products.of_a_thread // (policy.products.exactly if exact else 1)
     rows = most * policy.target.warp_size * block.warps // sum(widths)
     return replace(block, rows=max(min(block.rows, power_of_two(rows + 1) // 2), LEAST))
+
+
+def with_whole(block: Block, held: int, others: int, programs: int, how: Contracting, policy: Policy) -> Block:
+    """One side whole, in as many lanes as it takes, as columns; of the other one, as rows, what there is room for.
+
+    `programs` are there for each block of those.
+    """
+    products = policy.products
+    lanes, most = max(power_of_two(held), LEAST), max(each.warps for each in _blocks(how, policy))
+    room = products.of_a_thread * LANES * most // (lanes * how.sums)
+    least = min(each.rows * each.columns for each in _blocks(how, policy)) // lanes
+    fitting = [size for size in products.beside_held if size <= min(room, max(power_of_two(others), LEAST))]
+    sizes = [size for size in fitting if size >= least] or fitting[:1] or [LEAST]
+    rows = next((size for size in sizes if -(-others // size) * programs >= policy.splits.few), sizes[-1])
+    warps = min(most, max(4, rows * lanes * how.sums // (products.of_a_thread * LANES // 2)))
+    return replace(block, rows=rows, columns=lanes, warps=max(1, warps * LANES // policy.target.warp_size))
 
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:

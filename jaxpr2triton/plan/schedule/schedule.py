@@ -27,10 +27,11 @@ from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, m
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.products import LANES, Contracting, block_of, with_whole_rows
+from jaxpr2triton.plan.schedule.products import LANES, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
+from jaxpr2triton.policy.machines import Block
 from jaxpr2triton.rules.products import LEAST
 
 
@@ -159,26 +160,38 @@ def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
     Of a chain all columns are in between: each sum has its terms before its results.
     """
     grid = {axis.name: axis for axis in draft.grid}
-    places = {axis: place for place, each in enumerate(how.whole) for axis in draft.axes_of(each)}
-    whole = sorted((axis for axis in draft.inner if axis in places), key=places.__getitem__)
     rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
-    sums = max((axis.size for axis in draft.inner if axis not in places), default=1)
+    whole = _of_one_program(draft, how)
     widths = [max(power_of_two(axis.size), LEAST) for axis in whole]
-    block = block_of(how, rows, max(widths, default=columns), sums, batch, shrink, draft.policy)
-    block = with_whole_rows(block, widths, how.exact, draft.policy) if widths else block
-    sizes = {"b": 1, "m": block.rows, "n": block.columns}
+    sums = max((axis.size for axis in draft.inner if axis not in whole), default=1)
+    block = block_of(how, rows, max(widths) if how.whole else columns, sums, batch, shrink, draft.policy)
+    if how.whole:
+        block = with_whole_rows(block, widths, how.exact, draft.policy)
+    elif whole:
+        block = with_whole(block, math.prod(a.size for a in whole), max(rows, columns), batch, how, draft.policy)
+    sizes = {"b": 1, "m": block.rows, "n": block.rows if whole else block.columns}
     planned = {name: PlannedAxis(axis, Role.GRID, sizes[name]) for name, axis in grid.items()}
-    inner = []
-    for axis in draft.inner:
-        if axis not in places:
-            size = min(block.sums, max(power_of_two(axis.size), LEAST if block.sums > 1 else 1))
-            inner.append(PlannedAxis(axis, Role.LOOP if axis.size > size else Role.LANE, size))
-    inner += [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
+    summed = [_summed(axis, block) for axis in draft.inner if axis not in whole]
+    lanes = [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     before = [planned[name] for name in ("b", "m") if name in planned]
     after = [planned["n"]] if "n" in planned else []
+    inner = (*lanes, *summed) if after else (*summed, *lanes)
     axes = (*before, *inner, *after, *unrolled)
     return Candidate(draft, axes, block.warps, num_stages=block.stages, form=how.form)
+
+
+def _of_one_program(draft: Draft, how: Contracting) -> list[Axis]:
+    """What a program has all of, in the order of a chain."""
+    order = how.whole or tuple(how.held)
+    places = {axis: place for place, each in enumerate(order) for axis in draft.axes_of(each)}
+    found = [axis for axis in draft.inner if axis in places]
+    return sorted(found, key=places.__getitem__) if how.whole else found
+
+
+def _summed(axis: Axis, block: Block) -> PlannedAxis:
+    size = min(block.sums, max(power_of_two(axis.size), LEAST if block.sums > 1 else 1))
+    return PlannedAxis(axis, Role.LOOP if axis.size > size else Role.LANE, size)
 
 
 def _whole(tiles: Sequence[frozenset[Axis]], blocks: Mapping[Axis, int]) -> int:
