@@ -31,6 +31,7 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
+from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
@@ -428,7 +429,7 @@ class _Attempt:
 
     def __call__(self, decisions: Decisions) -> Wish | None:
         if not self.made and decisions.reach is Reach.ALL:
-            self._lowered = _plain(self._jaxpr)
+            self._lowered = _plain(self._jaxpr, self.roles.contractions)
         same = ("trace", "normalize") if decisions.reach is self._reach else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._reach = decisions.reach
@@ -436,10 +437,11 @@ class _Attempt:
         return _run_stages(self._lowered.program, self.name, steps, self.made)
 
 
-def _plain(jaxpr: Any) -> Lowered:
+def _plain(jaxpr: Any, contractions: str) -> Lowered:
     """All that was to be differentiated is: the program without what would still mean more than what it computes."""
     lowered = lower(jaxpr)
-    program, captured = hoist_everything(call_implementations(lowered.program), lowered.captured)
+    program = write_grouped(lowered.program) if contractions == "triton" else lowered.program
+    program, captured = hoist_everything(call_implementations(program), lowered.captured)
     return Lowered(program, tuple(captured))
 
 

@@ -98,11 +98,14 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
         draft.place(group, name, draft.inner)
 
     names = dict(zip(map(tuple, inners), _names_of(inners, held)))
-    lanes = repeated if grid_axes else _lanes_alone(inners, policy)
-    lanes |= draft.contracting.held.union(draft.contracting.whole) if draft.contracting else frozenset()
+    lanes = (repeated if grid_axes else _lanes_alone(inners, policy)) | _of_one_program(draft)
     _unroll_small(draft, _place_inner(draft, names, lanes, wishes), unrolled_up_to, roots, space)
     _follow(draft, wishes)
     return draft
+
+
+def _of_one_program(draft: Draft) -> frozenset[Axis]:
+    return draft.contracting.of_one_program if draft.contracting is not None else frozenset()
 
 
 def _lanes_alone(inners: Sequence[Sequence[Axis]], policy: Policy) -> frozenset[Axis]:
@@ -268,8 +271,7 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
 def _contracts(draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]]) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
-    whole = {*found.whole, *found.held} if found is not None else ()
-    if any(cut.axis in whole for cut in draft.cuts):
+    if found is not None and any(cut.axis in found.of_one_program for cut in draft.cuts):
         return None
     return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
 

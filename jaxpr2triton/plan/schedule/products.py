@@ -35,6 +35,10 @@ class Contracting:
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
 
+    @property
+    def of_one_program(self) -> Axes:
+        return self.held.union(self.whole)
+
 
 def contracting(space: Space, policy: Policy) -> Contracting | None:
     """How a kernel contracts; None where there are no two sides with blocks of their own."""

@@ -163,22 +163,34 @@ def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
     rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
     whole = _of_one_program(draft, how)
     widths = [max(power_of_two(axis.size), LEAST) for axis in whole]
-    sums = max((axis.size for axis in draft.inner if axis not in whole), default=1)
+    summed = [axis for axis in draft.inner if axis not in whole]
+    sums = max((axis.size for axis in summed), default=1)
     block = block_of(how, rows, max(widths) if how.whole else columns, sums, batch, shrink, draft.policy)
     if how.whole:
         block = with_whole_rows(block, widths, how.exact, draft.policy)
     elif whole:
         block = with_whole(block, math.prod(a.size for a in whole), max(rows, columns), batch, how, draft.policy)
-    sizes = {"b": 1, "m": block.rows, "n": block.rows if whole else block.columns}
-    planned = {name: PlannedAxis(axis, Role.GRID, sizes[name]) for name, axis in grid.items()}
-    summed = [_summed(axis, block) for axis in draft.inner if axis not in whole]
     lanes = [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
+    return Candidate(
+        draft,
+        _in_order(draft, block, lanes, [_summed(axis, block) for axis in summed]),
+        block.warps,
+        num_stages=block.stages,
+        form=how.form,
+    )
+
+
+def _in_order(
+    draft: Draft, block: Block, lanes: Sequence[PlannedAxis], summed: Sequence[PlannedAxis]
+) -> tuple[PlannedAxis, ...]:
+    """Rows before what is summed, and columns after it; what a program has all of is on the side that is not shared."""
+    sizes = {"b": 1, "m": block.rows, "n": block.rows if lanes else block.columns}
+    planned = {axis.name: PlannedAxis(axis, Role.GRID, sizes[axis.name]) for axis in draft.grid}
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     before = [planned[name] for name in ("b", "m") if name in planned]
     after = [planned["n"]] if "n" in planned else []
     inner = (*lanes, *summed) if after else (*summed, *lanes)
-    axes = (*before, *inner, *after, *unrolled)
-    return Candidate(draft, axes, block.warps, num_stages=block.stages, form=how.form)
+    return (*before, *inner, *after, *unrolled)
 
 
 def _of_one_program(draft: Draft, how: Contracting) -> list[Axis]:
