@@ -261,7 +261,8 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return _refused(_read_by(cuts, space), why)
     if first := _culprit(cuts, space, root):
         node, why = first
-        return [root, *_cut(cuts, end_of(cuts, node.eqn, root), why=why)]
+        end = end_of(cuts, node.eqn, root)
+        return [root, *_cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]
@@ -284,7 +285,8 @@ def _culprit(cuts: Cuts, space: Space, root: Var) -> tuple[Reduce | Swept, str] 
         node = (others or culprits)[-1]
         repeated = repeats(space, culprits[-1], cuts.policy.cuts)
         return node, because.made_again(node.eqn) if repeated else because.needed_first(node.eqn)
-    if again := made_again(cuts, space, root):
+    again = [node for node in made_again(cuts, space, root) if end_of(cuts, node.eqn, root) not in cuts.loaded]
+    if again:
         return again[-1], because.made_again(again[-1].eqn)
     return None
 
