@@ -193,6 +193,7 @@ class Products:
     least_side: int = 16  # rows, and columns, of what is no product
     exactly: int = 4  # times fewer results of a chain, where all bits are multiplied
     again: int = 64  # terms of products that several kernels make, each for itself, instead of reading them
+    links: int = 8  # products of each other in one kernel
     whole: int = 128  # columns of products that one program has for the sake of what is made of a row of them
     rows_of_a_step: tuple[int, ...] = (8, 16)  # that a program multiplies with a matrix in each step of a loop
     warps_of_a_step: tuple[int, ...] = (4, 8)  # … by so many warps

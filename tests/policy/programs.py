@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -234,6 +235,10 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "exact perceptron": (
         lambda x, a, b: jnp.dot(jnp.tanh(jnp.dot(x, a, precision="highest")), b, precision="highest"),
         (floats(4096, 64), floats(64, 64), floats(64, 64)),
+    ),
+    "many layers": (
+        lambda x, w: functools.reduce(lambda x, _: jnp.tanh(x @ w), range(6), x),
+        (floats(64, 32), floats(32, 32)),
     ),
     "two layers and their gradients": (
         jax.grad(lambda a, b, x: ((jnp.tanh(x @ a) @ b) ** 2).sum(), (0, 1, 2)),

@@ -94,6 +94,7 @@ CASES = {
     "products.chunks": Case("products of many terms", 1 << 10, contractions=True),
     "products.exactly": Case("exact perceptron", 1 / 4, contractions=True),
     "products.again": Case("two layers and their gradients", 1 / 16, contractions=True),
+    "products.links": Case("many layers", 1 / 4, contractions=True),
     "products.whole": Case("exact perceptron", 1 / 8, contractions=True),
     "products.least": Case("products", 1 << 16, contractions=True),
     "products.least_sum": Case("products", 1 << 10, contractions=True),

@@ -63,6 +63,7 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
     _contractions_once(cuts)
+    _few_at_once(cuts)
     return cuts
 
 
@@ -94,6 +95,19 @@ def _contractions_once(cuts: Cuts) -> None:
             compared.update(variables(eqn.invars))
             if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
                 cuts.add_root(eqn.outvars[0], because.COMPARED)
+
+
+def _few_at_once(cuts: Cuts) -> None:
+    """End kernels after so many contractions of each other, so that no walk sees all layers of a network."""
+    most, depths, ends = cuts.policy.products.links, dict[Atom, int](), set[Atom]()
+    for eqn in cuts.inside:
+        depth = max((depths.get(atom, 0) for atom in variables(eqn.invars)), default=0)
+        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+            depth += 1
+            if depth == most:
+                ends.add(end := end_of(cuts, eqn, eqn.outvars[0]))
+                cuts.add_root(end, because.LINKS)
+        depths.update((var, 0 if var in ends else depth) for var in eqn.outvars)
 
 
 def _end_loops(cuts: Cuts) -> None:
