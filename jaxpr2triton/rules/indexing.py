@@ -122,6 +122,13 @@ def _chunked(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     return (Piece(0, index, within(index, eqn.invars[0].aval.shape)),)
 
 
+def _windowed(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
+    params = eqn.params
+    dim = params["dim"]
+    place = add(scale(index[dim], params["stride"]), scale(index[dim + 1], params["dilation"]))
+    return (Piece(0, (*index[:dim], place, *index[dim + 2 :])),)
+
+
 def _scalar_padding(eqn: Any) -> WhyNot | None:
     return None if math.prod(eqn.invars[0].aval.shape) else WhyNot("it pads an array without elements")
 
@@ -136,6 +143,7 @@ TABLE: dict[str, Indexing] = {
     "pad": Indexing(_pad, refuse=_scalar_padding),
     "concatenate": Indexing(_concatenate),
     "chunked": Indexing(_chunked),
+    "windowed": Indexing(_windowed),
 }
 
 MOVES = frozenset({*TABLE, "iota"})  # what only says where an element is

@@ -12,6 +12,7 @@ import pytest
 from jax import lax
 
 from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.windows import windowed
 from jaxpr2triton.rules.dims import Dims, dims_of, is_elementwise
 from jaxpr2triton.rules.indexing import TABLE as INDEXING
 from jaxpr2triton.rules.rows import TABLE
@@ -55,6 +56,7 @@ EQUATIONS: list[tuple[Callable[..., Any], list[Shape], str]] = [
         "0.0 → 0, 1.0 → 0, 0.1 → 1, 1.2 → 2",
     ),
     (lambda x: chunked_p.bind(x, dim=0, size=2), [(3, 4)], "0.0 → 0, 0.1 → 1"),
+    (lambda x: windowed(x, 0, 3, 2, 3), [(7, 4)], "0.1 → 2"),
     (lambda: lax.iota(np.float32, 3), [], "new 0"),
 ]
 

@@ -16,6 +16,7 @@ from jax import lax
 
 from jaxpr2triton.ir.index import Axis, constant, of_axis
 from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.windows import windowed
 from jaxpr2triton.rules.indexing import TABLE, iota_place
 from tests.ir.values import holds, value_of
 
@@ -122,6 +123,15 @@ def chunked(draw: Draw) -> Sample:
     return (lambda x: chunked_p.bind(x, dim=dim, size=draw.draw(st.integers(1, 3)))), (shape,)
 
 
+def windows(draw: Draw) -> Sample:
+    shape = draw.draw(shapes(1))
+    dim = draw.draw(st.integers(0, len(shape) - 1))
+    stride, dilation = (draw.draw(st.integers(1, 3)) for _ in range(2))
+    size = draw.draw(st.integers(1, 1 + (shape[dim] - 1) // dilation))
+    count = draw.draw(st.integers(1, 1 + (shape[dim] - 1 - (size - 1) * dilation) // stride))
+    return (lambda x: windowed(x, dim, count, stride, size, dilation)), (shape,)
+
+
 SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "broadcast_in_dim": broadcast_in_dim,
     "reshape": reshape,
@@ -132,6 +142,7 @@ SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "pad": pad,
     "concatenate": concatenate,
     "chunked": chunked,
+    "windowed": windows,
 }
 
 
