@@ -76,7 +76,7 @@ def kernels(network: str, batch: int, hidden: int, dtype: Any, gradient: bool) -
 
 def with_loop(found: tuple[Kernel, ...]) -> list[str]:
     """The bodies of the loops over the steps."""
-    return [kernel.source.split("for t in range(512)")[1] for kernel in found if "for t in" in kernel.source]
+    return [kernel.source.split("for t in ")[1] for kernel in found if "for t in" in kernel.source]
 
 
 @pytest.mark.parametrize("batch", [1, 64, 1024])

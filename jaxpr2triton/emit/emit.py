@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxpr2triton.emit.ahead import read_ahead
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.distinct import with_distinct_starts
 from jaxpr2triton.emit.known import Buffers
@@ -38,7 +39,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
     same = _same_variables(plan)
     tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
-    body = "\n".join(text_of(with_distinct_starts(tidied)))
+    early = read_ahead(tidied, plan, emitter.names.anew())
+    body = "\n".join(text_of(with_distinct_starts(early)))
     helpers = texts_of(emitter.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)

@@ -216,6 +216,9 @@ class Loops:
     lanes_to_fill: int = _lanes(256)  # independent loops, so that each may be one lane and hold its state in variables
     kept: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
     warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
+    under_way: int = 600  # cycles until what is read from memory is there
+    steps_ahead: int = 8  # that it is read at most
+    warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
     read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
 

@@ -237,10 +237,11 @@ def dead(function: ast.FunctionDef) -> set[str]:
 
 
 def loaded_twice(function: ast.FunctionDef) -> list[str]:
-    """Loads that are written twice in one block."""
+    """Loads that are written twice in one block, but for those that a loop begins with (`emit/ahead.py`)."""
     found = []
     for block in blocks(function):
-        values = [ast.unparse(node.value) for node in block if isinstance(node, ast.Assign)]
+        read = [node for node in block if isinstance(node, ast.Assign) and "_next" not in ast.unparse(node.targets[0])]
+        values = [ast.unparse(node.value) for node in read]
         loads = [value for value in values if value.startswith("tl.load(")]
         found += [load for number, load in enumerate(loads) if load in loads[:number]]
     return found

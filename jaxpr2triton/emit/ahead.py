@@ -1,0 +1,304 @@
+"""What the next steps of a loop read from memory is on its way while the present one computes.
+
+    for t in range(512):                        x_next = tl.load(x_ptr + k)
+        x = tl.load(x_ptr + t * 64 + k)    →    for t in range(512):
+        h = f(h, x)                                 x = x_next
+        tl.store(hs_ptr + t * 64 + k, h)            x_next = tl.load(x_ptr + (t + 1) * 64 + k, mask=t < 511)
+                                                    h = f(h, x)
+                                                    tl.store(hs_ptr + t * 64 + k, h)
+
+No compiler reads past a store, for all it knows of pointers, so that every step would wait for memory. If that is
+several steps ahead, `x_next` is a tuple, and Triton writes as many steps one after the other: what was read then stays
+in the register that it is in.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from jaxpr2triton.emit.names import Names
+from jaxpr2triton.emit.tidy import without_idle_comments
+from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.plan import Form, Plan, power_of_two
+
+Expression = TypeVar("Expression", bound=ast.expr)
+FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass
+class Read:
+    """What a step reads, as its number says, and the places in the step that want it."""
+
+    whole: ast.Call
+    wanted: list[ast.Call] = field(default_factory=list)
+
+    @property
+    def buffer(self) -> str:
+        return next(_pointers(self.whole.args[0]))
+
+
+Ahead = Callable[[Sequence[Read], bool], int]
+
+
+def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
+    """The statements, whose loops read early what lies at known places and is not written in them.
+
+    They are tidy already, and `names` has handed out none.
+    """
+    if plan.choice is None or plan.form is Form.DOT or not (price := _Price(plan)).is_latency_seen:
+        return body
+    used = {name.id for name in names_in(*body)}
+    return without_idle_comments(in_block(body, price.steps, Fresh(names, used)))
+
+
+@dataclass
+class Fresh:
+    """Names that are not used yet."""
+
+    names: Names
+    used: set[str]
+
+    def __call__(self, wish: str) -> str:
+        while (name := self.names.new(wish, 0)) in self.used:
+            pass
+        return name
+
+
+class _Price:
+    """How many steps ahead a loop of a plan had better read."""
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.choice is not None  # a loop carries something
+        self.estimate, self.policy = plan.choice.chosen, plan.policy
+        self.blocks = {planned.axis.name: planned.block for planned in plan.axes}
+        self.num_warps = plan.num_warps
+
+    @property
+    def is_latency_seen(self) -> bool:
+        """Whether there are too few warps for some to compute while others wait."""
+        warps = self.estimate.programs * self.num_warps / self.policy.target.processors
+        return warps <= self.policy.loops.warps_that_wait
+
+    def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
+        room = self.policy.cost.kept_by_a_thread - self.estimate.kept
+        fitting = room // max(sum(map(self._numbers, reads)), 1)
+        wanted = math.ceil(self.policy.loops.under_way / max(self.estimate.cycles, 1)) if is_innermost else 1
+        most = min(fitting, self.policy.loops.steps_ahead)
+        return next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
+
+    def _numbers(self, read: Read) -> int:
+        """Of each thread."""
+        along = {name.id for name in names_in(read.whole)} & self.blocks.keys()
+        lanes = math.prod(self.blocks[axis] for axis in along)
+        return -(-lanes // (self.policy.target.warp_size * self.num_warps))
+
+
+def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
+    """The statements of a block; `ahead` says for what is read in a loop, innermost or not, how many steps early."""
+    found: Body = []
+    for statement in body:
+        if isinstance(statement, ast.For | ast.While | ast.If):
+            statement.body = in_block(statement.body, ahead, fresh)
+            statement.orelse = in_block(statement.orelse, ahead, fresh)
+        if isinstance(statement, ast.For):
+            found += _before(statement, ahead, fresh)
+        found.append(statement)
+    return found
+
+
+def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
+    """What is read before a loop, which from now on reads what its next steps want."""
+    reads, places = _reads(loop)
+    is_innermost = not any(isinstance(statement, ast.For | ast.While) for statement in loop.body)
+    start, stop, step = _bounds(loop)
+    ahead = min(steps_ahead(reads, is_innermost), -(-(stop - start) // step) - 1) if reads else 0
+    if ahead < 1:
+        return []
+    before: Body = []
+    first: Body = []
+    named: dict[int, str] = {}
+    (name,) = names_in(loop.target)
+    for read in reads:
+        stem = read.buffer.removesuffix("_ptr")
+        now, later = _own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
+        starts: list[ast.expr] = [
+            _at(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
+        ]
+        further = ast.BinOp(_named(name.id), ast.Add(), ast.Constant(ahead * step))
+        is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
+        following = _only_if(is_there, _at(read.whole, name.id, further))
+        if ahead == 1:
+            before += _parsed(f"{later} = ...", starts[0])
+            first += _parsed(f"{now} = {later}\n{later} = ...", following)
+        else:
+            before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
+            first += _parsed(f"{now} = {later}[0]\n{later} = {later}[1:] + (...,)", following)
+        named |= {id(place): now for place in read.wanted}
+    renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
+    rest = [each for each in map(renamed.statement, loop.body) if not _is_idle(each)]
+    loop.body = first + _without(places, rest)
+    if ahead > 1:
+        loop.iter = ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={ahead})", mode="eval").body
+    return before
+
+
+def _own_name(read: Read, body: Body) -> str | None:
+    """The variable that a step gives the value to, if what it held before is not wanted in the step."""
+    for number, statement in enumerate(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if value in read.wanted:
+                others = names_in(*body[:number]) + [n for n in names_in(*body[number + 1 :]) if _is_store(n)]
+                return name if name not in {other.id for other in others} else None
+    return None
+
+
+def _is_store(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """`x = x`, which was read."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name(id=same)):
+            return name == same
+    return False
+
+
+def _without(places: Set[str], body: Body) -> Body:
+    """The statements without places that nothing is read or written at any more."""
+    read = {name.id for name in names_in(*body) if not _is_store(name)}
+    idle = [each for each in body if isinstance(each, ast.Assign) and _names(each) <= places - read]
+    return _without(places, [each for each in body if each not in idle]) if idle else body
+
+
+def _names(assignment: ast.Assign) -> set[str]:
+    return {name.id for target in assignment.targets for name in names_in(target)}
+
+
+def _bounds(loop: ast.For) -> tuple[int, int, int]:
+    match loop.iter:
+        case ast.Call(args=[ast.Constant(int(stop))]):
+            return 0, stop, 1
+        case ast.Call(args=[ast.Constant(int(start)), ast.Constant(int(stop)), ast.Constant(int(step))]):
+            return start, stop, step
+    raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
+
+
+def _reads(loop: ast.For) -> tuple[list[Read], Set[str]]:
+    """What each step reads that another step does not, in the order of its lines; and the names of places in a step."""
+    (step,) = names_in(loop.target)
+    counts = Counter(name.id for name in names_in(*loop.body) if _is_store(name))
+    written = {name for statement in loop.body for store in _calls(statement, "store") for name in _pointers(store)}
+    known: dict[str, ast.expr] = {}  # what follows from the number of the step
+    found: dict[str, Read] = {}
+    for statement in loop.body:
+        match statement:
+            case ast.For() | ast.While() | ast.If():
+                continue
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if counts[name] == 1:
+                if _follows(value, counts, known) and all(map(_is_arange, _calls(value))):
+                    known[name] = _resolved(value, known)
+        for load in _calls(statement, "load"):
+            whole = _resolved(load, known)
+            if not _follows(load, counts, known) or next(_pointers(load)) in written or _is_cast(whole, step.id):
+                continue
+            if step.id in {name.id for name in names_in(whole)}:
+                found.setdefault(ast.unparse(whole), Read(whole)).wanted.append(load)
+    return list(found.values()), known.keys()
+
+
+def _follows(value: ast.AST, counts: Mapping[str, int], known: Mapping[str, ast.expr]) -> bool:
+    """Whether it is made of what is known before a step, which assigns the names that are counted."""
+    return all(name.id in known or name.id not in counts for name in names_in(value))
+
+
+def _calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
+    """Those of a function of Triton's, or all of them."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and (of is None or ast.unparse(each.func) == f"tl.{of}"):
+            yield each
+
+
+def _is_arange(call: ast.Call) -> bool:
+    return ast.unparse(call.func) == "tl.arange"
+
+
+def _is_cast(node: ast.AST, name: str) -> bool:
+    """Whether something is asked of a variable that a number does not have."""
+    return any(isinstance(each, ast.Attribute) and ast.unparse(each.value) == name for each in ast.walk(node))
+
+
+def _pointers(node: ast.AST) -> Iterator[str]:
+    return (name.id for name in names_in(node) if name.id.endswith("_ptr"))
+
+
+def _named(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def _parsed(text: str, value: ast.expr) -> Body:
+    """The statements, with a value in the place of the dots."""
+    dots = _Replaced(lambda node: value if isinstance(node, ast.Constant) and node.value is ... else None)
+    return [dots.statement(statement) for statement in ast.parse(text).body]
+
+
+def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
+    masks = [keyword for keyword in load.keywords if keyword.arg == "mask"]
+    for keyword in masks:
+        keyword.value = ast.BinOp(condition, ast.BitAnd(), keyword.value)
+    load.keywords += [] if masks else [ast.keyword("mask", condition)]
+    return load
+
+
+def _at(load: ast.Call, step: str, number: ast.expr) -> ast.Call:
+    """What the step of that number reads."""
+    return cast(ast.Call, _Folded().visit(_resolved(load, {step: number})))
+
+
+def _resolved(value: Expression, known: Mapping[str, ast.expr]) -> Expression:
+    def meant(node: ast.AST) -> ast.expr | None:
+        return copy.deepcopy(known.get(node.id)) if isinstance(node, ast.Name) else None
+
+    return cast(Expression, _Replaced(meant).visit(copy.deepcopy(value)))
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, by: Callable[[ast.AST], ast.expr | None]) -> None:
+        self.by = by
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        return self.by(node) or self.generic_visit(node)
+
+    def statement(self, node: ast.stmt) -> ast.stmt:
+        return cast(ast.stmt, self.visit(node))
+
+
+class _Folded(ast.NodeTransformer):
+    """Numbers of steps: `127 - (t + 4)` is `123 - t`, and `ptr + 0 * 64 + k` is `ptr + k`."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.BinOp(ast.Constant(int(left)), op, ast.Constant(int(right))) if type(op) in FOLDED:
+                return ast.Constant(FOLDED[type(op)](left, right))
+            case ast.BinOp(ast.Constant(0), ast.Mult()):
+                return node.left
+            case ast.BinOp(left, ast.Add() | ast.Sub(), ast.Constant(0)):
+                return left
+            case ast.BinOp(ast.Constant(int(left)), ast.Sub(), ast.BinOp(other, ast.Add(), ast.Constant(int(right)))):
+                return ast.BinOp(ast.Constant(left - right), ast.Sub(), other)
+        return node
