@@ -59,7 +59,10 @@ def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
 
     They are tidy already, and `names` has handed out none.
     """
-    if plan.choice is None or plan.form is Form.DOT or not (price := _Price(plan)).is_latency_seen:
+    if plan.choice is None or plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
+        return body
+    price = _Price(plan)
+    if not price.is_latency_seen:
         return body
     used = {name.id for name in names_in(*body)}
     return without_idle_comments(in_block(body, price.steps, Fresh(names, used)))

@@ -23,6 +23,7 @@ from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE
 from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import Tile, Written
+from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
@@ -72,6 +73,7 @@ class Emitter(Sweeps):
     def run(self) -> list[Line]:
         root = Scope(None, None)
         root.lines += places_of_program(self.plan.axes, self.cast)
+        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] if self.unaligned else []
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)

@@ -21,6 +21,7 @@ from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
+from jaxpr2triton.emit.unaligned import read_unaligned
 from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
@@ -84,6 +85,7 @@ class Statements:
         self.dots = dots_of(graph, plan, self.spell)
         self.as_read = read_for(self.dots, self.users)
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
+        self.unaligned = read_unaligned(graph, self.order, self.spell, plan, buffers.inputs)
         self.helpers: dict[str, None] = {}
         self.functions = Functions()
         self.calls = Calls(graph, self.spell, plan)
@@ -165,7 +167,7 @@ class Statements:
         offset = flatten(node.place, buffer.shape)
         self.bytes_read += footprint_of(node, buffer) * buffer.dtype.itemsize
         tile = self.spell.tile(node.axes)
-        address = f"{buffer.name}_ptr"
+        address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.unaligned)
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self.masks.of(node.axes, node.guard, tile, scope)
