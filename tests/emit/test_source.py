@@ -143,6 +143,7 @@ def all_sources() -> str:
         avals = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
         texts.append(j2t.transpile(fn, *avals).source)
         texts.append(j2t.transpile(fn, *avals, grad=tuple(range(len(avals)))).source)
+    texts.extend(kernel.source for kernel in kernels_of("lstm_bf16"))
     return "\n".join(texts)
 
 

@@ -119,9 +119,9 @@ def _matrices_of(node: Reduce, draft: Draft, space: Space) -> dict[Node, Matrix]
 
 def _in_order(inner: Sequence[Axis], matrices: Iterable[Matrix]) -> tuple[Axis, ...]:
     """What there are results for before what is summed, unless that goes round in a circle."""
-    before: dict[Axis, set[Axis]] = {axis: set() for axis in inner}
+    before: dict[Axis, dict[Axis, None]] = {axis: {} for axis in inner}
     for matrix in matrices:
-        before[matrix.along].add(matrix.column)
+        before[matrix.along][matrix.column] = None
     try:
         return tuple(graphlib.TopologicalSorter(before).static_order())
     except graphlib.CycleError:
