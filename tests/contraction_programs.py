@@ -319,7 +319,7 @@ PROGRAMS: Sequence[Contraction] = (
     ),
     Contraction("rms_norm_gradients", mean_square(rms_norm), ("f32 20 48", "f32 48", "f32 48 64"), 5, (0, 1, 2)),
     Contraction("lora_gradients", mean_square(lora), ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 5, (2, 3)),
-    Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 5, (0, 1)),
+    Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 6, (0, 1)),
     Contraction("gradients_of_small_ones", mean_square(jnp.matmul), ("f32 70 8 8", "f32 70 8 8"), 4, (0, 1)),
     Contraction("of_groups", of_groups, ("f32 25 16", "f32 6 16 24", "i32 6"), 2),
     Contraction("of_groups_gradients", mean_square(of_groups), ("f32 25 16", "f32 6 16 24", "i32 6"), 5, (0, 1)),

@@ -46,7 +46,7 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
     """The chain that a kernel is, if it is one; `unrolled` is how many terms of a sum are variables."""
     nodes = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
     products = tuple(filter(_is_product, nodes))
-    if space.steps or len(nodes) < 2 or not products:
+    if space.steps or len(products) < 2:
         return None
     shared = frozenset(space.axes) - space.inner
     for node in nodes:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Reduce
@@ -15,7 +15,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
-from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
+from jaxpr2triton.plan.partition.criteria import acceptable, loads_of, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import levels_of
 
@@ -24,14 +24,16 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
     """The results to be written by one kernel, each time. What reads one for another's sake does not wait for it."""
     products = [root for root in cuts.roots if any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce)))]
     chains: dict[Var, list[Var]] = {}
+    levels = _levels(cuts) if products else {}
     for last in _by_level(cuts) if products else ():
-        first = _made_last(cuts, last)
+        first = _made_last(cuts, last, levels)
         if first not in products:
             continue
         together = [*chains.get(first, [first]), last]
         if last in chains or _space_of(cuts, together) is None:
             continue
         cuts.at_once |= {(id(eqn), first) for eqn in cuts.below([last]) if first in variables(eqn.invars)}
+        levels = _levels(cuts)
         for each in together:
             chains[each] = together
     return list({id(chain): chain for chain in chains.values()}.values())
@@ -43,13 +45,17 @@ def _by_level(cuts: Cuts) -> list[Var]:
     return sorted(sums, key=lambda root: not any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce))))
 
 
-def _made_last(cuts: Cuts, root: Var) -> Var | None:
-    """What the kernel of a root waits for: the one result that it reads later than anything else, if that is one."""
+def _levels(cuts: Cuts) -> dict[Var, int]:
+    """How many kernels or XLA equations come before each result, and before those of each equation that XLA keeps."""
     levels, outside = levels_of(cuts)
-    written = {var: level + 1 for var, level in levels.items()}
-    written |= {var: level + 1 for eqn, level in outside.items() for var in eqn.outvars}
-    late = [load for load in loads_of(cuts, cuts.spaces[root]) if written.get(load, 0) == levels[root] > 0]
-    if len(late) != 1 or late[0] not in levels:
+    return levels | {var: level for eqn, level in outside.items() for var in eqn.outvars}
+
+
+def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> Var | None:
+    """What the kernel of a root waits for: the one result that it reads later than anything else, if that is one."""
+    loads = loads_of(cuts, cuts.spaces[root])
+    late = [load for load in loads if load in levels and levels[load] + 1 == levels[root]]
+    if len(late) != 1 or late[0] not in cuts.spaces:
         return None
     readers = [eqn for eqn in cuts.below([root]) if late[0] in variables(eqn.invars)]
     return late[0] if all(cuts.readers_of(eqn) == [root] for eqn in readers) else None
@@ -61,6 +67,9 @@ def _space_of(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
         space = cuts.space_of(roots, union=True)
     except TooManyPlaces:
         return None
-    if space is None or chain_of(space, cuts.policy.axes.unrolled_sum) is None:
+    if space is None:
+        return None
+    is_chain = chain_of(space, cuts.policy.axes.unrolled_sum) is not None
+    if not is_chain and not sums_of_results(space, cuts.policy):
         return None
     return space if acceptable(space, cuts.policy) else None
