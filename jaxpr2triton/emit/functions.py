@@ -51,8 +51,7 @@ def _text(name: str, combine: Combination) -> tuple[str, tuple[str, ...]]:
     for number, eqn in enumerate(inner.eqns):
         row = TABLE[eqn.primitive.name]
         text = row.write(call_of(eqn), [in_parentheses(read(atom)) for atom in eqn.invars])
-        if row.helper is not None and f"{row.helper}(" in text:
-            callees.append(row.helper)
+        callees += row.called(text)
         known[eqn.outvars[0]] = f"t{number}"
         lines.append(f"    t{number} = {text}")
     lines.append(f"    return {', '.join(map(read, inner.outvars))}\n")

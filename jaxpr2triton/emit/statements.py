@@ -219,12 +219,11 @@ class Statements:
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
-        if row.helper is not None and f"{row.helper}(" in text:
-            self.helpers |= dict.fromkeys(with_callees(row.helper))
+        self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
             scope.known[node] = Written(known, tile)
-        elif "word" in node.eqn.params and row.helper is not None:
-            self._call(node, scope, row.helper, text)
+        elif "word" in node.eqn.params and row.helpers:
+            self._call(node, scope, row.helpers[0], text)
         elif text in texts and (is_atom(text) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)

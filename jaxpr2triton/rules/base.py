@@ -40,8 +40,12 @@ class Pointwise:
     write: Callable[[Call, Sequence[str]], str]
     flops: int = 1
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
-    helper: str | None = None  # a function that the expression may call
+    helpers: tuple[str, ...] = ()  # functions that the expression may call
     linear_in: tuple[int, ...] = ()  # the operands in each of which it is linear, of floats, while the others are held
+
+    def called(self, text: str) -> tuple[str, ...]:
+        """The helpers that this expression calls."""
+        return tuple(name for name in self.helpers if f"{name}(" in text)
 
 
 def pointwise(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.literals import with_dtype
 
@@ -16,3 +18,8 @@ def function(template: str | None = None, *, flops: int = 1, **by_kind: str) -> 
         return row.write(call, [with_dtype(arg, dtype) for arg, dtype in zip(args, call.in_dtypes)])
 
     return Pointwise(write, flops, row.refuse)
+
+
+def by_digits(helper: str, dtype: np.dtype, wide: str) -> str:
+    """The function for 32 bits, the one for 16, which is short, or for more digits than either has, `wide`."""
+    return {2: f"{helper}16", 4: helper}.get(dtype.itemsize, wide)

@@ -15,6 +15,7 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.normalize.numbers.softplus import sigmoid_of_difference
 from jaxpr2triton.normalize.rewrite import (
     Node,
     Rewriter,
@@ -43,9 +44,11 @@ def simplify_algebra(closed: Closed) -> Closed:
         c = mul (neg a) b;  d = add x c                 →   c = mul a b;  d = sub x c
         c = mul -0.5 (mul 2.0 a)                        →   c = neg a
         b:i32 = convert a:bool;  c = ge b 1             →   c = a
+        c = exp (sub a (softplus a))                    →   c = logistic a
 
     Left alone, because they change some value: x - x and 0 * x (NaN, inf), x / x, exp(log x). Not kept are the sign of
-    a zero that a sum comes to (x + 0.0 is x, as for XLA, and sum(-x) is -sum(x)), nor an infinity between two factors.
+    a zero that a sum comes to (x + 0.0 is x, as for XLA, and sum(-x) is -sum(x)), nor an infinity between two factors,
+    nor the digits that exp(x - softplus(x)) loses: it is logistic(x).
     """
     return rewrite(closed, _simplify, named(ALGEBRA))
 
@@ -340,4 +343,5 @@ ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     "integer_pow": _integer_pow,
     **{compare.__name__: _of_truth(compare) for compare in (op.eq, op.ne, op.lt, op.le, op.gt, op.ge)},
     "convert_element_type": _convert,
+    "exp": sigmoid_of_difference,
 }

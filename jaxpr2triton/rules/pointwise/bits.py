@@ -73,5 +73,5 @@ TABLE = {
     "shift_left": _shift(_left),
     "shift_right_logical": _shift(_right_logical),
     "shift_right_arithmetic": Pointwise(_right_arithmetic, flops=2),
-    "threefry": Pointwise(_hash, flops=80, helper="_threefry"),
+    "threefry": Pointwise(_hash, flops=80, helpers=("_threefry",)),
 }

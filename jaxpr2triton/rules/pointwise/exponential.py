@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
+from jaxpr2triton.rules.calls import by_digits
 from jaxpr2triton.rules.literals import constant, integer, is_bare, with_dtype
 from jaxpr2triton.rules.pointwise.convert import convert
 
@@ -21,8 +22,7 @@ def _write_exp(call: Call, args: Sequence[str]) -> str:
 
 
 def _logistic(call: Call, args: Sequence[str]) -> str:
-    x, dtype = args[0], call.in_dtypes[0]
-    return f"_sigmoid({x})" if dtype == np.float32 else f"tl.sigmoid({x})"  # made of `tl.exp`
+    return f"{by_digits('_sigmoid', call.in_dtypes[0], 'tl.sigmoid')}({args[0]})"
 
 
 def _sqrt(call: Call, args: Sequence[str]) -> str:
@@ -46,7 +46,7 @@ TABLE = {
     "log": pointwise("tl.log({0})", flops=16),
     "log2": pointwise("tl.log2({0})", flops=16),
     "log1p": pointwise("libdevice.log1p({0})", flops=16),
-    "logistic": Pointwise(_logistic, flops=12, helper="_sigmoid"),
+    "logistic": Pointwise(_logistic, flops=12, helpers=("_sigmoid", "_sigmoid16")),
     "sqrt": Pointwise(_sqrt, flops=4),
     "rsqrt": pointwise("tl.rsqrt({0})", flops=4),
     "pow": Pointwise(_pow, flops=32),

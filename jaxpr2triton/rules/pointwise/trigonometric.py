@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
-from jaxpr2triton.rules.calls import function
+from jaxpr2triton.rules.calls import by_digits, function
 
 
 def _tanh(call: Call, args: Sequence[str]) -> str:
-    return f"_tanh({args[0]})" if call.in_dtypes[0].itemsize == 2 else f"libdevice.tanh({args[0]})"
+    return f"{by_digits('_tanh', call.in_dtypes[0], 'libdevice.tanh')}({args[0]})"
 
 
 TABLE = {
@@ -22,7 +22,7 @@ TABLE = {
     "atan2": function("libdevice.atan2({0}, {1})", flops=24),
     "sinh": pointwise("libdevice.sinh({0})", flops=16),
     "cosh": pointwise("libdevice.cosh({0})", flops=16),
-    "tanh": Pointwise(_tanh, flops=16, helper="_tanh"),
+    "tanh": Pointwise(_tanh, flops=16, helpers=("_tanh", "_tanh16")),
     "asinh": pointwise("libdevice.asinh({0})", flops=24),
     "acosh": pointwise("libdevice.acosh({0})", flops=24),
     "atanh": pointwise("libdevice.atanh({0})", flops=24),

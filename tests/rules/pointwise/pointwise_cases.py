@@ -168,7 +168,7 @@ def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
         "from triton.language.extra import libdevice",
         "",
         "",
-        texts_of(dict.fromkeys(name for case in cases if case.row.helper for name in with_callees(case.row.helper))),
+        texts_of(dict.fromkeys(name for case in cases for helper in case.row.helpers for name in with_callees(helper))),
         "@triton.jit",
         f"def {name}({', '.join(buffer.name + '_ptr' for buffer in (*inputs, *outputs))}):",
         f"    i = tl.arange(0, {SIZE})",
