@@ -14,7 +14,7 @@ from jaxpr2triton.normalize.random.unkey import RANDOM
 from jaxpr2triton.policy import COMMON
 from jaxpr2triton.rules import indexing, reductions, sweeps
 from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
-from jaxpr2triton.rules.written import jacobi, linalg, ranks, sorts
+from jaxpr2triton.rules.written import jacobi, linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 POINTWISE = {
@@ -69,7 +69,7 @@ def covered() -> dict[str, str]:
     rows |= {name: "sweeps" for name in (*sweeps.TABLE, *sorts.TABLE)}
     rows |= {name: "computed places" for name in dynamic.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
-    rewritten = (*DECOMPOSITIONS, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED)
+    rewritten = (*DECOMPOSITIONS, *pools.TABLE, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED)
     rows |= {name: "rewritten" for name in rewritten}
     rows |= {name: "JAX's implementation" for name in IMPLEMENTED}
     return {**rows, "iota": "places", "dot_general": "contractions"}
@@ -108,6 +108,7 @@ def page() -> str:
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
                 f"| rewritten, where elements times updates are not too many | {_names(SUMS)} |",
                 f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(SMALL)} |",
+                f"| rewritten; those with choices, of up to {COMMON.taps} elements | {_names(pools.TABLE)} |",
                 f"| running sums, along any axis; in bodies, of up to {COMMON.longest_swept} | {_names(RUNNING)} |",
                 f"| orders of rows of up to {COMMON.longest_row} | {_names(sorts.TABLE)} |",
                 f"| written out as the JAX functions that JAX lowers them by | {_names(IMPLEMENTED)} |",

@@ -21,7 +21,7 @@ from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
-from jaxpr2triton.rules.written import jacobi, linalg, sorts
+from jaxpr2triton.rules.written import jacobi, linalg, pools, sorts
 
 
 def call_of(eqn: Eqn) -> Call:
@@ -51,6 +51,8 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if name in pools.TABLE and (refusal := pools.why_not(name, [atom.aval.shape for atom in eqn.invars], eqn.params)):
+        return refusal
     if name in sorts.TABLE and (refusal := sorts.why_not(name, eqn.invars[0].aval.shape, eqn.params)):
         return refusal
     if in_loop and isinstance(TABLE.get(name), Sweep) and (refusal := too_long(eqn)):

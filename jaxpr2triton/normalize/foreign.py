@@ -20,13 +20,13 @@ from jaxpr2triton.normalize.calls.identities import IDENTITIES
 from jaxpr2triton.normalize.random.key_loops import LOOPS
 from jaxpr2triton.normalize.random.unkey import RANDOM
 from jaxpr2triton.rules.rows import TABLE
-from jaxpr2triton.rules.written import linalg, ranks
+from jaxpr2triton.rules.written import linalg, pools, ranks
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 KNOWN = frozenset(
     {
         *(*TABLE, *DECOMPOSITIONS, *STRUCTURAL, *IDENTITIES, *RANDOM, *WRITES, *LOOPS, *CALLS, *OURS, "iota"),
-        *(*dynamic.TABLE, *linalg.TABLE, *ranks.TABLE),
+        *(*dynamic.TABLE, *linalg.TABLE, *pools.TABLE, *ranks.TABLE),
     }
 )
 

@@ -42,6 +42,7 @@ class Common:
     # rules/written/
     longest_sum: int = 8  # elements of an axis of a running sum, in which each looks at all others
     longest_sort: int = 8  # … of a sort
+    taps: int = 64  # places of a window that are read one by one
     pairs: int = 1 << 26  # … of all axes: what looks at what
     matrix: int = 16  # rows of a matrix that is decomposed in a kernel
     matrix_in_numbers: int = 4  # … one number at a time

@@ -278,6 +278,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "product": (gradient(tanh_of_product), (floats(64, 64), floats(20, 64), floats(64))),
     "rolls": (rolls, (floats(1000),)),
     "running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 8),)),
+    "pooled": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (3, 3), "VALID"), (floats(30, 30),)),
     "shifts": (shifts, (floats(1000),)),
     "long running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 4000),)),
     "rows in order": (lambda x: jnp.sort(x, 1), (floats(8, 2000),)),

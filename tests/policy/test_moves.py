@@ -180,6 +180,7 @@ COMMON_CASES = {
     "known": Case("every other", 0),
     "runs": Case("looked up", 0),
     "known_equations": Case("masked", 0),
+    "taps": Case("pooled", 1 / 32),
     "longest_swept": Case("long running sums", 1 / 2),
     "longest_row": Case("rows in order", 1 / 2),
     "longest_sum": Case("running sums", 1 / 2),

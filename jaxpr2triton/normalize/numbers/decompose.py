@@ -12,7 +12,7 @@ from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
-from jaxpr2triton.rules.written import linalg, ranks, sorts
+from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 
@@ -24,7 +24,7 @@ def decompose(closed: Closed) -> Closed:
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    names = DECOMPOSITIONS.keys() | linalg.TABLE.keys() | sorts.TABLE.keys()
+    names = DECOMPOSITIONS.keys() | linalg.TABLE.keys() | sorts.TABLE.keys() | pools.TABLE.keys()
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
@@ -56,6 +56,13 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         if linalg.why_not(node.name, [aval.shape for aval in avals], avals[0].dtype, node.params) is not None:
             return None
         return rewriter.expand(linalg.TABLE[node.name], node.args, **node.params)
+    if node.name in pools.TABLE:
+        avals = [*map(jax.typeof, node.args), *node.out_avals]
+        if any(unsupported(aval.dtype) for aval in avals) or any(0 in aval.shape for aval in avals):
+            return None
+        if pools.why_not(node.name, [aval.shape for aval in avals], node.params) is not None:
+            return None
+        return rewriter.expand(pools.TABLE[node.name], node.args, **node.params)
     if node.name in sorts.TABLE:
         shapes = {jnp.shape(arg) for arg in node.args}
         avals = [*map(jax.typeof, node.args), *node.out_avals]
