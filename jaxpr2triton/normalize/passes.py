@@ -25,6 +25,7 @@ from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
+from jaxpr2triton.normalize.loops.handed import hand_on
 from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
@@ -53,6 +54,7 @@ class Fact(Flag):
     LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
     PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
     CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
+    HANDED_ON = auto()  # what a step computes of what it carries on, no next step computes again, where that pays
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
     SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
     NOTHING_DEAD = auto()  # every equation leads to an output or has an effect
@@ -144,6 +146,7 @@ LOOPS: tuple[Pass, ...] = (
         | Fact.SUMS_CARRIED
         | Fact.LIVE_SCANS,
     ),
+    Pass("hand_on", hand_on, gives=Fact.HANDED_ON, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("recompute_stored", recompute_stored, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass(  # factors of a sum that are stored anyway cost nothing
         "defer_accumulation",

@@ -21,6 +21,7 @@ class Common:
     of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own
     times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
+    worth_carrying: int = 8  # operations that a step has to save for each number that it carries to do so
     worth_a_launch: int = 1 << 14  # factors that a program multiplies in all steps of a loop, one after the other
     steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
     steps_written_out: int = 8  # of a loop in the step of another one, whose count says where they read and write

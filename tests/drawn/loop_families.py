@@ -65,6 +65,12 @@ LANE_STEPS = (
     "{x} + jnp.where(jnp.any(s[2]), 0.5, 1.0)",
     "{x} + jnp.maximum(jnp.max({x}), 0.5)",
 )
+SLOPES = ("jnp.sin({0})", "jnp.tanh({0}) - {0}", "jnp.sin({0}) - 0.5 * jnp.max({0})", "jnp.cos(jnp.flip({0}) * 0.5)")
+LEAPS = (  # what a step computes at its end and the next one at its beginning
+    "(lambda y: (y, s[1] - 0.1 * {after}))(s[0] + 0.5 * (s[1] - 0.1 * {before}))",
+    "(lambda y: (jnp.where(jnp.sum({after}) > jnp.sum({before}), y, s[0]), s[1] * 0.5))(s[0] * 0.75 + 0.25)",
+    "(lambda y: (jnp.where({before} + {after} > 0.25, y, s[0]), {after}))(0.5 - s[0] * s[1])",
+)
 
 
 # -------------------------------------------------------------------------------------------------- lines for bodies
@@ -174,13 +180,20 @@ def any_lane(draft: Draft) -> None:
     draft.add(f"(lambda x: {loop}[{draft.pick((0, 0, 0, 1))}])(jnp.resize({x.name}, ({LANES},)))", x)
 
 
+def leaps(draft: Draft) -> None:
+    x = draft.float_value(lambda value: value.size > 0)
+    slope = draft.pick(SLOPES)
+    step = draft.pick(LEAPS).format(before=slope.format("s[0]"), after=slope.format("y"))
+    draft.add(f"(lambda x: lax.fori_loop(0, 3, lambda _, s: {step}, (x, x))[{draft.pick((0, 1))}])({x.name})", x)
+
+
 PLAIN: tuple[Family, ...] = (tame, families.binary, shifted, families.reduce_floats, lookup, update, product, counted)
 RARE: tuple[Family, ...] = (families.with_scalar, families.compare, families.choose, families.row_idiom, families.call)
 RARE += (families.several_places, families.place_of_extreme, families.reduce_bools, families.transpose)
 RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, families.pad, families.concatenate)
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
-RARE += (families.with_number, families.effect, any_lane)
+RARE += (families.with_number, families.effect, any_lane, leaps)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 

@@ -168,6 +168,7 @@ COMMON_CASES = {
     "of_a_lane": Case("rnn:g", 2),
     "times_carried": Case("tanhs", 1 / 16),
     "times_stored": Case("product", 1 / 16),
+    "worth_carrying": Case("kepler", 1 << 6),
     "worth_a_launch": Case("little elman of 16 bits", 4, contractions=True),
     "steps_added": Case("summed states", 1 / 2),
     "steps_written_out": Case("few steps", 1 / 2),

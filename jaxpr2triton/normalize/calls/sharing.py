@@ -40,10 +40,18 @@ def share_equal(closed: Closed) -> Closed:
 
 
 def _first_like(eqn: Any, first: dict[Hashable, Any]) -> Any:
+    key = equality(eqn)
+    return eqn if key is None else first.setdefault(key, eqn)
+
+
+def equality(eqn: Any) -> Hashable | None:
+    """What equal equations have in common; None if a parameter cannot be compared."""
     try:
-        return first.setdefault(_key(eqn), eqn)
+        key = _key(eqn)
+        hash(key)
     except TypeError:  # a parameter without a hash
-        return eqn
+        return None
+    return key
 
 
 def _key(eqn: Any) -> Hashable:
