@@ -22,7 +22,7 @@ from jaxpr2triton.front.arguments import Signature, Trace, check_arrays, labels,
 from jaxpr2triton.front.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel, Leftover
-from jaxpr2triton.ir.roles import Roles, parse_roles
+from jaxpr2triton.ir.roles import Checkpoint, Roles, parse_roles
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.interpret.interrupts import Interruptible
@@ -43,6 +43,7 @@ def fuse(
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
+    checkpoint: Checkpoint = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -63,6 +64,7 @@ def fuse(
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
+    checkpoint: Checkpoint = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -82,12 +84,13 @@ def fuse(
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
     contractions: str = "auto",
+    checkpoint: Checkpoint = None,
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
 
     It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
-    differentiate, batch, `.lower(...)` and so on. Four options are new:
+    differentiate, batch, `.lower(...)` and so on. Five options are new:
 
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
@@ -105,6 +108,11 @@ def fuse(
                            exact as `precision` and `jax.default_matmul_precision` say
               "xla"        XLA's library multiplies, outside of loops
               "auto"       whoever takes less time, by an estimate that `explain` prints
+    checkpoint
+              "sqrt"       of a loop of n steps a gradient keeps about the square root of n states, and as many at a
+                           time for the steps between two of these, which are computed again on the way back
+              a number     … keeps so many states
+              None         … keeps what each step needs; the derivatives that the function itself takes are JAX's own
 
     A fused function inside another one is part of it: the outer one's options count. Callbacks
     (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
@@ -116,20 +124,21 @@ def fuse(
     _known_backend("backend", backend)
     if function is None:
         options = {"backend": backend, "strict": strict, "roles": roles, "contractions": contractions}
-        return functools.partial(fuse, **options, **jit_options)
+        return functools.partial(fuse, **options, checkpoint=checkpoint, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = parse_roles(program_name(function), roles, contractions)
+    asked = parse_roles(program_name(function), roles, contractions, checkpoint)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
     return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
 
 
+_OURS = frozenset({"backend", "strict", "roles", "contractions", "checkpoint"})
 _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
 
 
 def _unexpected(option: str) -> str:
-    close = difflib.get_close_matches(option, sorted({"backend", "strict", "roles", "contractions", *_JIT_OPTIONS}), 1)
+    close = difflib.get_close_matches(option, sorted({*_OURS, *_JIT_OPTIONS}), 1)
     return f"fuse() got an unexpected keyword argument {option!r}" + (f". Did you mean {close[0]!r}?" if close else "")
 
 
@@ -209,6 +218,7 @@ def transpile(
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
+    checkpoint: Checkpoint = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -223,6 +233,7 @@ def transpile(
     strict: bool = ...,
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
+    checkpoint: Checkpoint = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -236,6 +247,7 @@ def transpile(
     strict: bool = False,
     roles: Mapping[str, str] | None = None,
     contractions: str = "auto",
+    checkpoint: Checkpoint = None,
     for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -245,13 +257,13 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles` and `contractions` are as in `fuse`. `for_target` is the device that kernels are planned for (sm_90,
-    gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
+    `roles`, `contractions` and `checkpoint` are as in `fuse`. `for_target` is the device that kernels are planned for
+    (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
-    asked = parse_roles(name, roles, contractions)
+    asked = parse_roles(name, roles, contractions, checkpoint)
     read_knobs()  # a misspelt one is an error here too
     target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))

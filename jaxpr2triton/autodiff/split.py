@@ -10,6 +10,7 @@ program that is derived with it: it is `captured`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,12 @@ class Split:
     sources: tuple[Source, ...]
     nonzero_outputs: tuple[bool, ...]
     captured: tuple[Any, ...] = ()  # the leading operands of the forward program
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of what the forward program writes for the linear one alone."""
+        kept = [aval for source, aval in zip(self.sources, avals(self.linear)) if source.kind == "new"]
+        return sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
 
     def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
         """The residuals among the values before and after the forward program."""

@@ -110,7 +110,7 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    return {"roles": dict(options.role), "contractions": options.contractions}
+    return {"roles": dict(options.role), "contractions": options.contractions, "checkpoint": options.checkpoint}
 
 
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import TARGETS
-from jaxpr2triton.ir.roles import CONTRACTIONS
+from jaxpr2triton.ir.roles import CONTRACTIONS, SQRT
 
 STAGES = ("trace", "normalize", "partition", "schedule", "graph")
 ASSEMBLIES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -124,6 +124,13 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         default="auto",
         help="whether matrix products are kernels too (triton) or XLA's; auto is whoever is faster, by an estimate",
     )
+    add(
+        "--checkpoint",
+        metavar="sqrt|N",
+        type=_checkpoint,
+        help="of how many steps of a loop a gradient keeps the state: of their square root, or of N; the others are "
+        "computed again",
+    )
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)
     add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")
@@ -173,6 +180,10 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1 or len(text) > 18:
         raise argparse.ArgumentTypeError(f"expected a positive number, found {text!r}")
     return int(text)
+
+
+def _checkpoint(text: str) -> str | int:
+    return text if text == SQRT else _positive(text)
 
 
 def _role(text: str) -> tuple[str, str]:

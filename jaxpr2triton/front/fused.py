@@ -38,6 +38,7 @@ from jaxpr2triton._compat import (
 )
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.parts import Parts, parts_of, run_in_parts
+from jaxpr2triton.autodiff.stretches import in_stretches
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
@@ -45,7 +46,7 @@ from jaxpr2triton.front.devices import Cut, Splittable, over_devices, splittable
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
-from jaxpr2triton.ir.roles import NO_ROLES, Roles
+from jaxpr2triton.ir.roles import NO_ROLES, Checkpoint, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
 from jaxpr2triton.launch.call.callbacks import calling_through, reserve_callbacks
 from jaxpr2triton.launch.call.devices import planned_for
@@ -314,10 +315,18 @@ def recomputable(eqn: Any) -> bool:
     return name in FREE or isinstance(TABLE.get(name), Pointwise | Indexing)
 
 
-def split_program(jaxpr: Any, nonzero: tuple[bool, ...]) -> split.Split:
-    """The forward and the linear program of a derivative along the marked inputs."""
-    key = ("linearize", nonzero)
-    found: split.Split = _derived(jaxpr, key, lambda: split.linearize(jaxpr, nonzero, recomputable, _prepare))
+def split_program(jaxpr: Any, nonzero: tuple[bool, ...], checkpoint: Checkpoint = None) -> split.Split:
+    """The forward and the linear program of a derivative along the marked inputs; in stretches if that keeps less."""
+
+    def make() -> split.Split:
+        plain = split.linearize(jaxpr, nonzero, recomputable, _prepare)
+        written = in_stretches(jaxpr, nonzero, checkpoint)
+        if written is jaxpr:
+            return plain
+        found = split.linearize(written, nonzero, recomputable, _prepare)
+        return found if found.nbytes < plain.nbytes else plain
+
+    found: split.Split = _derived(jaxpr, ("linearize", nonzero, checkpoint), make)
     return found
 
 
@@ -360,7 +369,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Any, name: s
         return bind(jaxpr, primals, name=name, **settings), zeros
     moving = [tangent for tangent, moves in zip(tangents, nonzero) if moves]
     try:
-        halves = split_program(jaxpr, nonzero)
+        halves = split_program(jaxpr, nonzero, settings["roles"].checkpoint)
     except split.NotSplit as refusal:
         if settings["strict"] and settings["backend"] != "xla":
             raise not_split(name) from refusal

@@ -254,7 +254,7 @@ def grad_program(
     for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
         if moves and not is_differentiable(aval):
             raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
-    halves = _split(jaxpr, nonzero, name, strict)
+    halves = _split(jaxpr, nonzero, name, strict, roles)
     back = _transposed(halves, name, strict)
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -293,9 +293,9 @@ def grad_program(
     )
 
 
-def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool) -> split.Split:
+def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool, roles: Roles) -> split.Split:
     try:
-        return fused.split_program(jaxpr, nonzero)
+        return fused.split_program(jaxpr, nonzero, roles.checkpoint)
     except split.NotSplit as refusal:
         raise refusal.__cause__ or fused.not_split(name) from None
     except Exception as problem:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Role
 
+Checkpoint = str | int | None
+SQRT = "sqrt"
 _KEY = re.compile(r"(?:\w+\.)?\w+")
 
 
@@ -35,6 +37,7 @@ class Roles:
     function: str = ""  # the name of its own program
     asked: tuple[Asked, ...] = ()
     contractions: str = "auto"  # whose kernels contractions are
+    checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters
@@ -53,13 +56,20 @@ NO_ROLES = Roles()
 CONTRACTIONS = ("auto", "triton", "xla")
 
 
-def parse_roles(function: str, roles: Mapping[str, str] | None, contractions: str = "auto") -> Roles:
+def parse_roles(
+    function: str, roles: Mapping[str, str] | None, contractions: str = "auto", checkpoint: Checkpoint = None
+) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
     if contractions not in CONTRACTIONS:
         words = ", ".join(CONTRACTIONS)
         raise UserError(f"contractions={contractions!r} is not a choice", hint=f"one of {words}")
+    if not (checkpoint is None or checkpoint == SQRT or (type(checkpoint) is int and checkpoint > 0)):
+        hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
+        raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    return parsed if contractions == parsed.contractions else replace(parsed, contractions=contractions)
+    if (contractions, checkpoint) == (parsed.contractions, parsed.checkpoint):
+        return parsed
+    return replace(parsed, contractions=contractions, checkpoint=checkpoint)
 
 
 def _parsed(function: str, roles: Mapping[str, str] | None) -> Roles:

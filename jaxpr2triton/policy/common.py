@@ -26,6 +26,8 @@ class Common:
     steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
     steps_written_out: int = 8  # of a loop in the step of another one, whose count says where they read and write
     equations_written_out: int = 1024  # … of all of these steps
+    # autodiff/stretches.py
+    rounder_stretches: int = 2  # times the steps of a stretch, or their number, where that divides all steps
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
     scattered_in_a_step: int = 1 << 20  # … in one batch, by one program

@@ -144,9 +144,11 @@ def explain_grad(
 ) -> str:
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
+    kernels = {kernel.name: kernel for half in (forward, backward) for kernel in half.kernels}
+    own = sum(_nbytes(buffer) for kernel in kernels.values() for buffer in kernel.kept)
     title, ways = title or name, ((forward, "forward"), (backward, "backward"))
     halves = [explain(half, f"{title}, {way}", why=why, cycles=_of_these(half, cycles)) for half, way in ways]
-    return "\n\n".join([halves[0], shown_residuals(title, facts, report_width()), halves[1]])
+    return "\n\n".join([halves[0], shown_residuals(title, facts, report_width(), own), halves[1]])
 
 
 def _of_these(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> Mapping[Kernel, Cycles] | None:

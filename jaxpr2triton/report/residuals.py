@@ -13,14 +13,18 @@ ALIKE = 3  # so many of one type, from one line, are one row
 Facts = Mapping[str, Any]
 
 
-def shown_residuals(title: str, facts: Sequence[Facts], width: int) -> str:
-    """norms keeps 2 values for its gradient: …, and a row for each kind of them."""
+def shown_residuals(title: str, facts: Sequence[Facts], width: int, own: int = 0) -> str:
+    """norms keeps 2 values for its gradient: …, and a row for each kind of them.
+
+    `own` are the bytes that kernels keep for themselves.
+    """
     kept = f"{title} keeps {count(len(facts), 'value')} for its gradient"
     if not facts:
         return kept
     new = sum(fact["bytes"] for fact in facts if fact["source"] == "new")
     old = sum(fact["bytes"] for fact in facts) - new
-    head = paragraph(f"{kept}: {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs", width)
+    more = f", {own:,} bytes in buffers of the kernels' own" if own else ""
+    head = paragraph(f"{kept}: {new:,} bytes written for it alone, {old:,} bytes of inputs and outputs{more}", width)
     return f"{head}\n{table(['value', 'is', 'type', 'bytes', 'at'], _rows(facts), width=width)}"
 
 

@@ -354,7 +354,7 @@ def test_check_of_nothing_is_no_success(
 def test_check_exits_1_on_a_mismatch(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(main.api, "fuse", lambda function, backend, roles, contractions: lambda x: function(x) * 1.001)
+    monkeypatch.setattr(main.api, "fuse", lambda function, **options: lambda x: function(x) * 1.001)
     run = Run(capsys, "check", "model.py:softmax", "f32[8,10]")
     assert run.code == 1
     assert [row[2] for row in check_rows(run.out)] == ["WRONG", "WRONG"]

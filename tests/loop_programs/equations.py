@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import fuse
 from tests.loop_programs.base import CHAOTIC, F64, WHILE, X64, LoopProgram
 from tests.programs import Arguments, Rng
 
@@ -111,6 +112,11 @@ PROGRAMS: tuple[LoopProgram, ...] = (
         *("lorenz_rk4", ensemble(rk4_step, 5, 0.01), systems(7), (0, 1), CHAOTIC),
         bench_args=systems(100_000),
         full=ensemble(rk4_step, 1000, 0.01),
+    ),
+    LoopProgram(
+        *("lorenz_rk4_few_states", fuse(ensemble(rk4_step, 6, 0.01), checkpoint="sqrt"), systems(7), (0, 1), CHAOTIC),
+        bench_args=systems(100_000),
+        full=fuse(ensemble(rk4_step, 1000, 0.01), checkpoint="sqrt"),
     ),
     LoopProgram(
         *("lorenz_rk4_single", trajectory(rk4_step, 5, 0.01), lambda rng: tuple(a[0] for a in systems(1)(rng))),

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+import jaxpr2triton as j2t
 from tests.compiling import shapes_of
 from tests.loop_programs import PROGRAMS as LOOPS
 from tests.programs import PROGRAMS
@@ -42,6 +43,12 @@ def steps_of_sums(x: Any) -> Any:
         return jnp.fft.fft(c).real
 
     return repeated(step)(x)
+
+
+def few_states(x: Any) -> Any:
+    """Three stretches of six steps, though four were asked for; else five, five, five and three."""
+    loop = j2t.fuse(lambda x: lax.scan(lambda x, _: (jnp.sin(x), None), x, None, 18)[0], checkpoint=4)
+    return loop(x)
 
 
 def looked_up(x: Any) -> Any:
@@ -286,6 +293,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "states times": (states_times, (floats(6, 6), floats(20, 30, 6), floats(30, 6))),
     "summed states": (summed_states, (floats(3000, 64),)),
     "tanhs": (gradient(sum_of_tanhs), NARROW),
+    "in stretches": (gradient(few_states), (floats(8),)),
     "with its transpose": (with_its_transpose, (floats(40, 40),)),
 }
 

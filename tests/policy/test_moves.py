@@ -182,6 +182,7 @@ COMMON_CASES = {
     "runs": Case("looked up", 0),
     "known_equations": Case("masked", 0),
     "taps": Case("pooled", 1 / 32),
+    "rounder_stretches": Case("in stretches", 1 / 2),
     "longest_swept": Case("long running sums", 1 / 2),
     "longest_row": Case("rows in order", 1 / 2),
     "longest_sum": Case("running sums", 1 / 2),
