@@ -251,6 +251,12 @@ def constants_only(x: Any) -> tuple[Any, ...]:
 # calls
 
 
+def softmax_told(x: Any) -> Any:
+    """Beside its result it says whether there is a row with one large element."""
+    p = jax.nn.softmax(x)
+    return p, jnp.any(p > 0.5)
+
+
 @jax.custom_jvp
 def clipped_log(x: Any) -> Any:
     return jnp.log(jnp.maximum(x, 1e-3))
@@ -429,6 +435,7 @@ PROGRAMS: tuple[Program, ...] = (
     ),
     Program("several_shapes", several_shapes, floats((4, 6), (6,)), (0, 1)),
     Program("constants_only", constants_only, floats((3,)), None),
+    Program("softmax_told", softmax_told, floats((400, 33)), tags=ONE),
     Program("clipped_log", clipped_log, floats((25,))),
     Program("straight_through", straight_through, floats((25,))),
     Program("nested_calls", nested_calls, floats((25,))),

@@ -27,3 +27,13 @@ def test_every_loop_is_in_a_kernel(file: str) -> None:
         compiled = transpile(example.function, *example.arguments(jax.random.key(0)))
         loops = [left for left in compiled.leftovers if left.primitive in ("scan", "while")]
         assert all(left.step is not None for left in loops) if file == "brax_physics" else not loops
+
+
+def test_an_ensemble_of_trajectories_is_two_kernels() -> None:
+    """The check behind the solver is a flag of the second one, and what the error would tell is left to its branch."""
+    pytest.importorskip("diffrax")
+    odes = importlib.import_module("examples.libraries.diffrax_odes")
+    compiled = transpile(odes.adaptive_ensemble, *odes.EXAMPLES[1].arguments(jax.random.key(0)))
+    flags = [[buffer.dtype for buffer in kernel.outputs if buffer.is_flag] for kernel in compiled.kernels]
+    assert flags == [[], ["int32"]]
+    assert [left.primitive for left in compiled.leftovers] == ["cond"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.tracing import argument_names, result_names
 from jaxpr2triton.ir.value_names import value_names
 from jaxpr2triton.rules.helpers import texts_of
@@ -32,6 +34,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     jaxpr = plan.jaxpr.jaxpr
     inputs = _buffers(argument_names(plan.jaxpr), jaxpr.invars)
     outputs = _buffers(_output_names(plan.jaxpr, [b.name for b in inputs]), jaxpr.outvars)
+    outputs = tuple(replace(b, is_flag=s is not v) for b, s, v in zip(outputs, stored_by(jaxpr), jaxpr.outvars))
     buffers = Buffers(inputs, outputs, _kept(jaxpr, graph, [b.name for b in (*inputs, *outputs)]))
     emitter = StreamEmitter(plan, graph, buffers)
     lines = emitter.run()
@@ -138,4 +141,5 @@ def _count(number: int, noun: str) -> str:
 
 
 def _described(buffer: Buffer) -> str:
-    return f"{buffer.name} {buffer.dtype.name}[{','.join(map(str, buffer.shape))}]"
+    said = " (zero before, and only set)" if buffer.is_flag else ""
+    return f"{buffer.name} {buffer.dtype.name}[{','.join(map(str, buffer.shape))}]{said}"

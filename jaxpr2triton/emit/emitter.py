@@ -21,7 +21,7 @@ from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.statements import LAST_PLACE
-from jaxpr2triton.emit.sweeps import Sweeps
+from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import weight_of, work_of
@@ -38,7 +38,6 @@ from jaxpr2triton.graph.nodes import (
     Kept,
     Load,
     Node,
-    Place,
     Position,
     Product,
     Recurrence,
@@ -51,14 +50,12 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
-from jaxpr2triton.ir.index import flatten, within
-from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
 
-class Emitter(Sweeps):
+class Emitter(Stores):
     """Decides in which scope, and in which order, values are written."""
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
@@ -484,18 +481,3 @@ class Emitter(Sweeps):
         barrier = "tl.debug_barrier()"
         if not scope.lines or scope.lines[-1] != barrier:
             scope.lines.append(barrier)
-
-    def _store(self, store: Store, scope: Scope) -> None:
-        self._write(self.buffers.outputs[store.output], store.place, store.value, scope)
-
-    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope) -> None:
-        offset = flatten(place, buffer.shape)
-        axes = offset.axes
-        tile = self.spell.tile(axes)
-        address = f"{buffer.name}_ptr"
-        if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile)}"
-        mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
-        value = self._operand(node, scope, tile)
-        end = "" if mask is None else f", mask={mask}"
-        scope.lines.append(f"tl.store({address}, {value}{end})")

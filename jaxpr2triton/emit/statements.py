@@ -55,6 +55,7 @@ from jaxpr2triton.ir.index import (
 )
 from jaxpr2triton.ir.kernel import Buffer, Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.helpers import with_callees
@@ -78,7 +79,8 @@ class Statements:
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
         self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], ranks(self.wish.own, buffers))
         self.users = users(graph)
-        places = [within(store.place, buffers.outputs[store.output].shape) for store in graph.stores]
+        self.stored = stored_by(plan.jaxpr.jaxpr)
+        places = [within(store.place, self.stored[store.output].aval.shape) for store in graph.stores]
         self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*places)]))
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)

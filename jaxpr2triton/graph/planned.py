@@ -18,6 +18,7 @@ from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.jaxprs import Atom
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.scans import Scan
 
 
@@ -25,7 +26,7 @@ def graph_of(plan: Plan) -> Graph:
     """What the kernel of a plan computes."""
     jaxpr = plan.jaxpr.jaxpr
     lanes = frozenset(planned.axis for planned in plan.axes if planned.is_tile)
-    graph = simplify(walk(jaxpr, list(zip(jaxpr.outvars, plan.places)), Planned(plan), plan.unrolled), lanes)
+    graph = simplify(walk(jaxpr, list(zip(stored_by(jaxpr), plan.places)), Planned(plan), plan.unrolled), lanes)
     if any(True for _ in graph.of_kind(Recurrence)):
         graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)), lanes)
     graph = join_sums(graph)

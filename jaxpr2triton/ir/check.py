@@ -8,7 +8,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.region import chunked_p, stored_by
 
 
 def check_program(closed: Any, like: Any) -> None:
@@ -42,7 +42,7 @@ def check_plan(plan: Plan) -> None:
             raise CompilerBug(f"kernel {plan.name}: the block of {planned.axis} is {planned.block}, not a power of two")
     chunked = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive is chunked_p]
     beyond = {(eqn.outvars[0], eqn.params["dim"]): eqn.params["size"] - 1 for eqn in chunked}  # masked lanes
-    for place, var in zip(plan.places, plan.jaxpr.jaxpr.outvars, strict=True):
+    for place, var in zip(plan.places, stored_by(plan.jaxpr.jaxpr), strict=True):
         for d, (index, size) in enumerate(zip(place, var.aval.shape, strict=True)):
             low, high = index.bounds
             if low < 0 or high >= size + beyond.get((var, d), 0):

@@ -51,6 +51,7 @@ class Buffer:
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
+    is_flag: bool = False  # it begins as zero, and programs do nothing but set it to one
 
     @property
     def nbytes(self) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax.interpreters import mlir
+
+from jaxpr2triton.ir.once import once
 
 region_p = jex.Primitive("region")
 region_p.multiple_results = True
@@ -96,6 +99,56 @@ def _chunked_aval(x: Any, *, dim: int, size: int) -> Any:
 
 
 mlir.register_lowering(chunked_p, lambda ctx, x, dim, size: [x])
+
+# What is not written but as a flag: whether it holds anywhere. The flag begins as zero, and programs that find that it
+# holds set it to one.
+#
+#     shown:bool[1024] = flagged wrong
+#     error:i32[] = flag[dtype=int32 shape=()] shown
+flagged_p = jex.Primitive("flagged")
+
+
+@flagged_p.def_impl
+def _flagged_impl(x: Any) -> Any:
+    return x
+
+
+@flagged_p.def_abstract_eval
+def _flagged_aval(x: Any) -> Any:
+    return x
+
+
+mlir.register_lowering(flagged_p, lambda ctx, x: [x])
+
+flag_p = jex.Primitive("flag")
+
+
+@flag_p.def_impl
+def _flag_impl(x: Any, *, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return jnp.any(x).astype(dtype).reshape(shape)
+
+
+@flag_p.def_abstract_eval
+def _flag_aval(x: Any, *, dtype: Any, shape: tuple[int, ...]) -> Any:
+    return jax.core.ShapedArray(shape, dtype)
+
+
+mlir.register_lowering(flag_p, mlir.lower_fun(_flag_impl, multiple_results=False))
+
+IN_MEMORY = (boundary_p, flag_p)  # their results are in memory, because a kernel wrote the operand
+
+
+@once
+def flags_of(jaxpr: Any) -> Mapping[Any, Any]:
+    """The equations of the flags, by what they are flags of."""
+    return {eqn.invars[0]: eqn for eqn in jaxpr.eqns if eqn.primitive is flag_p}
+
+
+def stored_by(jaxpr: Any) -> list[Any]:
+    """What the kernel of a region stores, for each of its results: in place of a flag that of which it is one."""
+    flags = {eqn.outvars[0]: operand for operand, eqn in flags_of(jaxpr).items()}
+    return [flags.get(atom, atom) if isinstance(atom, jex.Var) else atom for atom in jaxpr.outvars]
+
 
 # A `dot_general` that XLA's library computes, for the reason `why`.
 library_p = jex.Primitive("dot_general")

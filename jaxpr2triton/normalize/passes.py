@@ -21,6 +21,7 @@ from jaxpr2triton.normalize.arrays.structural import expand_structure
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.identities import drop_identities
 from jaxpr2triton.normalize.calls.inline import inline_calls
+from jaxpr2triton.normalize.calls.reduced import reduce_in_branches
 from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
@@ -69,6 +70,7 @@ class Fact(Flag):
     TURNED = auto()  # contractions have the order in which they are read
     COMPOSED = auto()  # two moves of one kind are one
     SHARED = auto()  # nothing is computed twice
+    ASKED_WITHIN = auto()  # what only a branch of XLA's asks is reduced there
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,9 @@ PASSES: tuple[Pass, ...] = (
         share_equal,
         gives=Fact.SHARED,
         needs=Fact.NO_CALLS | Fact.NO_COMPOUNDS | Fact.PLAIN_STRUCTURE | Fact.PLACES | Fact.FOLDED | Fact.TURNED,
+    ),
+    Pass(  # once nobody else reads what is reduced
+        "reduce_in_branches", reduce_in_branches, gives=Fact.ASKED_WITHIN, needs=Fact.NO_CALLS | Fact.SHARED
     ),
     CLEAN,
 )

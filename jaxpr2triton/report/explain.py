@@ -101,6 +101,7 @@ def explain(
         ]
         header = ["kernel", "axes", "grid", "warps", "bytes read", "written", "flops"]
         lines += ["", table(header, rows, width=width)]
+    lines += _flags(facts["kernels"], width)
     lines += _estimates(facts["kernels"], width)
     lines += [] if cycles is None else shown_cycles(cycles, width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
@@ -117,6 +118,13 @@ def shown_types(types: Sequence[str]) -> str:
     shown = [text for each, many in runs[:RUNS_SHOWN] for text in ([each] * many if many < 3 else [f"{many} x {each}"])]
     others = sum(many for _, many in runs[RUNS_SHOWN:])
     return ", ".join([*shown, *([f"and {others:,} more"] if others else [])])
+
+
+def _flags(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
+    """Results that programs only set, as they find that something holds: the call clears them before the launch."""
+    flags = [f"{kernel['name']} only sets {', '.join(kernel['flags'])}" for kernel in kernels if kernel["flags"]]
+    cleared = "bytes that are zero before each launch"
+    return ["", *(paragraph(f"{text}: {cleared}", width, indent="  ") for text in flags)] if flags else []
 
 
 def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
@@ -245,6 +253,7 @@ def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, An
         "num_stages": kernel.num_stages,
         "inputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.inputs],
         "outputs": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.outputs],
+        "flags": [buffer.name for buffer in kernel.outputs if buffer.is_flag],
         "kept": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.kept],
         "bytes_read": kernel.bytes_read,
         "bytes_written": kernel.bytes_written,

@@ -129,6 +129,10 @@ def _windowed(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
     return (Piece(0, (*index[:dim], place, *index[dim + 2 :])),)
 
 
+def _flagged(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
+    return (Piece(0, index),)
+
+
 def _scalar_padding(eqn: Any) -> WhyNot | None:
     return None if math.prod(eqn.invars[0].aval.shape) else WhyNot("it pads an array without elements")
 
@@ -144,6 +148,7 @@ TABLE: dict[str, Indexing] = {
     "concatenate": Indexing(_concatenate),
     "chunked": Indexing(_chunked),
     "windowed": Indexing(_windowed),
+    "flagged": Indexing(_flagged),
 }
 
 MOVES = frozenset({*TABLE, "iota"})  # what only says where an element is

@@ -290,6 +290,7 @@ def test_the_same_facts_for_programs() -> None:
         "num_stages": 2,
         "inputs": [{"name": "x", "type": "f32[8,100]"}],
         "outputs": [{"name": "out", "type": "f32[8]"}],
+        "flags": [],
         "kept": [],
         "bytes_read": 3200,
         "bytes_written": 32,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.region import chunked_p, flagged_p
 from jaxpr2triton.ir.windows import windowed
 from jaxpr2triton.rules.dims import Dims, dims_of, is_elementwise
 from jaxpr2triton.rules.indexing import TABLE as INDEXING
@@ -57,6 +57,7 @@ EQUATIONS: list[tuple[Callable[..., Any], list[Shape], str]] = [
     ),
     (lambda x: chunked_p.bind(x, dim=0, size=2), [(3, 4)], "0.0 → 0, 0.1 → 1"),
     (lambda x: windowed(x, 0, 3, 2, 3), [(7, 4)], "0.1 → 2"),
+    (flagged_p.bind, [(3, 4)], "0.0 → 0, 0.1 → 1"),
     (lambda: lax.iota(np.float32, 3), [], "new 0"),
 ]
 

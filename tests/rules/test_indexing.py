@@ -15,7 +15,7 @@ from hypothesis import given
 from jax import lax
 
 from jaxpr2triton.ir.index import Axis, constant, of_axis
-from jaxpr2triton.ir.region import chunked_p
+from jaxpr2triton.ir.region import chunked_p, flagged_p
 from jaxpr2triton.ir.windows import windowed
 from jaxpr2triton.rules.indexing import TABLE, iota_place
 from tests.ir.values import holds, value_of
@@ -132,6 +132,10 @@ def windows(draw: Draw) -> Sample:
     return (lambda x: windowed(x, dim, count, stride, size, dilation)), (shape,)
 
 
+def flagged(draw: Draw) -> Sample:
+    return flagged_p.bind, (draw.draw(shapes()),)
+
+
 SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "broadcast_in_dim": broadcast_in_dim,
     "reshape": reshape,
@@ -143,6 +147,7 @@ SAMPLES: dict[str, Callable[[Draw], Sample]] = {
     "concatenate": concatenate,
     "chunked": chunked,
     "windowed": windows,
+    "flagged": flagged,
 }
 
 

@@ -32,9 +32,9 @@ def _call(binary: Binary, kernel: Kernel, *args: Any) -> list[Any]:
     if isinstance(binary.code, bytes):
         return _jax_triton_call(kernel, results, args)
     capability = target_arch(binary)
-    parameters = len(kernel.buffers)
+    zeroed = [buffer.nbytes if buffer.is_flag else 0 for buffer in kernel.buffers]
     message = encode_kernel_call(
-        binary.name, binary.code, binary.num_warps, binary.shared, capability, kernel.grid, parameters
+        binary.name, binary.code, binary.num_warps, binary.shared, capability, kernel.grid, zeroed
     )
     call = jax.ffi.ffi_call(CALL_TARGET, results, custom_call_api_version=4)
     return list(call(*args, opaque=zlib.compress(message)))
@@ -53,6 +53,7 @@ def _jax_triton_call(kernel: Kernel, results: list[jax.ShapeDtypeStruct], args: 
             f"kernels cannot be launched on ROCm without jax-triton ({problem})",
             hint="pip install 'jaxpr2triton[rocm]', or backend='xla'",
         ) from problem
+    flags = tuple(number for number, buffer in enumerate(kernel.outputs) if buffer.is_flag)
     outputs = jax_triton.triton_call(
         *args,
         kernel=load_function(kernel),
@@ -60,5 +61,6 @@ def _jax_triton_call(kernel: Kernel, results: list[jax.ShapeDtypeStruct], args: 
         grid=kernel.grid,
         num_warps=kernel.num_warps,
         num_stages=kernel.num_stages,
+        **({"zeroed_outputs": flags} if flags else {}),
     )
     return list(outputs)

@@ -10,13 +10,21 @@ It is a protobuf (`TritonAnyKernelCall`), so that a kernel can be lowered where 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _ALIGNMENT = 16  # of every array of JAX, in bytes
 
 
 def encode_kernel_call(
-    entry: str, ptx: str, num_warps: int, shared: int, capability: int, grid: tuple[int, int, int], parameters: int
+    entry: str,
+    ptx: str,
+    num_warps: int,
+    shared: int,
+    capability: int,
+    grid: tuple[int, int, int],
+    zeroed: Sequence[int],
 ) -> bytes:
-    """A launch of one kernel whose parameters are `parameters` pointers."""
+    """A launch of one kernel whose parameters are pointers; `zeroed` says how many bytes of each are zero before."""
     kernel = (
         _bytes(1, entry.encode())
         + _number(2, num_warps)
@@ -26,8 +34,8 @@ def encode_kernel_call(
         + _number(10, 1)
     )
     launch = _bytes(1, kernel) + b"".join(_number(tag, size) for tag, size in zip((2, 3, 4), grid))
-    array = _bytes(1, _number(2, _ALIGNMENT))
-    call = launch + _bytes(5, array) * parameters
+    arrays = (_bytes(5, _bytes(1, _number(1, size) + _number(2, _ALIGNMENT))) for size in zeroed)
+    call = launch + b"".join(arrays)
     return _bytes(1, call) + _bytes(4, entry.encode())
 
 

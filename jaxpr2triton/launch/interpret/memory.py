@@ -64,6 +64,8 @@ class Memory:
             bits = np.broadcast_to(values, addresses.shape).view(region.bits.dtype)
             if lanes is not None:
                 index, bits = index[lanes], bits[lanes]
+            if region.buffer.is_flag and not _is_one(bits, region.buffer.dtype).all():
+                self._bug(f"writes something else than one into its flag {region.buffer.name}")
             owner = region.writer[index]
             foreign = (owner != _NOBODY) & (owner != self.number)
             if foreign.any() and (region.bits[index] != bits)[foreign].any():
@@ -75,7 +77,7 @@ class Memory:
 
     def check_all_written(self, outputs: Sequence[Buffer]) -> None:
         for region in self.regions:
-            if region.writer is None or region.buffer not in outputs:
+            if region.writer is None or region.buffer not in outputs or region.buffer.is_flag:
                 continue
             forgotten = np.flatnonzero(region.writer == _NOBODY)
             if not forgotten.size:
@@ -131,6 +133,10 @@ class Memory:
 def _element_numbers(addresses: np.ndarray, region: Region) -> np.ndarray:
     offsets = (addresses - np.uint64(region.base)).view(np.int64)
     return offsets >> np.int64(region.bits.dtype.itemsize.bit_length() - 1)
+
+
+def _is_one(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return bits == np.ones((), dtype).view(bits.dtype)
 
 
 def make_memory(

@@ -88,7 +88,7 @@ def examine(
         Block(buffer.name, array, False, granule=buffer.dtype.itemsize) for buffer, array in zip(kernel.inputs, inputs)
     ]
     blocks += [
-        Block(buffer.name, array, True, False, buffer.dtype.itemsize)
+        Block(buffer.name, array, True, buffer.is_flag, buffer.dtype.itemsize)
         for buffer, array in zip((*kernel.outputs, *kernel.kept), made)
     ]
     assert isinstance(binary.code, str)
@@ -98,7 +98,7 @@ def examine(
     ran = run(program, blocks, arguments, kernel.grid, threads, binary.shared, settings)
     outputs = made[: len(kernel.outputs)]
     whole = settings.programs is None
-    forgotten = [each.name for each in kernel.outputs if whole and ran.unwritten.get(each.name)]
+    forgotten = [each.name for each in kernel.outputs if whole and not each.is_flag and ran.unwritten.get(each.name)]
     return Examined(kernel, binary.target, tuple(outputs), program, ran, tuple(forgotten))
 
 

@@ -17,7 +17,8 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p
+from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.because import in_parts, left_to_xla
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -52,7 +53,7 @@ def why_apart(
 def _makers(cuts: Cuts, steps: Sequence[Eqn | Group]) -> dict[Var, Eqn | Group]:
     """The group or the equation that brings each value into memory."""
     makers = {var: step for step in steps for var in (step.roots if isinstance(step, Group) else step.outvars)}
-    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive is boundary_p]
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY]
     return makers | {eqn.outvars[0]: makers[eqn.invars[0]] for eqn in boundaries if eqn.invars[0] in makers}
 
 
@@ -81,6 +82,8 @@ def _waiting(
 
 def _why_cut(cuts: Cuts, value: Var) -> str:
     eqn = cuts.maker(value)
+    if eqn.primitive is flag_p:
+        return because.FLAG
     if eqn.primitive is not boundary_p:
         return cuts.because.get(value, "")
     (part,) = variables(eqn.invars)

@@ -21,6 +21,7 @@ CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
 COMPARED = "it is compared for being equal, and is to be one number wherever it is read"
 LINKS = "a kernel makes few products of products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
+FLAG = "a flag is set by all programs first"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 
 

@@ -13,7 +13,7 @@ from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
-from jaxpr2triton.ir.region import boundary_p, keep_p
+from jaxpr2triton.ir.region import IN_MEMORY, keep_p
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition import because
@@ -49,8 +49,8 @@ def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAUL
 
 
 def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
-    inside, outside = _inside_and_outside(jaxpr, decisions)
-    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is boundary_p}
+    inside, outside = inside_and_outside(jaxpr, decisions)
+    aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive in IN_MEMORY}
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
     in_memory = [*jaxpr.invars, *(v for eqn in outside for v in eqn.outvars), *aliases]
     loaded = {var: number for number, var in enumerate(dict.fromkeys(in_memory))}
@@ -119,14 +119,14 @@ def _end_loops(cuts: Cuts) -> None:
                     cuts.add_root(value, because.wanted_often(eqn))
 
 
-def _inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], list[Eqn]]:
-    """The equations that kernels compute, and those that stay with XLA; boundaries are neither."""
+def inside_and_outside(jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], list[Eqn]]:
+    """The equations that kernels compute, and those that stay with XLA; boundaries and flags are neither."""
     loops = [eqn for eqn in jaxpr.eqns if eqn.primitive.name in LOOPS]
     kept = {body_of(eqn) for eqn in loops if not is_refused(eqn, decisions) and why_not(eqn) is None}
     inside: list[Eqn] = []
     outside: list[Eqn] = []
     for eqn in jaxpr.eqns:
-        if eqn.primitive is boundary_p:
+        if eqn.primitive in IN_MEMORY:
             continue
         if eqn.primitive.name in LOOPS:
             kernel_can = body_of(eqn) in kept

@@ -13,7 +13,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
-from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition.criteria import acceptable, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping
@@ -58,7 +58,7 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
             outside_level[eqn] = before
             written.update(dict.fromkeys(eqn.outvars, before + 1))
             continue
-        if eqn in views or eqn.primitive is boundary_p:
+        if eqn in views or eqn.primitive in IN_MEMORY:
             written[eqn.outvars[0]] = before
         level = max((cuts.levels[var] for var in eqn.outvars), default=0)
         here_too = [atom not in cuts.loaded or (id(eqn), atom) in cuts.at_once for atom in operands]

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
-from jaxpr2triton.ir.region import boundary_p, region_p
+from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
@@ -27,6 +27,7 @@ from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
@@ -51,19 +52,41 @@ def partition(
     what is kept of loops, or which of them stay with XLA.
     """
     copies = copies or Copies()
-    found = _cut_and_split(copies.written_out(jaxpr, decisions), decisions, policy)
-    if not isinstance(found, tuple):
+    program = copies.written_out(jaxpr, decisions)
+    found = _grouped(program, decisions, policy)
+    if not isinstance(found, Grouped):
         return copies.of_sources(found)
+    if len(found.groups) > 1 and (flagged := with_flags(program, decisions)) is not None:
+        other = _grouped(flagged, decisions, policy)
+        if isinstance(other, Grouped) and len(other.groups) < len(found.groups):
+            found = other
+    steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in found.outside.items()]
+    steps += [(group.level, 1, group) for group in found.groups]
+    steps.sort(key=lambda step: step[:2])
+    return _assemble(found.jaxpr, found.cuts, [step for _, _, step in steps], name, found.outside)
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A program with long reductions in two, what is known of it, and what its kernels write."""
+
+    jaxpr: Closed
+    cuts: Cuts
+    groups: Sequence[Group]
+    outside: Mapping[Eqn, int]  # the levels of what XLA keeps
+
+
+def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped | Wish:
+    found = _cut_and_split(program, decisions, policy)
+    if not isinstance(found, tuple):
+        return found
     jaxpr, cuts = found
     chains = chain_results(cuts)
     root_levels, outside_levels = levels_of(cuts)
     groups = group_roots(cuts, root_levels, chains)
     if again := _run_again(cuts, groups, decisions) - decisions.ended:
         return RunOnce(again)
-    steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in outside_levels.items()]
-    steps += [(group.level, 1, group) for group in groups]
-    steps.sort(key=lambda step: step[:2])
-    return _assemble(jaxpr, cuts, [step for _, _, step in steps], name, outside_levels)
+    return Grouped(jaxpr, cuts, groups, outside_levels)
 
 
 def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> frozenset[int]:
@@ -105,7 +128,7 @@ def _cut_and_split(
 
 def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:
     inner = jaxpr.jaxpr
-    boundaries = [eqn for eqn in inner.eqns if eqn.primitive is boundary_p]
+    boundaries = [eqn for eqn in inner.eqns if eqn.primitive in IN_MEMORY]
     aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     groups = [step for step in steps if isinstance(step, Group)]
     labels = _labels(jaxpr, cuts, groups, boundaries)
@@ -162,13 +185,19 @@ def _region(jaxpr: Closed, cuts: Cuts, group: Group, labels: dict[Var, str]) -> 
     eqns = cuts.below(group.roots)
     used = dict.fromkeys(atom for eqn in eqns for atom in variables(eqn.invars) if atom in loaded)
     operands = list(used)
-    return excerpt(jaxpr, eqns, operands, group.roots, [labels[v] for v in (*operands, *group.roots)]), operands
+    flags = {root: flags_of(jaxpr.jaxpr)[root] for root in group.roots if root in flags_of(jaxpr.jaxpr)}
+    results = [flags[root].outvars[0] if root in flags else root for root in group.roots]
+    names = [labels[v] for v in (*operands, *group.roots)]
+    return excerpt(jaxpr, [*eqns, *flags.values()], operands, results, names), operands
 
 
 def _labels(jaxpr: Closed, cuts: Cuts, groups: Sequence[Group], boundaries: Sequence[Eqn]) -> dict[Var, str]:
     """What is in memory by name; a view is called as what it shows."""
     outside = [var for eqn in cuts.outside for var in eqn.outvars]
-    labels = memory_names(jaxpr, [*outside, *(root for group in groups for root in group.roots)])
+    flags = {operand: eqn.outvars[0] for operand, eqn in flags_of(jaxpr.jaxpr).items()}
+    roots = [flags.get(root, root) for group in groups for root in group.roots]
+    labels = memory_names(jaxpr, [*outside, *roots])
+    labels |= {operand: labels[flag] for operand, flag in flags.items()}
     same = {*boundaries, *cuts.views}
     for eqn in jaxpr.jaxpr.eqns:
         if eqn in same:

@@ -22,6 +22,7 @@ from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role
 from jaxpr2triton.ir.plan import Form, Plan, PlannedAxis, power_of_two
+from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
@@ -64,10 +65,11 @@ def schedule(
 ) -> Plan:
     """The plan of one region; `roles` are those asked for, by the names of axes in the plan without them."""
     jaxpr = region.jaxpr
-    space = space_of(jaxpr, variables(jaxpr.outvars), Classes(jaxpr.eqns), union=True)
+    stored = variables(stored_by(jaxpr))
+    space = space_of(jaxpr, stored, Classes(jaxpr.eqns), union=True)
     assert space is not None  # partition groups only outputs that fit
-    arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in jaxpr.outvars))
-    widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *jaxpr.outvars]), default=4)
+    arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in stored))
+    widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *stored]), default=4)
     width = 2 if widest == 8 else 1
     best, choice = _best(_candidates(space, arrays, width, shrink, policy, ()))
     if roles:

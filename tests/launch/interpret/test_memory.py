@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,27 @@ def test_a_race_between_programs() -> None:
     message = failure("tl.store(out_ptr, tl.program_id(0).to(tl.float32))", (2, 1, 1))
     assert "kernel wild writes an element of out that another program has written differently" in message
     assert "program (1, 0, 0)" in message
+
+
+def flag(text: str) -> int:
+    made = make_kernel("wild", text, INPUT, [("out", (), "int32")], (3, 1, 1))
+    return int(run_interpreted(replace(made, outputs=(replace(made.outputs[0], is_flag=True),)), [X])[0])
+
+
+def test_a_flag_is_zero_until_somebody_sets_it() -> None:
+    assert flag("tl.store(out_ptr, 1, mask=tl.load(x_ptr + tl.program_id(0)) > 5)") == 0
+    assert flag("tl.store(out_ptr, 1, mask=tl.load(x_ptr + tl.program_id(0)) > 0)") == 1
+
+
+@pytest.mark.parametrize("value", ["0", "2", "tl.program_id(0)"])
+def test_a_flag_is_only_set(value: str) -> None:
+    with pytest.raises(CompilerBug, match="writes something else than one into its flag out"):
+        flag(f"tl.store(out_ptr, {value})")
+
+
+def test_a_flag_is_not_read_by_those_who_have_not_set_it() -> None:
+    with pytest.raises(CompilerBug, match="that this program has not written"):
+        flag("tl.store(out_ptr, 1, mask=tl.load(out_ptr) == 0)")
 
 
 def test_a_race_inside_a_store() -> None:

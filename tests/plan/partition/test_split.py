@@ -55,7 +55,8 @@ TALL = floats(100_000, 64)
         (lambda x: x.sum(0), TALL, True),
         (lambda x: x.max(0), TALL, True),
         (lambda x: x.sum(), TALL, True),
-        (lambda x: (x > 0).any(), TALL, True),
+        (lambda x: (x > 0).all(), TALL, True),
+        (lambda x: (x > 0).any(), TALL, False),  # a flag
         (lambda x: x.astype(jnp.bfloat16).sum(0), TALL, True),
         (lambda x: x.sum(1), TALL, False),  # programs enough
         (lambda x: x.sum(0), floats(64, 100_000), False),

@@ -1,0 +1,57 @@
+"""Writes what a kernel stores: tiles of its results, what it keeps for itself, and flags.
+
+    tl.store(y_ptr + row, y, mask=row < 1000)
+    tl.store(failed_ptr, True, mask=tl.reduce(wrong & (row < 1000), 0, _either))
+
+A flag is only set: all programs that do so write the same, so that no order of theirs matters.
+"""
+
+from __future__ import annotations
+
+from jaxpr2triton.emit.scope import Scope
+from jaxpr2triton.emit.sweeps import Sweeps
+from jaxpr2triton.graph.nodes import Node, Place, Store
+from jaxpr2triton.ir.index import flatten, within
+from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.rules.helpers import with_callees
+from jaxpr2triton.rules.literals import constant
+from jaxpr2triton.rules.rows import TABLE
+
+
+class Stores(Sweeps):
+    """How a value is stored at a place, in a scope where it is known."""
+
+    def _store(self, store: Store, scope: Scope) -> None:
+        buffer = self.buffers.outputs[store.output]
+        if buffer.is_flag:
+            self._set(buffer, store, scope)
+        else:
+            self._write(buffer, store.place, store.value, scope)
+
+    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope) -> None:
+        offset = flatten(place, buffer.shape)
+        axes = offset.axes
+        tile = self.spell.tile(axes)
+        address = f"{buffer.name}_ptr"
+        if offset.terms or offset.const:
+            address += f" + {self.spell.index(offset, tile)}"
+        mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
+        value = self._operand(node, scope, tile)
+        end = "" if mask is None else f", mask={mask}"
+        scope.lines.append(f"tl.store({address}, {value}{end})")
+
+    def _set(self, buffer: Buffer, store: Store, scope: Scope) -> None:
+        """One, where the value holds for some lane."""
+        shape = self.stored[store.output].aval.shape
+        axes = frozenset(axis for index in store.place for axis in index.axes)
+        tile = self.spell.tile(axes)
+        mask = self.masks.of(axes, within(store.place, shape), tile, scope)
+        holds = self._whole(store.value, scope, tile, store.value.dtype)
+        if mask is not None:
+            holds = f"{in_parentheses(holds)} & {in_parentheses(mask)}"
+        row = TABLE["reduce_or"]
+        for dim in reversed(range(len(tile))):
+            self.helpers |= dict.fromkeys(with_callees(row.helper(store.value.dtype)))
+            holds = row.collapse(store.value.dtype).format(holds, axis=dim)
+        scope.lines.append(f"tl.store({buffer.name}_ptr, {constant(1, buffer.dtype)}, mask={holds})")
