@@ -44,6 +44,7 @@ def fuse(
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
+    exact_order: bool = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -65,6 +66,7 @@ def fuse(
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
+    exact_order: bool = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -85,6 +87,7 @@ def fuse(
     roles: Mapping[str, str] | None = None,
     contractions: str = "auto",
     checkpoint: Checkpoint = None,
+    exact_order: bool = False,
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
@@ -113,6 +116,9 @@ def fuse(
                            time for the steps between two of these, which are computed again on the way back
               a number     … keeps so many states
               None         … keeps what each step needs; the derivatives that the function itself takes are JAX's own
+    exact_order
+              take the steps of every loop one after the other, even where what is carried is `a * c + b` and could be
+              combined in tiles of steps, with other roundings
 
     A fused function inside another one is part of it: the outer one's options count. Callbacks
     (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
@@ -124,16 +130,16 @@ def fuse(
     _known_backend("backend", backend)
     if function is None:
         options = {"backend": backend, "strict": strict, "roles": roles, "contractions": contractions}
-        return functools.partial(fuse, **options, checkpoint=checkpoint, **jit_options)
+        return functools.partial(fuse, **options, checkpoint=checkpoint, exact_order=exact_order, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = parse_roles(program_name(function), roles, contractions, checkpoint)
+    asked = parse_roles(program_name(function), roles, contractions, checkpoint, exact_order)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
     return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
 
 
-_OURS = frozenset({"backend", "strict", "roles", "contractions", "checkpoint"})
+_OURS = frozenset({"backend", "strict", "roles", "contractions", "checkpoint", "exact_order"})
 _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
 
 
@@ -219,6 +225,7 @@ def transpile(
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
+    exact_order: bool = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -234,6 +241,7 @@ def transpile(
     roles: Mapping[str, str] | None = ...,
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
+    exact_order: bool = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -248,6 +256,7 @@ def transpile(
     roles: Mapping[str, str] | None = None,
     contractions: str = "auto",
     checkpoint: Checkpoint = None,
+    exact_order: bool = False,
     for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -257,13 +266,13 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles`, `contractions` and `checkpoint` are as in `fuse`. `for_target` is the device that kernels are planned for
-    (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
+    `roles`, `contractions`, `checkpoint` and `exact_order` are as in `fuse`. `for_target` is the device that kernels are
+    planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
-    asked = parse_roles(name, roles, contractions, checkpoint)
+    asked = parse_roles(name, roles, contractions, checkpoint, exact_order)
     read_knobs()  # a misspelt one is an error here too
     target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))

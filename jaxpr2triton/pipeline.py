@@ -209,11 +209,11 @@ def stages(
     policy: Policy = DEFAULT_POLICY,
 ) -> tuple[Stage, ...]:
     """The stages in their order. What one of them gives back may be a wish: then the others wait."""
-    apart = roles.contractions == "triton"
+    how = {"apart": roles.contractions == "triton", "exact_order": roles.exact_order}
     give = functools.partial(left_to_library, contractions=roles.contractions, policy=policy)
     return (
         ("trace", lambda program, name: program),
-        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL, apart=apart))),
+        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL, **how))),
         ("partition", lambda program, name: partition(program, name, decisions, copies, policy)),
         ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles, policy)),
         ("graph", lambda plans, name: _graph_all(plans)),
@@ -395,7 +395,7 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
         compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
-        return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, Roles(contractions=roles.contractions))))
+        return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, replace(roles, function="", asked=()))))
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
     made |= {"graph": Graphs(nothing, {}), "emit": Kernels(nothing, ())}

@@ -55,9 +55,9 @@ def length(kernel: j2t.Kernel) -> int:
 
 @pytest.mark.compile
 @pytest.mark.parametrize("name", OF_LENGTH)
-def test_kernels_are_as_long_for_ten_steps_as_for_ten_million(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_as_long_for_few_steps_as_for_ten_million(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("J2T_CACHE", "0")
-    short = j2t.transpile(*OF_LENGTH[name](10))
+    short = j2t.transpile(*OF_LENGTH[name](10_000))
     started = time.perf_counter()
     program = j2t.transpile(*OF_LENGTH[name](10_000_000))
     lines = [length(kernel) for kernel in program.kernels if "range(" in kernel.source]

@@ -110,7 +110,8 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    return {"roles": dict(options.role), "contractions": options.contractions, "checkpoint": options.checkpoint}
+    words = ("contractions", "checkpoint", "exact_order")
+    return {"roles": dict(options.role), **{word: getattr(options, word) for word in words}}
 
 
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:

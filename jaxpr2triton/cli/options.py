@@ -131,6 +131,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         help="of how many steps of a loop a gradient keeps the state: of their square root, or of N; the others are "
         "computed again",
     )
+    add("--exact-order", action="store_true", help="take the steps of every loop one after the other")
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)
     add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")

@@ -38,6 +38,7 @@ class Roles:
     asked: tuple[Asked, ...] = ()
     contractions: str = "auto"  # whose kernels contractions are
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
+    exact_order: bool = False  # whether the steps of loops are taken one after the other
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters
@@ -57,7 +58,11 @@ CONTRACTIONS = ("auto", "triton", "xla")
 
 
 def parse_roles(
-    function: str, roles: Mapping[str, str] | None, contractions: str = "auto", checkpoint: Checkpoint = None
+    function: str,
+    roles: Mapping[str, str] | None,
+    contractions: str = "auto",
+    checkpoint: Checkpoint = None,
+    exact_order: bool = False,
 ) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
     if contractions not in CONTRACTIONS:
@@ -67,9 +72,8 @@ def parse_roles(
         hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    if (contractions, checkpoint) == (parsed.contractions, parsed.checkpoint):
-        return parsed
-    return replace(parsed, contractions=contractions, checkpoint=checkpoint)
+    made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order))
+    return parsed if made == parsed else made
 
 
 def _parsed(function: str, roles: Mapping[str, str] | None) -> Roles:

@@ -32,6 +32,7 @@ from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
+from jaxpr2triton.normalize.loops.sweep import sweep_affine
 from jaxpr2triton.normalize.loops.unrolled import unroll_short
 from jaxpr2triton.normalize.loops.written import write_loops
 from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
@@ -51,6 +52,7 @@ class Fact(Flag):
     ROUNDED = auto()  # 16-bit values that lead to a choice are rounded after each step
     NO_KEYS = auto()  # random bits are integer arithmetic on words
     KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
+    STEPS_SWEPT = auto()  # what is affine in its value of the step before is combined in tiles, where that pays
     SUMS_CARRIED = auto()  # what is summed over the steps of a loop is carried by it, where that pays
     LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
     PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
@@ -94,6 +96,10 @@ def _apart(closed: Closed) -> Closed:
     return products_apart(closed, _plain)
 
 
+def _swept(closed: Closed) -> Closed:
+    return sweep_affine(closed, _plain)
+
+
 def _plain(closed: Closed) -> Closed:
     return normalize(decompose_inside(inline_calls(closed)), inside=True)
 
@@ -122,6 +128,13 @@ APART = Pass(  # before contractions over joined values become several
     needs=Fact.NO_CALLS,
 )
 
+SWEEP = Pass(  # before a sum over its steps is one more value that a loop carries
+    "sweep_affine",
+    _swept,
+    gives=Fact.STEPS_SWEPT,
+    needs=Fact.NO_CALLS,
+)
+
 LOOPS: tuple[Pass, ...] = (
     INLINE,
     APPLY,  # what it writes out may hold calls and loops
@@ -129,6 +142,7 @@ LOOPS: tuple[Pass, ...] = (
     ROUND,
     Pass("unkey", unkey, gives=Fact.NO_KEYS),  # bodies too, whose carried keys become words
     SPECIALISE,
+    SWEEP,
     Pass("carry_reductions", carry_reductions, gives=Fact.SUMS_CARRIED, needs=Fact.NO_CALLS),
     Pass(  # what a loop sums itself need not be written by it
         "prune_scans",
@@ -200,16 +214,20 @@ _OF_BODIES = {PLACES.name: PLACES_INSIDE, JOIN.name: JOIN_INSIDE}
 INSIDE = tuple(_OF_BODIES.get(each.name, each) for each in PASSES)
 
 
-def normalize(closed: Closed, loops: bool = True, inside: bool = False, apart: bool = False) -> Closed:
+def normalize(
+    closed: Closed, loops: bool = True, inside: bool = False, apart: bool = False, exact_order: bool = False
+) -> Closed:
     """The program as core primitives: no calls, no identities, nothing computed twice or for nobody.
 
         b = jit[name=relu jaxpr=...] a   →   b = max a 0.0
 
     Every pass keeps the values, the types of the outputs and the user's line of each equation. Programs come here after
     differentiation. Primitives without a rule stay as they are, and without `loops` so do loops.
-    What is `inside` of a loop runs in each step. Contractions stay in loops unless they are to be `apart`.
+    What is `inside` of a loop runs in each step. Contractions stay in loops unless they are to be `apart`, and steps
+    are taken one after the other in an `exact_order`.
     """
     closed = without_empty_shardings(closed)
+    left = {APART: not apart, SWEEP: exact_order or inside}
     for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
-        closed = closed if each is APART and not apart else each.run(closed)
+        closed = closed if left.get(each) else each.run(closed)
     return part_lanes(closed, _body)  # once what is equal is seen to be, and nobody reads what nobody needs

@@ -28,6 +28,13 @@ class Common:
     equations_written_out: int = 1024  # … of all of these steps
     # autodiff/stretches.py
     rounder_stretches: int = 2  # times the steps of a stretch, or their number, where that divides all steps
+    shortest_swept: int = 32  # steps of a loop whose carried values are combined in tiles of them
+    lanes_of_steps: int = 1 << 14  # … and lanes at most; more keep all processors busy, each with its own steps
+    few_lanes: int = 128  # lanes from which on …
+    steps_of_a_tile: int = 128  # … a tile has so many steps at most
+    steps_of_few_lanes: int = 512  # … and of fewer lanes so many
+    elements_of_a_tile: int = 4096  # … times the elements that meet in each step
+    growth: int = 1 << 24  # product of the coefficients above 1 of a tile, up to which what underflows is rounding
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
     scattered_in_a_step: int = 1 << 20  # … in one batch, by one program

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline
+from jaxpr2triton import pipeline, policy
 from jaxpr2triton.front import fused
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.region import region_p
@@ -44,6 +45,8 @@ SMALL: dict[str, dict[str, int]] = {
         **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64, "streamed": 24},
     },
 }
+# … and what is affine in loops is combined in tiles of two or three steps.
+SWEPT = {"shortest_swept": 2, "few_lanes": 0, "steps_of_a_tile": 3}
 
 
 class Mismatch(AssertionError):
@@ -85,14 +88,16 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
     """
     compiled: list[Compiled] = []
 
-    def recording(jaxpr: Any, name: str, roles: Roles, policy: Policy) -> Compiled:
-        compiled.append(compile_jaxpr(jaxpr, name, roles, policy))
+    def recording(jaxpr: Any, name: str, roles: Roles, numbers: Policy) -> Compiled:
+        compiled.append(compile_jaxpr(jaxpr, name, roles, numbers))
         return compiled[-1]
 
     checkpoint = CHECKPOINTS[program.seed % len(CHECKPOINTS)]
     fuse = functools.partial(j2t.fuse, backend=backend, contractions="triton", checkpoint=checkpoint)
     exact = jax.default_matmul_precision("highest")  # as XLA multiplies here anyway
-    with exact, jax.enable_x64(program.x64), planned_with(**(SMALL if program.small else {})):
+    common = dataclasses.replace(policy.COMMON, **(SWEPT if program.small else {}))
+    swept = mock.patch.object(policy, "COMMON", common)
+    with exact, jax.enable_x64(program.x64), swept, planned_with(**(SMALL if program.small else {})):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:

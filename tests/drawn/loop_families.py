@@ -34,6 +34,7 @@ CARRIED_FLOATS = (
     "({c} + jnp.tanh({u})) * 0.5",
     "{c} - 0.25 * jnp.tanh({c} * {u})",
     "jnp.cos({u} + 0.5 * {c})",
+    "0.75 * {c} + 0.5",
 )
 CARRIED_NUMBERS = (
     "{c} + 1",

@@ -101,7 +101,7 @@ GOLDENS: dict[str, Callable[[], str]] = {
     "kernel_rotary": lambda: kernels(j2t.transpile(f.rotary, *avals(ROTARY))),
     "kernel_lstm": lambda: kernels(j2t.transpile(f.lstm, LSTM, *avals(((64, 32), (64, 32), (512, 64, 16))))),
     "kernel_smoothed_gradient": lambda: kernels(
-        j2t.transpile(jax.grad(f.smoothed, (0, 1)), *avals(((4096,), (4096,), (128, 4096))))
+        j2t.transpile(jax.grad(f.smoothed, (0, 1)), *avals(((4096,), (4096,), (30, 4096))))
     ),
     "kernel_column_sum": lambda: kernels(j2t.transpile(f.column_sum, *avals(((100_000, 64),)))),
 }

@@ -63,6 +63,10 @@ def narrow_elman(w: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
 
 
+def affine_loop(c: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda c, x: (x[0] * c + x[1],) * 2, c, (a, b))
+
+
 def scattered_in_a_loop(x: Any, places: Any) -> Any:
     return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
 
@@ -267,6 +271,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "wide": (wide_state, (floats(100, 200), floats(10, 64))),
     "wider": (wide_state, (floats(200, 210), floats(10, 64))),
     "long sums one by one": (lambda x: jnp.cumsum(x, 0), (floats(1000, 3),)),
+    "affine loop": (affine_loop, (floats(200), floats(512, 200), floats(512, 200))),
+    "affine loop of few": (affine_loop, (floats(4), floats(512, 4), floats(512, 4))),
     "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),
     "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),

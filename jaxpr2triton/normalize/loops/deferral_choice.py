@@ -13,6 +13,7 @@ import jax.extend.core as jex
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import frozen
+from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated, count, nbytes
 from jaxpr2triton.normalize.loops.coupled import Coupling
@@ -94,6 +95,7 @@ class _Chooser:
         carried = [var for position, var in enumerate(body.befores) if position not in sums]
         anyway = [*body.xs, *body.ys, *carried]
         self._usual = max(map(count, anyway), default=1)
+        self._sweeps = any(eqn.primitive is scanned_p for eqn in body.jaxpr.eqns)  # then lanes meet in any case
         self._carried = max(map(count, carried), default=1)
         self._stored = sum(map(nbytes, anyway))
         self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
@@ -150,7 +152,7 @@ class _Chooser:
         if operand is None or self._shared(eqn):
             return operand is not None
         if eqn.primitive.name == "reduce_sum":
-            return count(operand) <= self._usual
+            return count(operand) <= self._usual and not self._sweeps
         return max(policy.COMMON.kept, count(operand)) < count(eqn.outvars[0])
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
@@ -194,7 +196,8 @@ class _Chooser:
             return tuple(k for k, found in enumerate(apart) if found)
         if eqn.primitive.name != "reduce_sum":
             return ()
-        return tuple(eqn.params["axes"]) if count(eqn.invars[0]) <= self._usual else self._shared(eqn)
+        whole = count(eqn.invars[0]) <= self._usual and not self._sweeps
+        return tuple(eqn.params["axes"]) if whole else self._shared(eqn)
 
     def _factors(self, term: Term) -> tuple[Factor, ...]:
         """What is to be there for every step if the term is summed after the loop; nothing if it cannot be."""

@@ -176,7 +176,7 @@ def _bytes(var: Var) -> int:
 def _rebuilt(node: Node, plan: Plan) -> list[Value]:
     body, length = plan.body, node.params["length"]
     fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
-    arrays = {**xs, **_of_all_steps(body, plan.before, xs, fixed, length)}
+    arrays = {**xs, **of_all_steps(body, plan.before, xs, fixed, length)}
     written = [*plan.kept, *plan.stored]
     needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], plan.before)
     read = set(evaluate.variables([*body.afters, *written, *(atom for eqn in needed for atom in eqn.invars)]))
@@ -193,13 +193,13 @@ def _rebuilt(node: Node, plan: Plan) -> list[Value]:
             arrays[atom] = y
     asked = [body.ys[position] for position in plan.sunk]
     given = {var: arrays[var] for var in plan.given}
-    sunk = _of_all_steps(body, evaluate.variables(asked), given, fixed, length)
+    sunk = of_all_steps(body, evaluate.variables(asked), given, fixed, length)
     results = dict(zip((p for p in range(len(body.ys)) if p not in plan.sunk), ys))
     results |= {position: evaluate.read(sunk, atom) for position, atom in zip(plan.sunk, asked)}
     return [*after, *(results[position] for position in range(len(body.ys)))]
 
 
-def _of_all_steps(
+def of_all_steps(
     body: Body, asked: Iterable[Var], given: dict[Var, Value], fixed: dict[Var, Value], length: int
 ) -> dict[Var, Value]:
     """What these values are in every step, stacked."""

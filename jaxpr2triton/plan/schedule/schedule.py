@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.classes import Classes
-from jaxpr2triton.graph.nodes import Keep, Recurrence
+from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
 from jaxpr2triton.graph.space import Space, crossings, space_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
@@ -241,7 +241,8 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
         return
     whole = _whole(seen.tiles, blocks)
     moving = tiles_of(space, draft, frozenset((*draft.grid, *draft.steps)))  # not what is summed before a loop begins
-    for lanes in _lanes(draft, _whole(moving, blocks)):
+    is_swept = next(iter(graph.of_kind(Swept)), None) is not None
+    for lanes in (_neighbours if is_swept else _lanes)(draft, _whole(moving, blocks)):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
         planned = _planned(draft, blocks, looped)
         counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
@@ -281,6 +282,16 @@ def _lanes(draft: Draft, whole: int) -> list[int]:
         return [1]
     most, warp = power_of_two(draft.grid[-1].size), draft.policy.target.warp_size
     return sorted({min(max(lanes // whole, 1), most) for lanes in (warp, 2 * warp, draft.policy.loops.lanes)})
+
+
+def _neighbours(draft: Draft, whole: int) -> list[int]:
+    """Blocks of the last axis on the grid, each element with a tile of its own: at most a sector of memory."""
+    if not draft.grid:
+        return [1]
+    cuts, programs = draft.policy.cuts, math.prod(axis.size for axis in draft.grid)
+    room = max(draft.policy.splits.swept // whole, 1)
+    most = min(programs // cuts.enough, draft.grid[-1].size, cuts.neighbours, room)
+    return [1 << (most.bit_length() - 1) if most else 1]
 
 
 def _estimate(work: Work, planned: Sequence[PlannedAxis], warps: int, width: int, policy: Policy) -> Estimate:

@@ -98,9 +98,9 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
 @pytest.mark.parametrize(
     ("fn", "shapes", "expected"),
     [
-        (decay, [(4096,), (128, 4096)], "i: grid 4096 by 32 | t: loop 128 by 1; 1 warp"),
-        (decay, [(1_000_000,), (128, 1_000_000)], "i: grid 1000000 by 128 | t: loop 128 by 1; 4 warps"),
-        (decay, [(3,), (128, 3)], "i: grid 3 by 4 | t: loop 128 by 1; 1 warp"),
+        (decay, [(4096,), (30, 4096)], "i: grid 4096 by 32 | t: loop 30 by 1; 1 warp"),
+        (decay, [(1_000_000,), (30, 1_000_000)], "i: grid 1000000 by 128 | t: loop 30 by 1; 4 warps"),
+        (decay, [(3,), (30, 3)], "i: grid 3 by 4 | t: loop 30 by 1; 1 warp"),
         (jax.vmap(newton), [(100_000,)], "i: grid 100000 by 32 | t: while; 1 warp"),
         (
             rnn,
@@ -109,8 +109,8 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
         ),
         (
             state_space,
-            [(512, 16), (512, 16), (99, 512), (99, 16)],
-            "row: grid 512 by 2 | t: loop 99 by 1 | col: lane 16 of 16; 1 warp",
+            [(512, 16), (512, 16), (30, 512), (30, 16)],
+            "row: grid 512 by 2 | t: loop 30 by 1 | col: lane 16 of 16; 1 warp",
         ),
         (
             state_space,
@@ -134,6 +134,6 @@ def test_the_next_best_has_other_roles_if_there_are_any() -> None:
     choice = only_kernel(state_space, floats(512, 16), floats(512, 16), floats(99, 512), floats(99, 16)).choice
     assert choice is not None and choice.of_other is not None
     assert "unroll 16" in choice.other and choice.chosen.cycles <= choice.of_other.cycles
-    choice = only_kernel(decay, floats(4096), floats(128, 4096)).choice
+    choice = only_kernel(decay, floats(4096), floats(30, 4096)).choice
     assert choice is not None and choice.other == "i: grid 4096 by 64, 2 warps"
     assert only_kernel(jnp.sin, floats(4096)).choice is None

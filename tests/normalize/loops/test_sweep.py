@@ -1,0 +1,158 @@
+"""Loops whose carried values are affine in those of the step before, in tiles of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.normalize.passes import normalize
+from tests.normalize.passing import traced
+
+RNG = np.random.default_rng(5)
+STEPS, LANES = 48, 3
+INF, NAN = np.float32(np.inf), np.float32(np.nan)
+
+
+def linear(c: Any, a: Any, b: Any, reverse: bool = False) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        c = x[0] * c + x[1]
+        return c, c
+
+    return lax.scan(step, c, (a, b), reverse=reverse)
+
+
+def read_before(c: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda c, x: (x[1] - c / (2.0 + x[0] * x[0]), jnp.tanh(c)), c, (a, b))
+
+
+def reset(c: Any, a: Any, b: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.where(x[0] > 1, x[1], 0.5 * c - x[1])
+        return c, c
+
+    return lax.scan(step, c, (a, b), reverse=True)
+
+
+def one_flag(c: Any, a: Any, b: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        return lax.cond(x[0][0] > 1, lambda: x[1], lambda: 0.5 * c), c
+
+    return lax.scan(step, c, (a, b))
+
+
+def after_each_other(c: Any, a: Any, b: Any) -> Any:
+    """What one value is carries into the next; one is only moved on, one only summed."""
+
+    def step(carry: Any, x: Any) -> Any:
+        old, c, d, total = carry
+        d = d - (d * 0.25 - c * x[1])
+        return (x[0], 0.5 * c + old, d, total + d), (c, d)
+
+    return lax.scan(step, (c, c, c, c), (a, b))
+
+
+def inputs(lanes: tuple[int, ...] = (LANES,), steps: int = STEPS) -> list[np.ndarray]:
+    shapes = lanes, (steps, *lanes), (steps, *lanes)
+    return [RNG.normal(size=shape).astype(np.float32) * np.float32(0.8) for shape in shapes]
+
+
+def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) -> None:
+    assert "scanned" in str(normalize(traced(function, *args)))
+    expected, found = jax.jit(function)(*args), j2t.fuse(function, backend="interpret", strict=True)(*args)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        one, other = np.asarray(ours), np.asarray(theirs)
+        scale = np.abs(other[np.isfinite(other)]).max(initial=0.0)
+        np.testing.assert_allclose(one, other, tolerance, tolerance * scale)
+
+
+@pytest.mark.parametrize("function", [linear, read_before, reset, after_each_other], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(("lanes", "steps"), [((), 32), ((LANES,), STEPS), ((2, 3), 33), ((130,), 256)], ids=str)
+def test_values_are_those_of_steps(function: Callable[..., Any], lanes: tuple[int, ...], steps: int) -> None:
+    compared(function, *inputs(lanes, steps))
+
+
+def test_one_flag_for_all_lanes() -> None:
+    compared(one_flag, *inputs())
+
+
+@pytest.mark.parametrize("function", [linear, read_before, reset], ids=lambda f: f.__name__)
+def test_gradients(function: Callable[..., Any]) -> None:
+    def gradient(*args: Any) -> Any:
+        return jax.grad(lambda *args: sum(jnp.sin(x).sum() for x in jax.tree.leaves(function(*args))), (0, 1, 2))(*args)
+
+    compared(gradient, *inputs())
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(0, INF), (0, NAN), (1, INF), (1, NAN), (1, 1e30), (1, 0), (2, INF), (2, NAN), (2, 3e38)],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [linear, reset], ids=lambda f: f.__name__)
+def test_what_is_no_number_is_where_steps_have_it(function: Callable[..., Any], place: int, value: Any) -> None:
+    args = inputs()
+    args[place][5 if place else 1, ...] = value
+    compared(function, *args)
+
+
+@pytest.mark.parametrize(
+    "coefficients",
+    [
+        np.resize(np.float32([1e30, 1e-30]), STEPS),
+        np.resize(np.float32([1e-30, 1e30]), STEPS),
+        np.where(np.arange(STEPS) < STEPS // 2, np.float32(1e-3), np.float32(1e3)),
+        np.resize(np.float32([2, 2, 2, 0]), STEPS),
+        np.full(STEPS, 9, np.float32),
+    ],
+    ids=["large first", "small first", "small, then large", "zeros", "growing"],
+)
+@pytest.mark.parametrize("beside", [0, 1])
+def test_products_of_coefficients_may_not_fit(coefficients: np.ndarray, beside: float) -> None:
+    c, _, b = inputs()
+    compared(linear, c, np.repeat(coefficients[:, None], LANES, 1), b * np.float32(beside))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int8])
+def test_whole_numbers_are_exact(dtype: Any) -> None:
+    args = [(x * 9).astype(dtype) for x in inputs()]
+    compared(linear, *args, tolerance=0)
+
+
+def test_an_exact_order_is_that_of_the_steps() -> None:
+    args = inputs()
+    assert "scanned" not in str(normalize(traced(linear, *args), exact_order=True))
+    ordered = j2t.fuse(linear, backend="interpret", strict=True, exact_order=True)
+    text = j2t.transpile(linear, *args, exact_order=True).kernels[0].source
+    assert "associative_scan" not in text
+    c, a, b = args
+    for one, other, found in zip(a, b, np.asarray(ordered(c, a, b)[1])):
+        c = one * c + other
+        np.testing.assert_array_equal(found, c)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda c, x: (c * c + x, c),
+        lambda c, x: (jnp.maximum(c, x) + c, c),
+        lambda c, x: (jnp.roll(c, 1) * 0.5 + x, c),
+        lambda c, x: (x / (c + 3), c),
+        lambda c, x: (jnp.where(c > 0, c, x), c),
+        lambda c, x: (c + 0.5 * (x - c).astype(jnp.bfloat16).astype(jnp.float32), c),
+    ],
+)
+def test_what_is_left_alone(step: Callable[..., Any]) -> None:
+    c, x, _ = inputs()
+    assert "scanned" not in str(normalize(traced(lambda c, x: lax.scan(step, c, x), c, x)))
+
+
+def test_a_batch() -> None:
+    c, a, b = inputs((4, 2))
+    compared(jax.vmap(linear, (0, 1, 1)), c, a, b)
