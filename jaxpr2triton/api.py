@@ -266,8 +266,8 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles`, `contractions`, `checkpoint` and `exact_order` are as in `fuse`. `for_target` is the device that kernels are
-    planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
+    `roles`, `contractions`, `checkpoint` and `exact_order` are as in `fuse`. `for_target` is the device that kernels
+    are planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
