@@ -31,6 +31,7 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
+from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
@@ -440,7 +441,7 @@ class _Attempt:
 def _plain(jaxpr: Any, contractions: str) -> Lowered:
     """All that was to be differentiated is: the program without what would still mean more than what it computes."""
     lowered = lower(jaxpr)
-    program = write_grouped(lowered.program) if contractions == "triton" else lowered.program
+    program = write_convolutions(write_grouped(lowered.program)) if contractions == "triton" else lowered.program
     program, captured = hoist_everything(call_implementations(program), lowered.captured)
     return Lowered(program, tuple(captured))
 

@@ -22,6 +22,7 @@ from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
 from jaxpr2triton.rules.written import jacobi, linalg, pools, sorts
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 
 
 def call_of(eqn: Eqn) -> Call:
@@ -51,6 +52,8 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         shapes = [atom.aval.shape for atom in eqn.invars]
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if name == CONVOLUTION:
+        return WhyNot("a library convolves", 'contractions="triton" makes a kernel of it')
     if name in pools.TABLE and (refusal := pools.why_not(name, [atom.aval.shape for atom in eqn.invars], eqn.params)):
         return refusal
     if name in sorts.TABLE and (refusal := sorts.why_not(name, eqn.invars[0].aval.shape, eqn.params)):

@@ -52,6 +52,8 @@ class Common:
     # rules/written/
     longest_sum: int = 8  # elements of an axis of a running sum, in which each looks at all others
     longest_sort: int = 8  # … of a sort
+    few_terms: int = 50  # of a convolution, each a product by itself
+    few_results: int = 16  # … if no more are made of them
     taps: int = 64  # places of a window that are read one by one
     pairs: int = 1 << 26  # … of all axes: what looks at what
     matrix: int = 16  # rows of a matrix that is decomposed in a kernel

@@ -291,6 +291,10 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "product": (gradient(tanh_of_product), (floats(64, 64), floats(20, 64), floats(64))),
     "rolls": (rolls, (floats(1000),)),
     "running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 8),)),
+    "convolved": (
+        lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC")),
+        (floats(8, 200, 1), floats(9, 1, 9)),
+    ),
     "pooled": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (3, 3), "VALID"), (floats(30, 30),)),
     "shifts": (shifts, (floats(1000),)),
     "long running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 4000),)),

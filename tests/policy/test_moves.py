@@ -188,6 +188,8 @@ COMMON_CASES = {
     "known": Case("every other", 0),
     "runs": Case("looked up", 0),
     "known_equations": Case("masked", 0),
+    "few_terms": Case("convolved", 1 / 8, contractions=True),
+    "few_results": Case("convolved", 1 / 8, contractions=True),
     "taps": Case("pooled", 1 / 32),
     "rounder_stretches": Case("in stretches", 1 / 2),
     "longest_swept": Case("long running sums", 1 / 2),

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.normalize.arrays.convolved import convolved
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 
@@ -29,18 +31,19 @@ def decompose(closed: Closed) -> Closed:
 
 
 def decompose_inside(closed: Closed) -> Closed:
-    """For bodies of loops: sorts and running sums of short axes, too.
+    """For bodies of loops: sorts and running sums of short axes, too, and convolutions.
 
         b:f32[9] = cumsum[axis=0] a   →   b = reduce_sum[axes=(0,)] (select_n (le iota iota) 0.0 (broadcast_in_dim a))
 
     Elsewhere they stay with XLA, which is better at long ones; a loop would stay with them. Left alone: long axes.
     """
-    if not primitive_names(closed) & ranks.TABLE.keys():
-        return closed
-    return rewrite(closed, _decompose_inside, named(ranks.TABLE.keys() | CALLS))
+    names = ranks.TABLE.keys() | {CONVOLUTION}
+    return rewrite(closed, _decompose_inside, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
 def _decompose_inside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name == CONVOLUTION:
+        return convolved(node, rewriter)
     if node.name not in ranks.TABLE:
         return inline_call(node, rewriter)
     shape = node.out_avals[0].shape
