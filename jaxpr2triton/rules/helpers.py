@@ -45,8 +45,7 @@ HELPERS = {
     # 8 instructions of a thread, where a quotient and the library's exponential are 19, as exact as those.
     "_sigmoid": (
         "def _sigmoid(x):\n"
-        "    # 1 / (1 + exp(-x)), and exp(-x) as 2**-y (1 + rest): what the rounding of y leaves out of x is small\n"
-        "    # wherever the sum is neither 1 nor infinite\n"
+        "    # 1 / (1 + exp(-x)), and exp(-x) as 2**-y (1 + rest): what rounding leaves out of y\n"
         "    y = x * 1.4426950408889634\n"
         "    rest = tl.clamp(tl.fma(y, 0.6931471805599453, -1.0 * x), -0.5, 0.5)\n"
         "    return libdevice.fast_dividef(1.0, tl.fma(tl.exp2(-1.0 * y), 1 + rest, 1.0))\n"
