@@ -160,11 +160,15 @@ def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
 
 
 def _own_name(read: Read, body: Body) -> str | None:
-    """The variable that a step gives the value to, if what it held before is not wanted in the step."""
+    """The variable that a step gives the value to, if what it held before is not wanted in the step.
+
+    It may hold something else later, unless the value is wanted again.
+    """
     for number, statement in enumerate(body):
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if value in read.wanted:
-                others = names_in(*body[:number]) + [n for n in names_in(*body[number + 1 :]) if _is_store(n)]
+                later = names_in(*body[number + 1 :]) if len(read.wanted) > 1 else []
+                others = [*names_in(*body[:number]), *filter(_is_store, later)]
                 return name if name not in {other.id for other in others} else None
     return None
 

@@ -92,10 +92,13 @@ class Keep(Collected):
 
     places: tuple[Place, ...]
     slot: tuple[int, ...]  # which buffer, by the number of the equation
+    order: tuple[int, ...] = ()  # in which the dimensions lie, if not as they are
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.eqn.outvars[0].aval.shape
+        """Of the buffer, as it lies."""
+        shape: tuple[int, ...] = self.eqn.outvars[0].aval.shape
+        return tuple(shape[d] for d in self.order) or shape
 
 
 @dataclass(frozen=True, eq=False)

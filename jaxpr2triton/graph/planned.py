@@ -9,6 +9,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.joint_sums import join_sums
+from jaxpr2triton.graph.laid_out import lay_out
 from jaxpr2triton.graph.nodes import Graph, Recurrence
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
@@ -29,7 +30,7 @@ def graph_of(plan: Plan) -> Graph:
     graph = simplify(walk(jaxpr, list(zip(stored_by(jaxpr), plan.places)), Planned(plan), plan.unrolled), lanes)
     if any(True for _ in graph.of_kind(Recurrence)):
         graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)), lanes)
-    graph = join_sums(graph)
+    graph = lay_out(join_sums(graph), {p.axis: p.block for p in plan.axes if p.is_tile})
     shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
     check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)
     return graph

@@ -27,6 +27,14 @@ def does_again(eqn: Any) -> bool:
     return eqn.primitive.name in AGAIN
 
 
+def is_outer(eqn: Any) -> bool:
+    """Whether this is a contraction of one term, so that nothing is summed."""
+    if eqn.primitive.name != "dot_general":
+        return False
+    (dims, _), _ = eqn.params["dimension_numbers"]
+    return math.prod(eqn.invars[0].aval.shape[d] for d in dims) == 1
+
+
 def recompute_stored(
     closed: Closed,
     num_outputs: int | None = None,
@@ -41,7 +49,8 @@ def recompute_stored(
     What a gradient keeps of each step is mostly elementwise in a few of these values, and is wanted by elementwise work
     of the loop that runs backwards, into which it is fused. Among all sets of values from which elementwise and index
     operations lead to the `ys`, the one with the fewest bytes is stored; the scan's own xs need not be stored again,
-    and what no step changes costs nothing. Left alone: `ys` that are outputs of the program, and scans with effects.
+    and what no step changes costs nothing. An outer product among the `ys` is made of its factors again. Left
+    alone: `ys` that are outputs of the program, and scans with effects.
 
     Before differentiation is over, `num_outputs` tells how many of the outputs are more than what a derivative keeps,
     `again` which equations may be done again, and `prepare` makes a body into one without transparent calls.
@@ -104,14 +113,16 @@ def _pinned_and_asked(body: Body, is_output: Sequence[bool]) -> tuple[set[Any], 
 def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:
     """The cheapest variables from which the asked ones can be computed; what no step changes costs nothing."""
     producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    invariant = body.invariants()
+    invariant, asked = body.invariants(), tuple(asked)
+    wanted = frozenset(asked)
 
     def cost(var: Any) -> int:
         return 0 if var in invariant else price(var.aval, var in there)
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)
-        return eqn.invars if eqn is not None and var not in invariant and again(eqn) else None
+        free = eqn is not None and var not in invariant and (again(eqn) or (var in wanted and is_outer(eqn)))
+        return eqn.invars if eqn is not None and free else None
 
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
 

@@ -96,6 +96,17 @@ def test_contractions_are_not_done_again() -> None:
     assert stored(sunk(function, *arrays((4,), (6, 3), (3, 4)))) == [(6, 4)]
 
 
+def test_of_outer_products_the_factors_are_stored() -> None:
+    def function(h: Any, xs: Any, w: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = jnp.sin(h * 2 + x)
+            return h, (h[:, None] @ w, jnp.cos(h))
+
+        return [jnp.sum(part) for part in lax.scan(step, h, xs)[1]]
+
+    assert stored(sunk(function, *arrays((4,), (6, 4), (1, 9)))) == [(6, 4)]
+
+
 @pytest.mark.parametrize(
     "function",
     [
