@@ -254,6 +254,16 @@ def test_roles(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Run(capsys, "check", *words, "--seeds", "1").code == 0
 
 
+def test_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = "import jax, jax.numpy as jnp", "def f(x): return jax.lax.fori_loop(0, 100, lambda _, x: jnp.sin(x), x)"
+    (tmp_path / "loop.py").write_text("\n".join(lines))
+    words = ("loop.py:f", "f32[8]", "--grad", "--checkpoint")
+    assert "320 bytes written for it alone" in Run(capsys, "explain", *words, "sqrt").out
+    assert "160 bytes written for it alone" in Run(capsys, "explain", *words, "5").out
+    assert "--checkpoint: expected a positive number, found 'cube'" in Run(capsys, "explain", *words, "cube").err
+
+
 def test_explain_says_why_something_is_left(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "explain", "model.py:rows", "f32[8]")
     said = " ".join(run.out.split())
