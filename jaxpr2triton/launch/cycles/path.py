@@ -5,7 +5,8 @@ A branch has two sides, which meet again. By structure, never by name:
     a slow one      it calls what ptxas added, indexes local memory, has a loop that the source has not, or sorts out
                     lanes that are not together: jumped over where there is another way (large arguments of sines,
                     denormal quotients)
-    lanes go apart  the sides end at a BSYNC: both are walked, one after the other, as a warp with some lanes for each
+    lanes go apart  the sides end at a BSYNC: both are walked, one after the other, as a warp with some lanes for each;
+                    what both have in common is walked once
     all together    the longer side
 """
 
@@ -119,7 +120,8 @@ class Walker:
         apart = meet is not None and any(each.kind == "BSYNC" for each in self.flow.blocks[meet].code)
         if apart and behind.steps and over.steps:
             self.both.add(branch.address)
-            return behind + over
+            there = set(behind.steps)
+            return behind + Way(tuple(step for step in over.steps if step not in there), over.slow)
         return max(sides, key=lambda side: side.cycles)
 
 

@@ -83,7 +83,7 @@ def test_a_load_in_the_loop_costs_its_latency() -> None:
         return lax.scan(lambda at, _: (places[at], None), first, None, length=5000)[0]
 
     def counted(places: Any, first: Any) -> Any:
-        return lax.scan(lambda at, _: (at * 5 + 1, None), first, None, length=5000)[0]
+        return lax.scan(lambda at, _: (at * at + 1, None), first, None, length=5000)[0]
 
     of_many = [jax.vmap(each, (None, 0)) for each in (chased, counted)]
     inside, before = (modelled(each, (5000,), (32,), dtype=jnp.int32) for each in of_many)

@@ -103,7 +103,7 @@ TOO_LITTLE = "they read too little in common for what it would cost"
         ),
         (
             lambda a: sums(a, a[0])[1].sum((0, 1)),
-            [floats(100, 4096)],
+            [floats(30, 4096)],
             [("f_1", ("f_0",), True, "the loop has to be over first")],
         ),
     ],
