@@ -29,7 +29,7 @@ class Common:
     # autodiff/stretches.py
     rounder_stretches: int = 2  # times the steps of a stretch, or their number, where that divides all steps
     shortest_swept: int = 32  # steps of a loop whose carried values are combined in tiles of them
-    lanes_of_steps: int = 1 << 14  # … and lanes at most; more keep all processors busy, each with its own steps
+    lanes_of_steps: int = 1 << 13  # … and lanes at most; more keep all processors busy, each with its own steps
     few_lanes: int = 128  # lanes from which on …
     steps_of_a_tile: int = 128  # … a tile has so many steps at most
     steps_of_few_lanes: int = 512  # … and of fewer lanes so many
