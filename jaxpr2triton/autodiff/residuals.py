@@ -13,6 +13,8 @@ from typing import Any
 
 from jaxpr2triton.ir.cheapest import cheapest, price
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.rows import TABLE
 
 
 def choose(
@@ -30,5 +32,16 @@ def choose(
         eqn = producer.get(var)  # none of an input
         return eqn.invars if eqn is not None and recomputable(eqn) else None
 
+    def cost(var: Any) -> int:
+        return price(var.aval, var in there_anyway) + _is_placed(producer.get(var))
+
     order = [*inner.invars, *producer]
-    return cheapest(variables(needed), order, lambda var: price(var.aval, var in there_anyway), operands)
+    return cheapest(variables(needed), order, cost, operands)
+
+
+def _is_placed(eqn: Any) -> bool:
+    """Whether an equation only puts together what it reads, so that of equal costs that is rather to be kept."""
+    if eqn is None or eqn.primitive.name == "select_n":
+        return eqn is not None
+    sizes = {atom.aval.size for atom in (*eqn.invars, *eqn.outvars)}
+    return len(sizes) > 1 and isinstance(TABLE.get(eqn.primitive.name), Indexing)

@@ -52,6 +52,7 @@ from jaxpr2triton.launch.call.callbacks import calling_through, reserve_callback
 from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.call.primitive import Mode
 from jaxpr2triton.mistakes import instead_of, raise_with_context, tell
+from jaxpr2triton.normalize.arrays.associative import join_parts
 from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
@@ -319,15 +320,23 @@ def split_program(jaxpr: Any, nonzero: tuple[bool, ...], checkpoint: Checkpoint 
     """The forward and the linear program of a derivative along the marked inputs; in stretches if that keeps less."""
 
     def make() -> split.Split:
-        plain = split.linearize(jaxpr, nonzero, recomputable, _prepare)
-        written = in_stretches(jaxpr, nonzero, checkpoint)
-        if written is jaxpr:
+        scanned = _with_scans(jaxpr)
+        plain = split.linearize(scanned, nonzero, recomputable, _prepare)
+        written = in_stretches(scanned, nonzero, checkpoint)
+        if written is scanned:
             return plain
         found = split.linearize(written, nonzero, recomputable, _prepare)
         return found if found.nbytes < plain.nbytes else plain
 
     found: split.Split = _derived(jaxpr, ("linearize", nonzero, checkpoint), make)
     return found
+
+
+def _with_scans(jaxpr: Any) -> Any:
+    """Associative scans are found before JAX differentiates their recursions."""
+    flat = flatten(jaxpr)
+    joined = join_parts(flat)
+    return jaxpr if joined is flat else joined
 
 
 def _prepare(forward: Any, num_outputs: int) -> Any:

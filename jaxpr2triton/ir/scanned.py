@@ -18,7 +18,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from jaxpr2triton._compat import bind_equation
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Literal, Var, made
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Jaxpr, Literal, Var, jaxprs_in, made
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def combination(closed: Closed) -> Combination:
 def combined(combine: Combination, left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
     """Elements of arrays of one shape, each with its counterpart."""
     inner = combine.closed.jaxpr
+    if any(True for eqn in inner.eqns for _ in jaxprs_in(eqn)):
+        return _with_calls(inner, [*left, *right])
     env: dict[Var, Any] = dict(zip(inner.invars, [*left, *right]))
 
     def read(atom: Atom) -> Any:
@@ -58,6 +60,17 @@ def combined(combine: Combination, left: Sequence[Any], right: Sequence[Any]) ->
     for eqn in inner.eqns:
         env.update(zip(eqn.outvars, bind_equation(eqn, list(map(read, eqn.invars)))))
     return list(map(read, inner.outvars))
+
+
+def _with_calls(inner: Jaxpr, values: Sequence[Any]) -> list[Any]:
+    """The same where scalars are handed to calls, which may have derivatives of their own."""
+
+    def run(*args: Any) -> list[Any]:
+        return jax.core.eval_jaxpr(inner, (), *args)  # type: ignore[arg-type]
+
+    for _ in range(np.ndim(values[0])):
+        run = jax.vmap(run)
+    return run(*values)
 
 
 def only_valid(combine: Combination) -> Combination:

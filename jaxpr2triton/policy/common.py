@@ -43,6 +43,7 @@ class Common:
     alike_in_a_loop: int = 1 << 10  # … in a loop, as long as XLA's launches take
     shortest_scan: int = 8  # elements of an associative scan of which it is found what combines them
     scanned_parts: int = 4  # … and parts of such an element, which are tried in each order
+    following_parts: int = 2  # … of one whose derivative is taken as a scan, that follow each other
     known: int = 1 << 14  # elements of an array that is computed while compiling
     runs: int = 8  # evenly spaced pieces of which an array of whole numbers, or what is read at its places, is made
     known_equations: int = 64  # equations, without operands, that are moved into a loop

@@ -539,6 +539,8 @@ SCANS = (
     "helpers.scanned({0}, {1}, lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), reverse=True)",
     "lax.associative_scan(jnp.maximum, {0}, axis={1})",
     "lax.associative_scan(jnp.add, {0}, axis={1}, reverse=True)",
+    "lax.associative_scan(jnp.multiply, jnp.tanh({0}), axis={1})",
+    "lax.associative_scan(jnp.logaddexp, {0}, axis={1}, reverse=True)",
     "lax.associative_scan(lambda a, b: jnp.where(b > 0.5, b, a), {0}, axis={1})",
 )
 

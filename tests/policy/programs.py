@@ -158,6 +158,14 @@ def gradient(fn: Fn) -> Fn:
     return jax.grad(lambda *args: fn(*args).sum())
 
 
+def gradient_of_matrices(x: Any) -> Any:
+    def combine(left: Any, right: Any) -> Any:
+        (a, b, c, d), (e, f, g, h) = left, right
+        return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
+
+    return jax.grad(j2t.fuse(lambda x: lax.associative_scan(combine, tuple(x))[0].sum()))(x)
+
+
 def tanh_of_product(w: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(h @ w + x), h), h, xs)[1]
 
@@ -283,6 +291,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda a, b: lax.associative_scan(lambda l, r: (l[0] * r[0], r[0] * l[1] + r[1]), (a, b))[1],
         (floats(8), floats(8)),
     ),
+    "gradient of a scan of matrices": (gradient_of_matrices, (floats(4, 8),)),
     "eigenvalues": (lambda x: lax.linalg.eigh(x), (floats(5, 3, 3),)),
     "every other": (lambda x: jnp.take(x, jnp.arange(0, 100, 2) + 1), (floats(100),)),
     "factored": (repeated(factored), (floats(8, 8),)),

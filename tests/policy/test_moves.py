@@ -200,6 +200,7 @@ COMMON_CASES = {
     "matrix": Case("factored", 1 / 4),
     "shortest_scan": Case("associative scan", 2),
     "scanned_parts": Case("associative scan of pairs", 1 / 4),
+    "following_parts": Case("gradient of a scan of matrices", 1 / 2),
     "sweeps": Case("eigenvalues", 1 / 2),
     "matrix_in_numbers": Case("little factored", 1 / 2),
     "short_contraction": Case("states times", 1 / 2),

@@ -10,28 +10,26 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import bind_equation
+from jaxpr2triton._compat import bind_equation, called_jaxpr
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, frozen, made
 from jaxpr2triton.ir.once import makers_of
-from jaxpr2triton.ir.scanned import Combination, combination, combined, is_associative, scanned_p
+from jaxpr2triton.ir.scanned import Combination, combination, combined, is_associative
+from jaxpr2triton.ir.scanned_slopes import has_slopes, scanned_parts_p
 from jaxpr2triton.ir.tracing import again
+from jaxpr2triton.normalize.arrays.scan_parts import write_parts, written
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
+OWN_SLOPES = (jnp.logaddexp, jnp.logaddexp2)
 JOINS = frozenset({"add", "or"})  # what puts elements of odd and of even places together
-RUNNING: Mapping[str, Callable[..., Any]] = {
-    "add": lax.cumsum,
-    "mul": lax.cumprod,
-    "max": lax.cummax,
-    "min": lax.cummin,
-}
 
 
 def join_scans(closed: Closed, longest: int | None = None) -> Closed:
@@ -47,11 +45,42 @@ def join_scans(closed: Closed, longest: int | None = None) -> Closed:
     Left alone: elements whose parts have several shapes, functions that are more than elementwise arithmetic of them,
     short axes, and those longer than `longest`.
     """
+    closed = write_parts(closed, longest)
+    found = dict(_outermost(closed.jaxpr, longest))
+
+    def write(scan: _Scan, values: Sequence[Any]) -> Any:
+        return written(values, scan.combine, scan.axis, scan.output, scan.reverse)
+
+    return _replaced(closed, found, write)
+
+
+def join_parts(closed: Closed) -> Closed:
+    """Before a program is differentiated: all results of a scan as one equation, which knows its tangents.
+
+    Left alone: what has parts that all follow each other, or a derivative for which the order of elements matters.
+    """
+    most = policy.COMMON.following_parts
+    known: dict[Combination, bool] = {}
+    found: dict[Var, _Scan] = {}
+    for var, scan in _outermost(closed.jaxpr, None):
+        if scan.combine not in known:
+            known[scan.combine] = has_slopes(scan.combine, most)
+        if known[scan.combine]:
+            found[var] = scan
+    made: dict[Hashable, list[Any]] = {}
+
+    def write(scan: _Scan, values: Sequence[Any]) -> Any:
+        key = replace(scan, output=0)
+        if key not in made:
+            how = {"combine": scan.combine, "axis": scan.axis, "reverse": scan.reverse}
+            made[key] = scanned_parts_p.bind(*values, **how)
+        return made[key][scan.output]
+
+    return _replaced(closed, found, write)
+
+
+def _replaced(closed: Closed, found: Mapping[Var, _Scan], write: Callable[[_Scan, Sequence[Any]], Any]) -> Closed:
     eqns = closed.jaxpr.eqns
-    joins = [eqn for eqn in eqns if eqn.primitive.name in JOINS]
-    if not joins or not any(eqn.primitive.name == "pad" for eqn in eqns):
-        return closed
-    found = dict(_outermost(closed.jaxpr, joins, longest))
     if not found:
         return closed
 
@@ -60,7 +89,7 @@ def join_scans(closed: Closed, longest: int | None = None) -> Closed:
 
         def instead(eqn: Eqn, values: list[Any]) -> list[Any] | None:
             scan = found.get(eqn.outvars[0]) if eqn.outvars else None
-            return None if scan is None else [_written(scan, [env[var] for var in scan.elements])]
+            return None if scan is None else [write(scan, [env[var] for var in scan.elements])]
 
         evaluate.run(eqns, env, instead)
         return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
@@ -82,20 +111,12 @@ class _Scan:
     reverse: bool = False
 
 
-def _written(scan: _Scan, values: Sequence[Any]) -> Any:
-    inner = scan.combine.closed.jaxpr
-    name = inner.eqns[0].primitive.name if len(inner.eqns) == len(inner.outvars) == 1 else ""
-    if name in RUNNING and set(inner.eqns[0].invars) == set(inner.invars) and inner.outvars == inner.eqns[0].outvars:
-        return RUNNING[name](values[0], scan.axis, scan.reverse)
-    how = {"combine": scan.combine, "axis": scan.axis, "output": scan.output, "reverse": scan.reverse}
-    return scanned_p.bind(*values, **how)
-
-
-def _outermost(jaxpr: Jaxpr, joins: Sequence[Eqn], longest: int | None) -> Iterator[tuple[Var, _Scan]]:
+def _outermost(jaxpr: Jaxpr, longest: int | None) -> Iterator[tuple[Var, _Scan]]:
+    joins = _joins(jaxpr)
     finder = _Finder(jaxpr)
     inside: set[Var] = set()
     scans: list[_Scan] = []
-    turned = _reversals(jaxpr)
+    turned = _reversals(jaxpr) if joins else {}
     for eqn in reversed(joins):
         (out,) = eqn.outvars
         if out in inside:
@@ -119,6 +140,13 @@ def _outermost(jaxpr: Jaxpr, joins: Sequence[Eqn], longest: int | None) -> Itera
             yield users[0].outvars[0], replace(scan, elements=elements, reverse=True)
         else:
             yield out, scan
+
+
+def _joins(jaxpr: Jaxpr) -> list[Eqn]:
+    """What may put elements of odd and of even places together."""
+    if not any(eqn.primitive.name == "pad" for eqn in jaxpr.eqns):
+        return []
+    return [eqn for eqn in jaxpr.eqns if eqn.primitive.name in JOINS]
 
 
 def _turns(eqn: Eqn, axis: int) -> bool:
@@ -261,7 +289,7 @@ class _Finder:
             env: dict[Var, Any] = {var: sides[side][part] for var, (side, part) in names.items()}
             for eqn in ordered:
                 values = [evaluate.read(env, atom) for atom in eqn.invars]
-                env.update(zip(eqn.outvars, values if _is_filled(eqn) else bind_equation(eqn, values)))
+                env.update(zip(eqn.outvars, values if _is_filled(eqn) else _of_scalars(eqn, values)))
             return [env[var] for var in reduced]
 
         scalars = [jax.ShapeDtypeStruct((), var.aval.dtype) for var in elements]
@@ -285,11 +313,25 @@ def _is_filled(eqn: Eqn) -> bool:
 
 
 def _is_elementwise(eqn: Eqn) -> bool:
+    if eqn.primitive.name == "custom_jvp_call":  # before a program is differentiated
+        return _with_own_slopes(eqn) is not None
     row = TABLE.get(eqn.primitive.name)
     dtypes = [atom.aval.dtype for atom in (*eqn.invars, *eqn.outvars)]
     if not isinstance(row, Pointwise) or any(unsupported(dtype) for dtype in dtypes) or eqn.effects:
         return False
     return row.refuse(Call(tuple(dtypes[:-1]), dtypes[-1], eqn.params)) is None
+
+
+def _with_own_slopes(eqn: Eqn) -> Callable[..., Any] | None:
+    """The function of arrays of any shape that is called, if that is known: it has a derivative of its own."""
+    avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in eqn.invars]
+    called = str(jax.make_jaxpr(partial(bind_equation, eqn))(avals))
+    return next((each for each in OWN_SLOPES if str(jax.make_jaxpr(lambda x, f=each: [f(*x)])(avals)) == called), None)
+
+
+def _of_scalars(eqn: Eqn, values: Sequence[Any]) -> list[Any]:
+    known = _with_own_slopes(eqn) if eqn.primitive.name == "custom_jvp_call" else None
+    return bind_equation(eqn, values) if known is None else [known(*values)]
 
 
 def _is_whole(atom: Atom, level: _Level) -> bool:
@@ -328,7 +370,9 @@ def _number(out: Var, finder: _Finder, roots: Sequence[Var], numbers: dict[Hasha
             if missing:
                 stack.extend(missing)
             else:
+                called = called_jaxpr(eqn.primitive.name, eqn.params)
                 params = {key: value for key, value in eqn.params.items() if value is not None}
+                params = params if called is None else {"jaxpr": str(called[0])}
                 known[var] = number((eqn.primitive, frozen(params), tuple(parts), var.aval.shape, var.aval.dtype))
     found = of(out)
     assert found is not None
