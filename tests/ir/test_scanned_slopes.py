@@ -60,7 +60,8 @@ def test_few_kernels(name: str, place: str) -> None:
     halves = j2t.transpile(function, *args, grad=moving(args))
     for half in (halves.forward, halves.backward):
         assert not half.leftovers and len(half.kernels) <= (3 if place == "long" else 1), half.explain()
-    gradients(function, args)
+    if place in ("rows", "long"):
+        gradients(function, args)
 
 
 def test_what_is_read_is_saved_as_it_is() -> None:

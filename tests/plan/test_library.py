@@ -108,7 +108,9 @@ def test_both_results_are_read() -> None:
 def test_the_reason_has_both_estimates() -> None:
     (leftover,) = j2t.transpile(then_tanh, *square(4096)).leftovers
     times = r"a library takes about (\d+) µs, and a kernel (\d+) µs, which saves (\d+) µs of what is around it"
-    library, kernel, saved = map(int, re.fullmatch(times, leftover.why).groups())  # type: ignore[union-attr]
+    found = re.fullmatch(times, leftover.why)
+    assert found is not None
+    library, kernel, saved = map(int, found.groups())
     assert library + saved < kernel
     assert leftover.takes == 'contractions="triton" makes a kernel of it'
 
