@@ -44,3 +44,13 @@ def leaves(tree: Any) -> list[np.ndarray]:
         for leaf in jax.tree.leaves(tree)
         if leaf.dtype != jax.dtypes.float0
     ]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int32, np.float64])
+def test_a_flag_is_cleared_before_each_launch(dtype: Any) -> None:
+    with jax.enable_x64(dtype is np.float64):
+        some = jax.jit(j2t.fuse(lambda x: jax.numpy.any(x > 1).astype(dtype), backend="triton"))
+        for largest in (0, 2, 0, 2, 2, 0):
+            x = np.zeros(70_007, np.float32)
+            x[70_000] = largest
+            assert np.asarray(some(x)) == (largest > 1)

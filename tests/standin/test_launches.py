@@ -73,6 +73,17 @@ def test_explain_says_what_the_gallery_launches(function: Callable[..., Any], ar
     assert not meant.problems(record.launches)
 
 
+def test_a_flag_costs_the_bytes_that_are_cleared() -> None:
+    """One kernel in place of two, after a fill that waits for nothing."""
+    x = ones(70_007)
+    some = j2t.fuse(lambda x: jax.numpy.any(x > 1), backend="triton")
+    record = recorded(some, x)
+    (launch,), (fill,) = record.launches, record.of("memset")
+    assert fill["bytes"] == 1
+    assert fill["to"] == launch["arguments"][1].get("at", launch["arguments"][1].get("value"))
+    assert not record.refusals
+
+
 SURROUNDINGS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "eager": lambda f: f,
     "jit with work around it": lambda f: jax.jit(lambda x, s, b: jax.numpy.sort(f(x * 2, s, b), -1) + 1),

@@ -16,6 +16,7 @@ from jaxpr2triton.graph.needless import why_not_chosen
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Closed, Literal, made
 from jaxpr2triton.ir.tracing import run
+from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -49,7 +50,8 @@ def reduce_in_branches(closed: Closed) -> Closed:
         params = {**node.params, "branches": tuple(_reducing(branch, found) for branch in branches)}
         return rewriter.again(Node(node.primitive, params, tuple(args), node.out_avals, node.effects, node.context))
 
-    return rewrite(closed, rule, named(("cond",)))
+    found = rewrite(closed, rule, named(("cond",)))
+    return found if found is closed else remove_dead(found)
 
 
 def _is_one(maker: Node) -> bool:
