@@ -227,9 +227,9 @@ def test_a_region_without_loops_is_lost_alone(breaks: Callable[..., None]) -> No
         breaks(pipeline, stage, ValueError(stage), lambda made, *_: "cos" in str(getattr(made, "jaxpr", made)))
         program, _ = mistaken(j2t.transpile, both, X)
         assert [kernel.name for kernel in program.kernels] == ["both_0"]
-        assert [(left.primitive, left.why[:20]) for left in program.leftovers] == [
-            ("reduce_window_sum", "there is no rule for"),
-            ("cos", "a mistake in jaxpr2t"),
+        assert [(left.primitive, left.why[:16]) for left in program.leftovers] == [
+            ("reduce_window_sum", "its windows have"),
+            ("cos", "a mistake in jax"),
         ]
         same(program(X), jax.jit(both)(X))
 
@@ -249,7 +249,7 @@ def test_a_loop_is_lost_alone(breaks: Callable[..., None]) -> None:
 def test_limits_are_no_mistakes() -> None:
     program = j2t.transpile(lambda x: lax.fori_loop(0, 3, lambda _, c: windows(c) + 1, x), X)
     (left,) = program.leftovers
-    assert "there is no rule for the primitive `reduce_window_sum`" in left.why and program.compiled.mistakes == ()
+    assert "its windows have 4,097 elements" in left.why and program.compiled.mistakes == ()
 
 
 @pytest.mark.parametrize("function", [weights, decayed])

@@ -102,7 +102,7 @@ def test_smaller_schedules_compute_the_same() -> None:
 
 
 def decaying(x: Any) -> Any:
-    return jnp.exp(-lax.reduce_window(x * x, 0.0, lax.add, (1, 3), (1, 1), "SAME"))
+    return jnp.exp(-lax.reduce_window(x * x, 0.0, lax.add, (1, 4097), (1, 1), "SAME"))
 
 
 def test_leftovers_say_what_and_why() -> None:
@@ -110,10 +110,10 @@ def test_leftovers_say_what_and_why() -> None:
     line = inspect.getsourcelines(decaying)[1] + 1
     assert left == Leftover(
         primitive="reduce_window_sum",
-        equation="b:f32[6,40] = reduce_window_sum[window_dimensions=(1, 3) window_strides=(1, 1) "
-        "padding=((0, 0), (1, 1)) base_dilation=(1, 1) window_dilation=(1, 1)] a",
+        equation="b:f32[6,40] = reduce_window_sum[window_dimensions=(1, 4097) window_strides=(1, 1) "
+        "padding=((0, 0), (2048, 2048)) base_dilation=(1, 1) window_dilation=(1, 1)] a",
         where=f"test_pipeline.py:{line} (decaying)",
-        why="there is no rule for the primitive `reduce_window_sum`",
+        why="its windows have 4,097 elements, and each of no more than 1,024 is read",
     )
 
 

@@ -56,6 +56,7 @@ class Common:
     few_terms: int = 50  # of a convolution, each a product by itself
     few_results: int = 16  # … if no more are made of them
     taps: int = 64  # places of a window that are read one by one
+    large_window: int = 1024  # … that a sum along an axis reads, for each window anew
     pairs: int = 1 << 26  # … of all axes: what looks at what
     matrix: int = 16  # rows of a matrix that is decomposed in a kernel
     matrix_in_numbers: int = 4  # … one number at a time

@@ -30,6 +30,7 @@ def test_no_row_is_forgotten() -> None:
         *coverage.SUMS,
         *coverage.ranks.TABLE,
         *coverage.sorts.TABLE,
+        *coverage.pools.TABLE,
         *coverage.STRUCTURAL,
         *coverage.BATCHED,
         *coverage.RANDOM,

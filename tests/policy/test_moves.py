@@ -191,6 +191,7 @@ COMMON_CASES = {
     "few_terms": Case("convolved", 1 / 8, contractions=True),
     "few_results": Case("convolved", 1 / 8, contractions=True),
     "taps": Case("pooled", 1 / 32),
+    "large_window": Case("averaged", 1 / 32),
     "rounder_stretches": Case("in stretches", 1 / 2),
     "longest_swept": Case("long running sums", 1 / 2),
     "longest_row": Case("rows in order", 1 / 2),

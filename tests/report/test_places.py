@@ -22,7 +22,7 @@ def neighbours(x):
     return _summed(x)
 
 def _summed(x):
-    return lax.reduce_window(x * 2, 0.0, lax.add, (1, 3), (1, 1), "SAME")
+    return lax.reduce_window(x * 2, 0.0, lax.add, (1, 4097), (1, 1), "SAME")
 """
 
 

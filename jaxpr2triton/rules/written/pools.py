@@ -30,12 +30,11 @@ Params = Mapping[str, Any]
 
 def why_not(name: str, shapes: Sequence[Sequence[int]], params: Params) -> WhyNot | None:
     """Why it is not written so, given its operands' shapes and its result's."""
-    taps, limit = math.prod(params["window_dimensions"]), policy.COMMON.taps
-    if name in REDUCED or _running(shapes[0], params) is not None:
-        return None  # as a reduction over an axis of windows, if they are large
-    if taps > limit:
-        return WhyNot(f"its windows have {taps:,} elements, and no more than {limit:,} are read one by one")
-    return None
+    taps, is_sum = math.prod(params["window_dimensions"]), name in REDUCED
+    limit = policy.COMMON.large_window if is_sum else policy.COMMON.taps  # of sums, large ones are those along an axis
+    if taps <= limit or (is_sum and _running(shapes[0], params) is not None):
+        return None
+    return WhyNot(f"its windows have {taps:,} elements, and each of no more than {limit:,} is read")
 
 
 # reductions
