@@ -303,7 +303,6 @@ def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
     )
 
 
-# ---------------------------------------------------------------------------------------------- transformations
 FREE = frozenset({"iota", "name", "copy_p", *STRUCTURAL, *DECOMPOSITIONS})  # no rows, but nothing more than those have
 
 
