@@ -107,7 +107,7 @@ def test_sums_cost_no_more_than_plain_ones(name: str) -> None:
     for case in own if name == "steps" else cases_named(name):
         if "add_rn" in case.kernel.source:
             ours, plain = (cycles_of(each.kernel, SM_90).whole for each in (case, summed_plainly(case)))
-            assert ours is not None and plain is not None and ours < 1.02 * plain
+            assert ours is not None and plain is not None and ours < 1.03 * plain
 
 
 @pytest.mark.parametrize("name", ["kalman", "inferences"])
