@@ -36,13 +36,18 @@ def _check(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         assert argument_names(closed) == names, each.name
         expected, values = values, outputs(closed, operands)
         for old, new in zip(expected, values, strict=True):
-            if each.name in ROUNDING and old.dtype.kind == "f":
+            if (each.name in ROUNDING or _sigmoids(closed) > _sigmoids(before)) and old.dtype.kind == "f":
                 np.testing.assert_allclose(new, old, rtol=1e-3 if old.dtype == np.float16 else 2e-5, atol=1e-6)
             else:
                 assert same_bits(old, new), f"{each.name}: {old} became {new}"
         _check_lines(closed)
     assert not {eqn.primitive.name for eqn in closed.jaxpr.eqns} & CALLS
     assert len(normalize(closed).jaxpr.eqns) <= len(closed.jaxpr.eqns)
+
+
+def _sigmoids(closed: jex.ClosedJaxpr) -> int:
+    """Of which some are the derivatives of softplus, that JAX writes with fewer digits."""
+    return [eqn.primitive.name for eqn in closed.jaxpr.eqns].count("logistic")
 
 
 def _check_lines(closed: jex.ClosedJaxpr) -> None:
