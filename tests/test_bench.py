@@ -218,13 +218,13 @@ def test_estimates_against_the_model() -> None:
 @pytest.mark.compile
 def test_cycles_of_a_program_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved, page = tmp_path / "before.json", tmp_path / "cycles.md"
-    assert cycles.main(["gae", "--save", str(saved)]) == 0
-    assert cycles.main(["gae", "--against", str(saved), "--markdown", str(page)]) == 0
+    assert cycles.main(["kalman", "--save", str(saved)]) == 0
+    assert cycles.main(["kalman", "--against", str(saved), "--markdown", str(page)]) == 0
     printed, written = capsys.readouterr().out, page.read_text()
-    lines = [line.split() for line in printed.splitlines() if line.startswith("gae")]
+    lines = [line.split() for line in printed.splitlines() if line.startswith("kalman")]
     assert [line[1] for line in lines[:2]] == ["forward", "gradient"]
-    assert "t 128 x " in printed and "loads (L2)" in printed
-    assert "| gae | forward | 128 x 1 |" in written and "## Estimates of schedules" in written
+    assert "t 1,000 x " in printed and "dependent arithmetic" in printed
+    assert "| kalman | forward | 1 x 1 |" in written and "## Estimates of schedules" in written
     assert printed.count("Changes since") == 1 and "1.00" not in printed
 
 
