@@ -48,19 +48,24 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return dynamic.REFUSALS[name](eqn) if name in dynamic.REFUSALS else None
     if name in OPERATIONS:
         return dynamic.why_not_several(eqn)
-    if name in linalg.TABLE or name in jacobi.TABLE:
-        shapes = [atom.aval.shape for atom in eqn.invars]
-        refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
-        return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
-    if name == CONVOLUTION:
-        return WhyNot("a library convolves", 'contractions="triton" makes a kernel of it')
-    if name in pools.TABLE and (refusal := pools.why_not(name, [atom.aval.shape for atom in eqn.invars], eqn.params)):
-        return refusal
-    if name in sorts.TABLE and (refusal := sorts.why_not(name, eqn.invars[0].aval.shape, eqn.params)):
+    if refusal := _why_not_written(eqn):
         return refusal
     if in_loop and isinstance(TABLE.get(name), Sweep) and (refusal := too_long(eqn)):
         return refusal
     return _why_no_row(eqn)
+
+
+def _why_not_written(eqn: Eqn) -> WhyNot | None:
+    """Why what is written with other primitives, before kernels are made, is still there."""
+    name, shapes = eqn.primitive.name, [atom.aval.shape for atom in eqn.invars]
+    if name in linalg.TABLE or name in jacobi.TABLE:
+        refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
+        return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
+    if name == CONVOLUTION:
+        return WhyNot("a library convolves", 'contractions="triton" makes a kernel of it')
+    if name in pools.TABLE:
+        return pools.why_not(name, shapes, eqn.params)
+    return sorts.why_not(name, shapes[0], eqn.params) if name in sorts.TABLE else None
 
 
 def _why_not_of_types(eqn: Eqn) -> WhyNot | None:

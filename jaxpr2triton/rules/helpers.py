@@ -53,7 +53,7 @@ HELPERS = {
     "_sigmoid16": (
         "def _sigmoid16(x):\n"
         "    # for 16 bits: 2**-y has 18 of them where y is large\n"
-        "    return libdevice.fast_dividef(1.0, 1 + tl.exp2(x * -1.4426950408889634))\n"
+        "    return 1 / (1 + tl.exp2(x * -1.4426950408889634))\n"
     ),
     # The library's has a branch for small numbers, which threads of a warp take one after the other: both sides are
     # short. The polynomial is off by a third of a unit in the last place.

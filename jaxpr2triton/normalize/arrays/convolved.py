@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
-
 from jaxpr2triton._compat import CALLS
-from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed, Jaxpr, jaxprs_in
 from jaxpr2triton.normalize.calls.inline import inline_call
+from jaxpr2triton.normalize.numbers.decompose import convolved
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
-from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 
 
 def write_convolutions(closed: Closed) -> Closed:
@@ -30,10 +28,3 @@ def _holds(jaxpr: Jaxpr) -> bool:
 
 def _write(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     return convolved(node, rewriter) if node.name == CONVOLUTION else inline_call(node, rewriter)
-
-
-def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    """The rule, for passes that write such equations themselves."""
-    if any(unsupported(aval.dtype) for aval in (*map(jax.typeof, node.args), *node.out_avals)):
-        return None
-    return rewriter.expand(convolution, node.args, shape=node.out_avals[0].shape, **node.params)

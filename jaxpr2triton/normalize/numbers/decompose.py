@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,10 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
-from jaxpr2triton.normalize.arrays.convolved import convolved
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
-from jaxpr2triton.rules.written.convolutions import CONVOLUTION
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 
@@ -26,7 +26,7 @@ def decompose(closed: Closed) -> Closed:
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    names = DECOMPOSITIONS.keys() | linalg.TABLE.keys() | sorts.TABLE.keys() | pools.TABLE.keys()
+    names = DECOMPOSITIONS.keys() | WHOLE.keys()
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
@@ -53,27 +53,17 @@ def _decompose_inside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     return rewriter.expand(ranks.TABLE[node.name], args, **node.params)
 
 
+def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    """A convolution as a contraction; for what loops run, and where contractions are kernels."""
+    if any(unsupported(aval.dtype) for aval in (*map(jax.typeof, node.args), *node.out_avals)):
+        return None
+    return rewriter.expand(convolution, node.args, shape=node.out_avals[0].shape, **node.params)
+
+
 def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    if node.name in linalg.TABLE:
-        avals = [jax.typeof(arg) for arg in node.args]
-        if linalg.why_not(node.name, [aval.shape for aval in avals], avals[0].dtype, node.params) is not None:
-            return None
-        return rewriter.expand(linalg.TABLE[node.name], node.args, **node.params)
-    if node.name in pools.TABLE:
-        avals = [*map(jax.typeof, node.args), *node.out_avals]
-        if any(unsupported(aval.dtype) for aval in avals) or any(0 in aval.shape for aval in avals):
-            return None
-        if pools.why_not(node.name, [aval.shape for aval in avals], node.params) is not None:
-            return None
-        return rewriter.expand(pools.TABLE[node.name], node.args, **node.params)
-    if node.name in sorts.TABLE:
-        shapes = {jnp.shape(arg) for arg in node.args}
-        avals = [*map(jax.typeof, node.args), *node.out_avals]
-        if any(unsupported(aval.dtype) for aval in avals) or len(shapes) > 1:
-            return None
-        if sorts.why_not(node.name, jnp.shape(node.args[0]), node.params) is not None:
-            return None
-        return rewriter.expand(sorts.TABLE[node.name], node.args, **node.params)
+    if node.name in WHOLE:
+        family, may_be = WHOLE[node.name]
+        return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
     if node.name not in DECOMPOSITIONS:
         return inline_call(node, rewriter)
     if any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
@@ -82,3 +72,30 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     shape = node.out_avals[0].shape
     args = [jnp.broadcast_to(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)
+
+
+def _are_small_matrices(node: Node) -> bool:
+    avals = [jax.typeof(arg) for arg in node.args]
+    return linalg.why_not(node.name, [aval.shape for aval in avals], avals[0].dtype, node.params) is None
+
+
+def _are_windows(node: Node) -> bool:
+    avals = [*map(jax.typeof, node.args), *node.out_avals]
+    if any(unsupported(aval.dtype) or 0 in aval.shape for aval in avals):
+        return False
+    return pools.why_not(node.name, [aval.shape for aval in avals], node.params) is None
+
+
+def _are_short_rows(node: Node) -> bool:
+    avals = [*map(jax.typeof, node.args), *node.out_avals]
+    if any(unsupported(aval.dtype) for aval in avals) or len({jnp.shape(arg) for arg in node.args}) > 1:
+        return False
+    return sorts.why_not(node.name, jnp.shape(node.args[0]), node.params) is None
+
+
+# What is about whole arrays: the function for each primitive, and whether that is there for these operands.
+WHOLE: Mapping[str, tuple[Mapping[str, Callable[..., Any]], Callable[[Node], bool]]] = {
+    **dict.fromkeys(linalg.TABLE, (linalg.TABLE, _are_small_matrices)),
+    **dict.fromkeys(pools.TABLE, (pools.TABLE, _are_windows)),
+    **dict.fromkeys(sorts.TABLE, (sorts.TABLE, _are_short_rows)),
+}

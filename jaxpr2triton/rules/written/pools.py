@@ -85,7 +85,6 @@ def _general(*operands: Array, jaxpr: Any, consts: Any, **params: Any) -> list[A
 
 def _combined(jaxpr: Any, consts: Any, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
     """A function of numbers, of each element."""
-    jaxpr, consts = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "jaxpr") else (jaxpr, consts)
     function = partial(jax.core.eval_jaxpr, jaxpr, consts)
     for _ in range(left[0].ndim):
         function = jax.vmap(function)
