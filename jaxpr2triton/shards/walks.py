@@ -20,6 +20,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.indexing import groups_of_reshape
+from jaxpr2triton.rules.written import pools
 
 Dim = tuple[Var, int]
 How = Literal["sum", "max", "min"]  # what makes one result of those of the devices
@@ -92,7 +93,7 @@ def _lying_alike(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
 
 def _but(eqn: Eqn, gone: Sequence[int]) -> Iterator[tuple[Dim, Dim]]:
     """All operands and results have the same dimensions, but for these."""
-    first, *others = (*eqn.outvars, *variables(eqn.invars))
+    first, *others = (*eqn.outvars, *(var for var in variables(eqn.invars) if shape_of(var)))
     for var in others:
         yield from (((var, d), (first, d)) for d in range(len(shape_of(var))) if d not in gone)
 
@@ -181,6 +182,15 @@ def _leading_of_result(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
         yield from (((words, d), (eqn.outvars[0], d)) for d in range(len(shape_of(eqn.outvars[0]))))
 
 
+def _beside_windows(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """The dimensions along which every element is a window."""
+    params = eqn.params
+    every = zip(params["window_dimensions"], params["window_strides"], params["padding"])
+    moved = [d for d, (size, stride, around) in enumerate(every) if size > 1 or stride > 1 or any(around)]
+    moved += [d for d, step in enumerate(params.get("base_dilation", ())) if step > 1]
+    yield from _but(eqn, moved)
+
+
 _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     **dict.fromkeys(_MATRICES, _leading),
     **dict.fromkeys(("random_bits", "random_split", "random_unwrap"), _leading),
@@ -192,6 +202,7 @@ _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     "concatenate": lambda eqn: _but(eqn, [eqn.params["dimension"]]),
     "sort": _sorted,
     "top_k": _sorted,
+    **dict.fromkeys(pools.TABLE, _beside_windows),
     "dynamic_slice": _full_slices,
     "dynamic_update_slice": _full_slices,
     "gather": _gathered,
