@@ -66,7 +66,7 @@ def same(found: Any, wanted: Any, digits: float = 1e-5) -> None:
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=digits, atol=digits * 10)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(convolutions(), st.sampled_from(["float32", "bfloat16", "float16", "int32"]), st.integers(0, 99))
 def test_what_is_written_is_a_convolution(drawn: Any, dtype: str, seed: int) -> None:
     x, w, params = drawn
