@@ -15,7 +15,6 @@ from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
 from jaxpr2triton.graph.covered import why_not
-from jaxpr2triton.graph.needless import calls_python
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.show import show_graph
@@ -23,6 +22,7 @@ from jaxpr2triton.inside import run_loop, steps_worth_planning
 from jaxpr2triton.ir.check import check_plan, check_program
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.hoisting import hoist_everything
+from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p

@@ -242,3 +242,19 @@ def test_a_loop_says_so() -> None:
     values_p = primitive("values", lambda x: x if float(x[0, 0]) > 0 else -x, lowered=False)
     why = reason(lambda x: lax.scan(lambda c, _: (values_p.bind(c), None), x, None, 3)[0], X)
     assert "the implementation of `values` needs the values of its operands" in why
+
+
+HALF, ROW = jnp.float32(0.5), jnp.arange(4.0)
+
+
+@pytest.mark.parametrize("held", [HALF, ROW], ids=["number", "row"])
+def test_what_an_implementation_holds_is_no_obstacle_to_the_report(held: Any) -> None:
+    """A call holds it, in a branch too."""
+    holding = primitive("holding", lambda x: jnp.sin(x) * held)
+
+    def function(x: Any) -> Any:
+        return lax.cond(x[0, 0] > 0, holding.bind, jnp.cos, x) + holding.bind(x)
+
+    program = j2t.transpile(function, X)
+    close(program(X), function(X))
+    assert "x[0], out[0]" in program.explain(why=True)

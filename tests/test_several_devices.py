@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front.devices import Splittable, splittable
+from jaxpr2triton.front.devices import Cut, Splittable, splittable
 
 COLLECTIVE = re.compile(r" (all-gather|all-reduce|reduce-scatter|collective-permute|all-to-all)(?:-start)?\(")
 SPLIT, WHOLE = PartitionSpec("b"), PartitionSpec()
@@ -336,6 +336,27 @@ def test_what_is_printed_stands_between_kernels(capsys: pytest.CaptureFixture[st
     jax.effects_barrier()
     assert ours == theirs and got.sharding.is_equivalent_to(want.sharding, got.ndim)
     assert len(set(capsys.readouterr().out.splitlines())) == 1
+
+
+def test_arrays_that_a_program_holds_are_operands_of_each_part() -> None:
+    table, two = jnp.asarray(made(11, *X.shape)), jnp.float32(2)
+    held = jax.custom_jvp(lambda x: jnp.tanh(x * table) + two)
+    held.defjvps(lambda slope, _, x: slope * table)
+    ours, theirs, got, want = compared(held, on_mesh(((X, SPLIT),), AxisType.Auto))
+    assert ours == theirs == [] and got.sharding.is_equivalent_to(want.sharding, got.ndim)
+
+
+def test_a_branch_that_calls_python_is_cut_out() -> None:
+    def lowest(a: Any) -> Any:
+        return np.minimum(a, 0)
+
+    def called(x: Any) -> Any:
+        y = jnp.sin(x) * 2
+        kind = jax.ShapeDtypeStruct(y.shape, y.dtype)
+        return jnp.exp(lax.cond((y > 1.5).any(), lambda: jax.pure_callback(lowest, kind, y), lambda: y))
+
+    compared(called, on_mesh(((X, SPLIT),), AxisType.Auto))
+    assert isinstance(splittable(jax.make_jaxpr(called)(X)), Cut)
 
 
 def test_a_derivative_is_not_cut_where_it_reshards_nothing() -> None:

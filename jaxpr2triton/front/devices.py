@@ -39,6 +39,7 @@ class Splittable:
     """A program of which something can be split."""
 
     program: Closed
+    held: Sequence[Value]  # its leading operands
     classes: Classes
     inputs: Kinds
     outputs: Kinds
@@ -58,16 +59,17 @@ class Cut:
     """A program in which XLA does something on all devices."""
 
     jaxpr: Jaxpr
+    held: Sequence[Value]  # its leading operands
 
 
 def splittable(closed: Closed) -> Splittable | Cut | None:
     """None where no dimension of what comes in or goes out can be split."""
-    plain = opened(closed)
+    plain, held = opened(closed)
     jaxpr = plain.jaxpr
     if not jaxpr.invars or why_nowhere_split(plain):
         return None
     if is_cut(jaxpr):
-        return Cut(jaxpr)
+        return Cut(jaxpr, held)
     classes = Classes(jaxpr)
     sides = [[_with_words(atom, classes.of(atom)) for atom in atoms] for atoms in (jaxpr.invars, jaxpr.outvars)]
     kinds = {kind for side in sides for each in side for kind in each if kind is not None}
@@ -75,7 +77,7 @@ def splittable(closed: Closed) -> Splittable | Cut | None:
     if not good and not handed_on(jaxpr, classes):
         return None
     inputs, outputs = ([tuple(k if k in good else None for k in each) for each in side] for side in sides)
-    return Splittable(plain, classes, inputs, outputs)
+    return Splittable(plain, held, classes, inputs, outputs)
 
 
 def over_devices(found: Splittable, args: Sequence[Value], count: int, whole: Run, tell: Tell) -> list[Value]:
@@ -115,7 +117,7 @@ def over_devices(found: Splittable, args: Sequence[Value], count: int, whole: Ru
         need_replication_factors=rule.whole,
         **rule.sizes,
     )
-    results = call(*map(_words, args))
+    results = call(*map(_words, [*found.held, *args]))
     return [_as(atom.aval, value) for atom, value in zip(found.jaxpr.outvars, results)]
 
 

@@ -252,7 +252,7 @@ def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings:
     if isinstance(found, Cut):
         between = functools.partial(_bind_again, settings)
         over = functools.partial(run_between, found.jaxpr, go=between)
-        return mlir.lower_fun(lambda *values: over(values), multiple_results=True)(ctx, *args)
+        return mlir.lower_fun(lambda *values: over([*found.held, *values]), multiple_results=True)(ctx, *args)
     if found is None:
         return mlir.lower_fun(functools.partial(run_here, jaxpr=jaxpr, **settings), multiple_results=True)(ctx, *args)
     callbacks = None if platform and settings["backend"] not in HOST_ONLY else reserve_callbacks(ctx)

@@ -11,10 +11,10 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
-from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, calls_python, why_not_chosen
+from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, why_not_chosen
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
-from jaxpr2triton.ir.jaxprs import Eqn, jaxprs_in
+from jaxpr2triton.ir.jaxprs import Eqn, calls_python, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules import products
 from jaxpr2triton.rules.base import Call, Pointwise

@@ -12,7 +12,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import threefry_p
 from jaxpr2triton.ir.hoisting import is_scalar
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, jaxprs_in
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, calls_python, jaxprs_in
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.ir.scanned_slopes import affine_scanned_p, scanned_parts_p
@@ -48,10 +48,6 @@ def only_if_taken(jaxpr: Jaxpr) -> Iterator[tuple[Eqn, WhyNot]]:
         else:
             for inner in jaxprs_in(eqn):
                 yield from only_if_taken(inner)
-
-
-def calls_python(eqn: Eqn) -> bool:
-    return "callback" in eqn.primitive.name
 
 
 def why_not_chosen(branches: Sequence[Closed]) -> WhyNot | None:

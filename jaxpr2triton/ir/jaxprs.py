@@ -89,6 +89,10 @@ def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:
     return cast(Iterable[Jaxpr], jex.jaxprs_in_params(eqn.params))
 
 
+def calls_python(eqn: Eqn) -> bool:
+    return "callback" in eqn.primitive.name
+
+
 def frozen(value: Any) -> Hashable:
     """A hashable copy of a parameter, in which 1, 1.0 and True differ."""
     if value is None or isinstance(value, int | str):

@@ -19,7 +19,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
-from jaxpr2triton.graph.needless import calls_python
+from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Alone, Launches
 
 APART = (

@@ -1,7 +1,8 @@
 """A program cut at what XLA does on all devices: kernels run in between.
 
 That is where the program says how something is to be shared out, what has side effects, and what no kernel has a rule
-for, a convolution: XLA splits it as it likes.
+for, a convolution: XLA splits it as it likes. A loop or a branch that calls Python is cut out as a whole: what the part
+of a device calls would have to be announced before there are parts.
 
     y = tanh x; z = sharding_constraint y; w = z * 2
         →   y = fused { tanh x };  z = sharding_constraint y;  w = fused { z * 2 }
@@ -17,7 +18,7 @@ import jax
 
 from jaxpr2triton._compat import has_ordered_effects, is_resharded_to_the_same
 from jaxpr2triton.ir.evaluate import read, run, variables
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, calls_python
 from jaxpr2triton.ir.tracing import retrace
 from jaxpr2triton.shards.flow import bodies_of
 from jaxpr2triton.shards.walks import CONSTRAINTS, is_known
@@ -33,7 +34,7 @@ def why_nowhere_split(closed: Closed) -> str:
         return "its side effects are in order"
     if any(eqn.effects and bodies_of(eqn) for eqn in closed.jaxpr.eqns):
         return "a loop in it has side effects"
-    return "it has captured arrays" if closed.consts else ""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,11 @@ def _pieces(jaxpr: Jaxpr) -> Iterator[Piece]:
 def _cuts(eqn: Eqn) -> bool:
     if eqn.primitive.name in CONSTRAINTS:
         return not is_resharded_to_the_same(eqn)
-    return bool(eqn.effects) or not (bodies_of(eqn) or is_known(eqn))
+    return bool(eqn.effects) or not (bodies_of(eqn) or is_known(eqn)) or _calls_python(eqn)
+
+
+def _calls_python(eqn: Eqn) -> bool:
+    return calls_python(eqn) or any(map(_calls_python, (inner for body in bodies_of(eqn) for inner in body.eqns)))
 
 
 def inputs_of(eqns: Sequence[Eqn]) -> list[Var]:

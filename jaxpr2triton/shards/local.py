@@ -17,9 +17,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpr2triton._compat import bind_with, called_jaxpr, on_one_device, operands_of_call, scan_counts_of, source_of
+from jaxpr2triton._compat import (
+    CALLS,
+    bind_with,
+    called_jaxpr,
+    on_one_device,
+    operands_of_call,
+    scan_counts_of,
+    source_of,
+)
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.hoisting import hoist
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Var
 from jaxpr2triton.ir.scans import apart, scanned
 from jaxpr2triton.ir.tracing import again, retrace, trace
@@ -33,8 +42,12 @@ Run = Callable[[Closed, Sequence[Value]], list[Value]]  # a program on one devic
 Meet = Callable[[Sequence[Value], Parts, How], Sequence[Value]]  # over the devices
 
 
-def opened(closed: Closed) -> Closed:
-    """The program without calls, but in its loops: nothing is differentiated any more."""
+def opened(closed: Closed) -> tuple[Closed, list[Value]]:
+    """The program without calls, but in its loops, and what it held: its leading operands.
+
+    Nothing is differentiated any more.
+    """
+    program, held = hoist(closed, calls=CALLS)
 
     def inline(eqn: Eqn, values: list[Value]) -> list[Value] | None:
         called = called_jaxpr(eqn.primitive.name, eqn.params)
@@ -49,7 +62,7 @@ def opened(closed: Closed) -> Closed:
         run(body.eqns, env, inline)
         return [read(env, atom) for atom in body.outvars]
 
-    return again(closed, lambda *args: results(closed.jaxpr, closed.consts, args))
+    return again(program, lambda *args: results(program.jaxpr, program.consts, args)), held
 
 
 def run_local(

@@ -18,12 +18,13 @@ def divided(closed: Closed) -> tuple[Divided, ...]:
     x[0], out[0]    may be split
     x[1]            may be split, and the devices meet: the mean is along it
     """
-    plain = opened(closed)
+    plain, held = opened(closed)
     jaxpr = plain.jaxpr
     classes, nowhere = Classes(jaxpr), why_nowhere_split(plain)
     found: dict[Dim, list[str]] = {}
     outputs = [name or f"out{number or ''}" for number, name in enumerate(result_names(closed))]
-    for name, atom in zip([*argument_names(closed), *outputs], [*jaxpr.invars, *jaxpr.outvars]):
+    ends = [*jaxpr.invars[len(held) :], *jaxpr.outvars]
+    for name, atom in zip([*argument_names(closed), *outputs], ends):
         for var in variables([atom]):
             for d, kind in enumerate(classes.all_of(var)):
                 if shape_of(var)[d] > 1:
