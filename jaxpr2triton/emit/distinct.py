@@ -88,7 +88,7 @@ class _First:
         (first, ours), (second, theirs) = ends
         same = {name for name in first.keys() & second.keys() if first[name] == second[name]}
         self.holds = {name: first[name] if name in same else self._another() for name in first.keys() | second.keys()}
-        self.copied = {name: [*ours.get(name, []), *theirs.get(name, [])] for name in same}
+        self.copied = {name: list(dict.fromkeys([*ours.get(name, []), *theirs.get(name, [])])) for name in same}
         return []
 
     def _loop(self, inner: Body) -> list[Copy]:

@@ -122,6 +122,20 @@ def test_a_copy_made_in_a_branch() -> None:
     assert changed(before).count("tl.where(True, a, a)") == 2
 
 
+def test_a_copy_made_before_a_branch_that_leaves_it_alone() -> None:
+    before = """
+        a = f(p)
+        b = a
+        if p:
+            c = f(a)
+        else:
+            c = a
+        for t in range(5):
+            a, b = (b, f(b))
+    """
+    assert changed(before).splitlines()[1] == "b = tl.where(True, a, a)"
+
+
 def test_one_that_takes_the_value_of_the_other_in_a_branch() -> None:
     before = """
         b = a
