@@ -343,7 +343,25 @@ def same_element_for_all_lanes(x: Any, i: Any) -> Any:
 
 
 matrix = functools.partial(normal, 4, 4)
+
+
+def once(step: Callable[[Any], Any], x: Any) -> Any:
+    return lax.scan(lambda c, _: (step(c), None), x, None, length=1)[0]
+
+
+def one_step_that_calls_one_step(x: Any) -> Any:
+    return once(jax.checkpoint(lambda c: once(jnp.sin, c) + 1), x)
+
+
+def asked_by_what_loops(x: Any) -> Any:
+    smallest = jax.jit(lambda c: once(lambda v: v * 2, c).min())
+    return lax.while_loop(lambda c: smallest(c) < 3, lambda c: c + 0.5, jnp.abs(x))
+
+
+
 FOUND = (
+    Found("one_step_that_calls_one_step", one_step_that_calls_one_step, (normal(3),)),
+    Found("asked_by_what_loops", asked_by_what_loops, (normal(3),)),
     Found("clipped_set", jax.vmap(set_at), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
     Found("clipped_gradient", jax.vmap(read_back), (normal(2, 8), np.array([9, -20]), np.ones(2, np.float32))),
     Found("branches_x64", lambda p, x: lax.cond(p, lambda: x, lambda: x * 2), (np.bool_(True), normal(3)), x64=True),

@@ -53,7 +53,8 @@ def normalize_bodies(closed: Closed, normalize: Normalize) -> Closed:
         if node.params["length"] == 1:
             firsts = [jnp.squeeze(x, 0) for x in body.stacked(node.args)]
             args = [*node.args[: body.num_consts], *body.inits(node.args), *firsts]
-            after, ys = apart(rewriter.evaluate(body.jaxpr, body.closed.consts, args), body.num_carry)
+            step = normalize(body.closed)  # what is called in it may have loops
+            after, ys = apart(rewriter.evaluate(step.jaxpr, step.consts, args), body.num_carry)
             return [*after, *(jnp.expand_dims(y, 0) for y in ys)]
         return _again(rewriter, node, normalize(body.closed))
 
@@ -95,7 +96,8 @@ def _repeat(rewriter: Rewriter, node: Node, normalize: Normalize) -> list[Value]
         after = [_where(going, new, old) for new, old in zip(after, carried)]
         return [jnp.logical_and(going, go_on(first, after)), *after]
 
-    (going,) = rewriter.evaluate(cond.jaxpr, cond.consts, [*cond_consts, *start])
+    first = normalize(cond)
+    (going,) = rewriter.evaluate(first.jaxpr, first.consts, [*cond_consts, *start])
     operands = [*cond_consts, *body_consts, going, *(start[position] for position in sized)]
     inner = normalize(made(jax.make_jaxpr(step)(*map(jax.typeof, operands))))
     _, *results = rewriter.again(
