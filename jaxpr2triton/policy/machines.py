@@ -71,6 +71,7 @@ class Cutting:
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
     steps: int = 1500  # computations in one kernel; Triton's time grows with their square
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
+    variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
     launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels …
     times_fewer: int = 2  # … if they launch so many times less
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels

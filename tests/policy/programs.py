@@ -121,6 +121,19 @@ def crossing_chains(*xs: Any) -> Any:
     return values[0]
 
 
+def bodies_that_turn(x: Any) -> Any:
+    """Two of them, each pulled by the other one: their frames are read row by row, column by column, and turned."""
+
+    def pulled(r: Any) -> tuple[Any, Any]:
+        normal = jnp.cross(r[:, 0], r[:, 1])
+        pull = jnp.sin(r[::-1] * normal[:, :, None]) - r.transpose(0, 2, 1) * r[:, :, 2][:, None]
+        torque = jnp.cross(pull[:, 1], pull[::-1, :, 2]) + pull[0, 0] * normal[::-1]
+        turned = 0.1 * jnp.cross(torque[:, None], r) + 0.01 * pull[:, :, ::-1] * torque[:, ::-1, None]
+        return jnp.tanh(r + turned), torque[0]
+
+    return lax.scan(lambda r, _: pulled(pulled(r)[0]), x, None, length=5)
+
+
 def parts_of_ten(x: Any) -> Any:
     """Parts of ten steps each, none of which needs another one."""
     starts = [x + number for number in range(40)]
@@ -215,6 +228,7 @@ ELMAN = (floats(32, 32), floats(32, 32), floats(20, 8, 32), floats(8, 32))
 MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "backward": (backward, (floats(256, 2000), floats(2000), floats(2000), floats(256, 2000))),
     "parts": (parts_of_ten, (floats(100),)),
+    "bodies": (bodies_that_turn, (floats(2, 3, 3),)),
     "chains": (crossing_chains, (floats(100),) * 12),
     "column sums": (lambda x: x.sum(0), (floats(100_000, 64),)),
     "columns of little": (lambda x: x.sum(0), (floats(16, 1_000_000),)),

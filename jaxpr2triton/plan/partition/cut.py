@@ -9,6 +9,7 @@ from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.nodes import Compute, Final, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
@@ -282,7 +283,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]
         return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-    if space.steps and len(steps) > most.steps_of_loops:
+    if space.steps and len(steps) > most.steps_of_loops and not as_variables(space, cuts.policy):
         return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
         values, why = pieces(space.graph, steps, most), because.too_long(len(steps), most.steps)
@@ -314,7 +315,8 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
         return None
     if _summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
         return None
-    return space if sum(1 for _ in space.graph.of_kind(Compute)) <= cuts.policy.cuts.steps_of_loops else None
+    steps = sum(1 for _ in space.graph.of_kind(Compute))
+    return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
 
 
 def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: Iterable[Eqn]) -> KeepMore:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
 from jaxpr2triton.graph.space import Space, crossings, space_of
+from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
@@ -92,6 +93,10 @@ def _candidates(
         draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, wishes)
         yield _without_loops(_seen(space, draft, width), space, arrays, shrink)
         return
+    if not wishes and (axes := as_variables(space, policy)):
+        every = _unrolled_along(axes, draft_of(space, arrays, 0, policy))
+        yield from _with_loops(_seen(space, draft_of(space, arrays, 0, policy, every), width), space, arrays, shrink)
+        return
     held = max((axis.size for axis in space.held_axes), default=1)  # lanes too, if there are so many
     limits = (policy.axes.unrolled_state,) if max(space.parallel, held) >= policy.loops.lanes_to_fill else ()
     drafts: dict[frozenset[Axis], Draft] = {}
@@ -100,6 +105,13 @@ def _candidates(
         drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
         yield from _with_loops(_seen(space, draft, width), space, arrays, shrink)
+
+
+def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[Wish]:
+    """That all axes are unrolled that a draft has in the place of these."""
+    own = axes | {cut.rest for cut in draft.cuts if cut.axis in axes}
+    made = [(axis.name, draft.made_of[axis.name]) for axis in draft.inner]
+    return [Wish(name, group, Role.UNROLL) for name, group in made if group <= own]
 
 
 def _best(candidates: Iterator[Candidate]) -> tuple[Candidate, Choice | None]:
