@@ -35,6 +35,7 @@ from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
+from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
 from jaxpr2triton.plan.library import left_to_library, multiplied
 from jaxpr2triton.plan.partition.keeping import Copies
@@ -200,6 +201,16 @@ def _emit_all(graphs: Graphs) -> Kernels | Wish:
     return Kernels(graphs.plans, tuple(launched), lost)
 
 
+def _weighed(program: Any, decisions: Decisions, roles: Roles, policy: Policy, told: list[str]) -> Any:
+    """The program with what a library computes marked; what it does not convolve is written out."""
+    loops, apart = decisions.reach is Reach.ALL, roles.contractions == "triton"
+    normal = functools.partial(normalize, loops=loops, apart=apart, exact_order=roles.exact_order)
+    plain, told[:] = convolutions_left(normal(program), roles.contractions, policy)
+    if remain(plain):
+        plain = normal(write_convolutions(plain))
+    return left_to_library(plain, roles.contractions, policy)
+
+
 Stage = tuple[str, Callable[[Any, str], Any]]
 
 
@@ -208,13 +219,12 @@ def stages(
     roles: Roles = NO_ROLES,
     copies: Copies | None = None,
     policy: Policy = DEFAULT_POLICY,
+    told: list[str] | None = None,
 ) -> tuple[Stage, ...]:
     """The stages in their order. What one of them gives back may be a wish: then the others wait."""
-    how = {"apart": roles.contractions == "triton", "exact_order": roles.exact_order}
-    give = functools.partial(left_to_library, contractions=roles.contractions, policy=policy)
     return (
         ("trace", lambda program, name: program),
-        ("normalize", lambda program, name: give(normalize(program, decisions.reach is Reach.ALL, **how))),
+        ("normalize", lambda program, name: _weighed(program, decisions, roles, policy, [] if told is None else told)),
         ("partition", lambda program, name: partition(program, name, decisions, copies, policy)),
         ("schedule", lambda program, name: _schedule_all(program, name, decisions, roles, policy)),
         ("graph", lambda plans, name: _graph_all(plans)),
@@ -232,6 +242,7 @@ class Compiled:
     rounds: tuple[Round, ...] = ()  # that led to those
     captured: tuple[Any, ...] = ()  # the leading operands of the program
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
+    convolved: tuple[str, ...] = ()  # what is, in kernels, each with what it would take otherwise
     steps_of: Mapping[int, Compiled] = field(default_factory=dict)  # the steps of loops that XLA runs, by their places
 
     @property
@@ -306,7 +317,8 @@ class Compiled:
     @cached_property
     def steps(self) -> tuple[str, ...]:
         """How it was planned: what stood in the way, and what was decided then."""
-        return (*said(self.rounds, self.stages["normalize"]), *multiplied(self.stages["normalize"], self.policy))
+        products = multiplied(self.stages["normalize"], self.policy)
+        return (*said(self.rounds, self.stages["normalize"]), *self.convolved, *products)
 
     @cached_property
     def divided(self) -> tuple[Divided, ...]:
@@ -395,7 +407,7 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
     decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
-        compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy)
+        compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy, tuple(attempt.convolved))
         return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, replace(roles, function="", asked=()))))
     nothing = Plans(jaxpr, ())
     made = {"trace": jaxpr, "normalize": jaxpr, "partition": jaxpr, "schedule": nothing}
@@ -422,6 +434,7 @@ class _Attempt:
     def __init__(self, jaxpr: Any, name: str, roles: Roles, policy: Policy) -> None:
         self.name, self.roles, self.policy, self.copies = name, roles, policy, Copies()
         self.made: dict[str, Any] = {}
+        self.convolved: list[str] = []
         self._jaxpr, self._lowered, self._reach = jaxpr, Lowered(jaxpr), Reach.ALL
 
     @property
@@ -434,7 +447,7 @@ class _Attempt:
         same = ("trace", "normalize") if decisions.reach is self._reach else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._reach = decisions.reach
-        steps = stages(decisions, self.roles, self.copies, self.policy)
+        steps = stages(decisions, self.roles, self.copies, self.policy, self.convolved)
         return _run_stages(self._lowered.program, self.name, steps, self.made)
 
 

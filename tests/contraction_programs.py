@@ -234,7 +234,7 @@ PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
     Contraction("linear", linear, ("f32 97 80", "f32 97 40", "f32 80"), 1),
-    Contraction("linear_gradients", mean_square(linear), ("f32 97 80", "f32 97 40", "f32 80"), 4, (0, 1, 2)),
+    Contraction("linear_gradients", mean_square(linear), ("f32 97 80", "f32 97 40", "f32 80"), 3, (0, 1, 2)),
     Contraction("distances", contractions.distances, ("f32 97 80", "f32 97 40"), 1),
     Contraction(
         "distances_gradients", mean_square(contractions.distances), ("f32 97 80", "f32 97 40"), 4, (0, 1), 1e-4
@@ -286,9 +286,9 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("around_a_loop", around_a_loop, (("f32 12 16", "f32 16 16", "f32 16"), "f32 20 5 12", "f32 5 16"), 3),
     Contraction("causal_attention", causal_attention, ("f32 40 16", "f32 50 16", "f32 50 24"), 1),
     Contraction("attention_bf16", attention, ("bf16 2 2 24 32", "bf16 2 2 70 32", "bf16 2 2 70 32"), 1, None, 1e-2),
-    Contraction("attention_gradients", mean_square(attention), ("f32 2 2 24 16",) * 3, 7, (0, 1, 2)),
+    Contraction("attention_gradients", mean_square(attention), ("f32 2 2 24 16",) * 3, 5, (0, 1, 2)),
     Contraction("layers", layers, ("f32 35 20", "f32 20 40", "f32 40 17", "f32 17 64"), 1),
-    Contraction("layers_gradients", mean_square(layers), ("f32 200 20", "f32 20 40", "f32 40 17"), 6, (0, 1, 2)),
+    Contraction("layers_gradients", mean_square(layers), ("f32 200 20", "f32 20 40", "f32 40 17"), 5, (0, 1, 2)),
     Contraction("layers_too_wide", layers, ("f32 35 20", "f32 20 300", "f32 300 17"), 2),
     Contraction("layers_of_matrices", jax.vmap(layers), ("f32 3 35 20", "f32 3 20 40", "f32 3 40 17"), 1),
     Contraction("normed_rows", normed_rows, ("f32 50 80", "f32 80 70", "f32 70"), 1),
@@ -311,14 +311,14 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("queries_keys_values", queries_keys_values, ("f32 20 48", "f32 48 96", "f32 96"), 3),
     Contraction("bilinear", bilinear, ("f32 20 12", "f32 9 12 14", "f32 20 14"), 1),
     Contraction(
-        "bilinear_gradients", mean_square(bilinear), ("f32 20 12", "f32 9 12 14", "f32 20 14"), 6, (0, 1, 2), 1e-4
+        "bilinear_gradients", mean_square(bilinear), ("f32 20 12", "f32 9 12 14", "f32 20 14"), 4, (0, 1, 2), 1e-4
     ),
     Contraction("scores", scores, ("f32 2 3 40 16", "f32 2 3 50 16"), 1),
     Contraction(
-        "swiglu_gradients", mean_square(swiglu), ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 7, (0, 1, 2, 3)
+        "swiglu_gradients", mean_square(swiglu), ("f32 20 48", "f32 48 64", "f32 48 64", "f32 64 48"), 5, (0, 1, 2, 3)
     ),
-    Contraction("rms_norm_gradients", mean_square(rms_norm), ("f32 20 48", "f32 48", "f32 48 64"), 5, (0, 1, 2)),
-    Contraction("lora_gradients", mean_square(lora), ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 5, (2, 3)),
+    Contraction("rms_norm_gradients", mean_square(rms_norm), ("f32 20 48", "f32 48", "f32 48 64"), 4, (0, 1, 2)),
+    Contraction("lora_gradients", mean_square(lora), ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 4, (2, 3)),
     Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 6, (0, 1)),
     Contraction("gradients_of_small_ones", mean_square(jnp.matmul), ("f32 70 8 8", "f32 70 8 8"), 4, (0, 1)),
     Contraction("of_groups", of_groups, ("f32 25 16", "f32 6 16 24", "i32 6"), 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -10,7 +11,19 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from tests.window_programs import PROGRAMS, WindowProgram, image, layer, lenet, numbers, parameters_of_lenet
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
+from tests.window_programs import (
+    PROGRAMS,
+    WindowProgram,
+    convolved,
+    image,
+    layer,
+    lenet,
+    numbers,
+    parameters_of_lenet,
+    pooled,
+)
 
 EVERY = pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 
@@ -55,6 +68,41 @@ def test_lenet_at_its_size() -> None:
     assert len(forward.kernels) <= 5 and not forward.leftovers
     both = j2t.transpile(jax.value_and_grad(lenet, (0, 1)), *args, contractions="triton")
     assert len(both.kernels) <= 20 and not both.leftovers
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in both.kernels) < 42e6
+
+
+@pytest.mark.compile
+def test_many_channels_on_an_h100() -> None:
+    """Units for matrices, asynchronous copies of 16 bytes, and no spills."""
+    sizes = jax.ShapeDtypeStruct((32, 28, 28, 128), jnp.bfloat16), jax.ShapeDtypeStruct((3, 3, 128, 128), jnp.bfloat16)
+    (kernel,) = j2t.transpile(convolved, *sizes, contractions="triton", for_target="sm_90").kernels
+    text = asm(kernel, TARGETS["sm_90"], "ptx")
+    assert "wgmma.mma_async" in text and re.search(r"cp\.async\.c[ga]\.shared\.global .*, 0x10", text)
+    assert resources(compile_kernel(kernel, TARGETS["sm_90"])).spill_stores == 0
+
+
+def test_the_first_layer_of_lenet_multiplies_as_much_as_it_has_to() -> None:
+    """25 times for each of its results, of which there are 24 by 24 by 6; the other computations are few."""
+    rng = np.random.default_rng(0)
+    x, w, b = image(rng, 128, 28, 28, 1), numbers(rng, 5, 5, 1, 6), numbers(rng, 6)
+    fn = lambda x, w, b: pooled(jax.nn.relu(convolved(x, w, padding="VALID") + b))  # noqa: E731
+    (kernel,) = j2t.transpile(fn, x, w, b, contractions="triton", strict=True).kernels
+    results = 128 * 24 * 24 * 6
+    assert 49 * results <= kernel.flops <= 54 * results
+
+
+def test_the_gradient_of_a_kernel_is_shared_out_by_images() -> None:
+    """In a fixed order: the terms are those of 48 images and of 16 by 16 places in each."""
+    rng = np.random.default_rng(0)
+    x, w, given = image(rng, 48, 16, 16, 4), numbers(rng, 3, 3, 4, 8), image(rng, 48, 16, 16, 8)
+
+    def back(x: Any, given: Any) -> Any:
+        return jax.linear_transpose(lambda w: convolved(x, w), w)(given)[0]
+
+    products, _ = j2t.transpile(back, x, given, contractions="triton", strict=True).kernels
+    assert products.grid[2] == 24
+    with jax.default_matmul_precision("highest"):
+        same(j2t.fuse(back, backend="interpret", contractions="triton")(x, given), jax.jit(back)(x, given))
 
 
 @pytest.mark.parametrize("batch", [100, 1000])

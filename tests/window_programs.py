@@ -131,13 +131,13 @@ def of_a_block(layout: Layout, *weights: tuple[int, ...]) -> Callable[[np.random
 
 THREES, DEPTHWISE, POINTWISE = (3, 3, 16, 16), (3, 3, 1, 16), (1, 1, 16, 24)
 PROGRAMS = [
-    WindowProgram("lenet", lenet, lambda rng: (parameters_of_lenet(rng), image(rng, 4, 28, 28, 1)), 3, 19),
+    WindowProgram("lenet", lenet, lambda rng: (parameters_of_lenet(rng), image(rng, 4, 28, 28, 1)), 3, 20),
     WindowProgram(
         "layer", layer, lambda rng: (image(rng, 4, 12, 12, 3), numbers(rng, 5, 5, 3, 8), numbers(rng, 8)), 1, 4
     ),
     *(
-        WindowProgram(f"residual_{layout}", residual(layout), of_a_block(layout, THREES, THREES), kernels, 8)
-        for layout, kernels in (("NHWC", 2), ("NCHW", 3))
+        WindowProgram(f"residual_{layout}", residual(layout), of_a_block(layout, THREES, THREES), kernels, backward)
+        for layout, kernels, backward in (("NHWC", 2, 6), ("NCHW", 3, 8))
     ),
     *(
         WindowProgram(f"separable_{layout}", separable(layout), of_a_block(layout, DEPTHWISE, POINTWISE), 1, backward)

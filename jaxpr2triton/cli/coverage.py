@@ -15,6 +15,7 @@ from jaxpr2triton.policy import COMMON
 from jaxpr2triton.rules import indexing, reductions, sweeps
 from jaxpr2triton.rules.pointwise import arithmetic, bits, comparison, convert, exponential, rounding, trigonometric
 from jaxpr2triton.rules.written import jacobi, linalg, pools, ranks, sorts
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
 POINTWISE = {
@@ -72,13 +73,14 @@ def covered() -> dict[str, str]:
     rewritten = (*DECOMPOSITIONS, *pools.TABLE, *STRUCTURAL, *RANDOM, *SMALL, *SUMS, *BATCHED)
     rows |= {name: "rewritten" for name in rewritten}
     rows |= {name: "JAX's implementation" for name in IMPLEMENTED}
-    return {**rows, "iota": "places", "dot_general": "contractions"}
+    return {**rows, "iota": "places", "dot_general": "contractions", CONVOLUTION: "contractions"}
 
 
 def page() -> str:
     """The text of docs/coverage.md."""
     ways = covered()
     missing = [name for name in FREQUENT if name not in ways]
+    missed = [name for name in missing if name not in BY_LAW]
     dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
     paragraphs = [
         "# What kernels are made of",
@@ -102,7 +104,8 @@ def page() -> str:
                 f"| places: they move what is read, and cost nothing | {_names(['iota', *indexing.TABLE])} |",
                 f"| places that the program computes | {_names(dynamic.TABLE)} |",
                 f"| reductions | {_names(reductions.TABLE)} |",
-                "| contractions: in loops, and elsewhere where a kernel is faster or asked for | `dot_general` |",
+                "| contractions: in loops, and elsewhere where a kernel is faster or asked for "
+                f"| `dot_general`, `{CONVOLUTION}` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
@@ -121,12 +124,17 @@ def page() -> str:
             f"{COMMON.scattered:,}, and {COMMON.scattered_in_a_step:,} in a step of a loop. Where `x.at[i].set(v)` "
             "comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more than "
             f"{COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of JAX's default kind. "
+            "Windows of which one element is chosen, or of a function of the user's, stay with XLA where they have "
+            f"more than {COMMON.taps} elements, and those of sums where they have more than {COMMON.large_window:,}: "
+            "each is read. Every parameter of a convolution is covered; dtypes of no kernel, and what XLA's library "
+            "does faster, stay with XLA. "
             "A loop stays with XLA when one program cannot hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
         _filled(
-            f"{len(FREQUENT) - len(missing)} of the {len(FREQUENT)} most frequent ones have a rule. These do not yet, "
-            f"the most frequent first: {_names(name for name in missing if name not in BY_LAW)}. These never will: "
+            f"{len(FREQUENT) - len(missing)} of the {len(FREQUENT)} most frequent ones have a rule. "
+            + (f"These do not yet, the most frequent first: {_names(missed)}. " if missed else "")
+            + "These never will: "
             + "; ".join(f"`{name}` {why}" for name, why in BY_LAW.items() if name in missing)
             + ". How they were counted, and in how many programs each one is, is in "
             "[bench/results/frequent.md](../bench/results/frequent.md)."

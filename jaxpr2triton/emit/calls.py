@@ -26,6 +26,7 @@ from jaxpr2triton.graph.nodes import Compute, Graph
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor
 from jaxpr2triton.rules.rows import TABLE
 
@@ -42,7 +43,7 @@ LINES: dict[str, tuple[int, int]] = {
     "atan2": (23, 40),
     "sinh": (45, 92),
     "cosh": (19, 60),
-    "tanh": (33, 88),
+    "tanh": (14, 88),
     "asinh": (70, 243),
     "acosh": (97, 235),
     "atanh": (63, 132),
@@ -66,6 +67,7 @@ class Calls:
     def __init__(self, graph: Graph, spell: Spelling, plan: Plan) -> None:
         self._spell, self._threads, self._policy = spell, plan.policy.target.warp_size * plan.num_warps, plan.policy
         self._functions: dict[tuple[str, int, tuple[str, ...]], str] = {}  # primitive, elements, results → name
+        self.helpers: dict[str, None] = {}  # what they call themselves
         self._called = set(LINES)
         lines: Counter[str] = Counter()
         for node in graph.of_kind(Compute):
@@ -102,12 +104,14 @@ class Calls:
     def _function(self, node: Compute, packed: int) -> str:
         name = node.eqn.primitive.name
         operands = range(len(node.operands))
-        write = TABLE[name].write
-        results = [write(call_of(node.eqn), [_parameter(n, k, packed) for n in operands]) for k in range(packed)]
+        row = TABLE[name]
+        results = [row.write(call_of(node.eqn), [_parameter(n, k, packed) for n in operands]) for k in range(packed)]
         key = name, packed, tuple(results)
         if key not in self._functions:
             copies = sum(other == name for other, _, _ in self._functions)
-            self._functions[key] = f"_{name}_{copies + 1}" if copies else f"_{name}"
+            stem = f"_called_{name}" if f"_{name}" in row.helpers else f"_{name}"
+            self._functions[key] = f"{stem}_{copies + 1}" if copies else stem
+            self.helpers |= dict.fromkeys(each for callee in row.called(results[0]) for each in with_callees(callee))
         return self._functions[key]
 
     def _elements_of(self, node: Compute, threads: int) -> int:

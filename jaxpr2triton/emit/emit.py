@@ -44,7 +44,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
     early = read_ahead(tidied, plan, emitter.names.anew())
     body = "\n".join(text_of(with_distinct_starts(early)))
-    helpers = texts_of(emitter.helpers) + emitter.functions.texts() + emitter.calls.texts()
+    helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\n{_signature(plan.name, parameters)}\n{body}\n"

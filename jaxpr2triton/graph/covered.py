@@ -62,7 +62,7 @@ def _why_not_written(eqn: Eqn) -> WhyNot | None:
         refusal = linalg.why_not(name, shapes, eqn.invars[0].aval.dtype, eqn.params)
         return refusal or WhyNot(f"`{name}` is written with other primitives, before kernels are made")
     if name == CONVOLUTION:
-        return WhyNot("a library convolves", 'contractions="triton" makes a kernel of it')
+        return eqn.params.get("why", WhyNot("a library convolves", 'contractions="triton" makes a kernel of it'))
     if name in pools.TABLE:
         return pools.why_not(name, shapes, eqn.params)
     return sorts.why_not(name, shapes[0], eqn.params) if name in sorts.TABLE else None

@@ -150,19 +150,23 @@ def stored_by(jaxpr: Any) -> list[Any]:
     return [flags.get(atom, atom) if isinstance(atom, jex.Var) else atom for atom in jaxpr.outvars]
 
 
-# A `dot_general` that XLA's library computes, for the reason `why`.
+# A `dot_general`, or a convolution, that XLA's library computes, for the reason `why`.
 library_p = jex.Primitive("dot_general")
+library_convolution_p = jex.Primitive("conv_general_dilated")
 
 
-@library_p.def_impl
-def _library_impl(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
-    return jax.lax.dot_general_p.bind(x, y, **params)
+def _kept_for_a_library(kept: Any, primitive: Any) -> None:
+    def run(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
+        return primitive.bind(x, y, **params)
+
+    def aval(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
+        made = jax.eval_shape(functools.partial(primitive.bind, **params), x, y)
+        return jax.core.ShapedArray(made.shape, made.dtype, weak_type=made.weak_type)
+
+    kept.def_impl(run)
+    kept.def_abstract_eval(aval)
+    mlir.register_lowering(kept, mlir.lower_fun(run, multiple_results=False))
 
 
-@library_p.def_abstract_eval
-def _library_aval(x: Any, y: Any, *, why: Any, **params: Any) -> Any:
-    made = jax.eval_shape(functools.partial(jax.lax.dot_general_p.bind, **params), x, y)
-    return jax.core.ShapedArray(made.shape, made.dtype, weak_type=made.weak_type)
-
-
-mlir.register_lowering(library_p, mlir.lower_fun(_library_impl, multiple_results=False))
+_kept_for_a_library(library_p, jax.lax.dot_general_p)
+_kept_for_a_library(library_convolution_p, jax.lax.conv_general_dilated_p)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeGuard
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import why_not
@@ -21,6 +22,7 @@ from jaxpr2triton.ir import build
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
+from jaxpr2triton.ir.windows import windowed_p
 from jaxpr2triton.plan.rounds import named
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.base import Pointwise
@@ -60,9 +62,10 @@ def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed
     if contractions == "triton":
         return closed
     estimates = {} if contractions == "xla" else estimates_of(closed.jaxpr, policy)
+    around = Around(closed.jaxpr)
 
     def marked(eqn: Eqn) -> Eqn:
-        if not _may_be_ours(eqn):
+        if not _may_be_ours(eqn) or around.has_windows(eqn):
             return eqn
         found = estimates.get(eqn.outvars[0])
         if found is not None and found.is_ours:
@@ -76,8 +79,8 @@ def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed
 
 def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     """By the results of the contractions that a kernel could compute."""
-    around = _Around(jaxpr)
-    products = filter(_may_be_ours, jaxpr.eqns)
+    around = Around(jaxpr)
+    products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
     return {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
 
 
@@ -89,22 +92,22 @@ def multiplied(closed: Closed, policy: Policy) -> Iterator[str]:
             yield f"{named(var, makers[var])} is multiplied in a kernel: {estimate}"
 
 
-def _estimate(eqn: Eqn, around: _Around, policy: Policy) -> Estimate:
+def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
     factors, made = [atom.aval for atom in eqn.invars], eqn.outvars[0].aval
-    moved = _bytes(*factors, made) / target.memory_rate / 1000
+    moved = bytes_of(*factors, made) / target.memory_rate / 1000
     (sums, _), _ = eqn.params["dimension_numbers"]
     terms = made.size * math.prod(eqn.invars[0].aval.shape[d] for d in sums)
-    rate, is_exact = _rate(eqn, policy)
+    rate, is_exact = rate_of(eqn, policy)
     least = terms / (rate * target.processors * target.clock * 1000)
     own = products.library if is_exact else products.own
     longer = products.odd if any(map(_is_odd, factors)) else 1
-    passes = [2 * _bytes(each.aval) * share for each, share in around.passes(eqn)]
+    passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
     return Estimate(max(moved, least / products.library), max(moved, longer * least / own), saved)
 
 
-def _rate(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
+def rate_of(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
     """Products that a processor adds in a cycle, and whether that is by its multiply-and-add unit."""
     target, dtype = policy.target, factor_dtype(eqn)
     if dtype is None or dtype.itemsize == 8:
@@ -123,12 +126,12 @@ def _is_odd(factor: Aval) -> bool:
     return bool(rows) and factor.dtype.itemsize == 2 and row % 2 == 1
 
 
-def _bytes(*arrays: Aval) -> int:
+def bytes_of(*arrays: Aval) -> int:
     return sum(each.size * each.dtype.itemsize for each in arrays)
 
 
 @dataclass
-class _Around:
+class Around:
     """What makes the factors of contractions, and what reads the results."""
 
     jaxpr: Jaxpr
@@ -157,18 +160,32 @@ class _Around:
             readers = self.readers[atom]
             if all(map(_is_contraction, readers)) and self._is_computed(atom):
                 yield atom, 1 / len(readers)
-        if self._goes_on(eqn):
+        if self.goes_on(eqn):
             yield eqn.outvars[0], 1.0
 
     def launches(self, eqn: Eqn) -> float:
         return sum(share for _, share in self.passes(eqn))
+
+    def has_windows(self, eqn: Eqn) -> bool:
+        """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""
+        stack = [self.jaxpr.eqns[self.makers[atom]] for atom in eqn.invars if self._is_made(atom)]
+        while stack:
+            each = stack.pop()
+            if each.primitive is windowed_p:
+                return True
+            if isinstance(TABLE.get(each.primitive.name), Indexing):
+                stack += [self.jaxpr.eqns[self.makers[atom]] for atom in each.invars if self._is_made(atom)]
+        return False
+
+    def _is_made(self, atom: Atom) -> TypeGuard[Var]:
+        return not isinstance(atom, Literal) and atom in self.makers
 
     def _is_computed(self, atom: Atom) -> bool:
         """Whether a factor is made on the way, of what is in memory anyway.
 
         Of other products it is not: those save it, if anybody does.
         """
-        if isinstance(atom, Literal) or atom not in self.makers:
+        if not self._is_made(atom):
             return False
         if atom not in self._made:
             eqn = self.jaxpr.eqns[self.makers[atom]]
@@ -191,8 +208,8 @@ class _Around:
                 stack += [maker] if _is_light(maker) else []
         return False
 
-    def _goes_on(self, eqn: Eqn) -> bool:
-        """Whether all that reads the products computes something of them, wherever it is read."""
+    def goes_on(self, eqn: Eqn) -> bool:
+        """Whether all that reads the result computes something of it, wherever it is read."""
         stack: list[Var] = [eqn.outvars[0]]
         is_work = False
         while stack:

@@ -75,6 +75,8 @@ class Cutting:
     launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels …
     times_fewer: int = 2  # … if they launch so many times less
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
+    work_of_a_launch: int = 1 << 26  # computations that a device does in the time of a launch
+    work_of_an_element: int = 100  # … and in the time in which a number is written and read
     values: int = 16  # arrays that are brought into memory where no single one will do
     worth_a_load: int = 8  # computations that one of many parts has at least, of what is wide rather than long
 

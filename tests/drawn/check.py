@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, int]] = {
     "blocks": {"resident": 128, "resident_crossed": 64, "streamed": 32, "pointwise": 64},
     "loops": {"kept": 64, "read_again": 16, "large_product": 16},
     "writing": {"branch": 0},
-    "cuts": {"small": 8, "enough": 2, "lanes_of_a_row": 8},
+    "cuts": {"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
     "groups": {"cheap": 64, "walked": 64, "resident": 32},
     "splits": {
         **{"few": 4, "wanted": 8, "little_work": 32, "rows": 4, "elements": 8},

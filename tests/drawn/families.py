@@ -6,6 +6,7 @@ import math
 
 from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
 from tests.drawn.streams import streamed
+from tests.drawn.windows import convolution, pool
 
 UNARY = (
     "jnp.exp(-jnp.abs({0}))",
@@ -603,4 +604,5 @@ ALL: tuple[Family, ...] = (
     small_matrices,
     collective,
     associative,
+    *(pool, convolution) * 2,
 )

@@ -73,6 +73,11 @@ def nested_calls(x: Any) -> Any:
     return jax.jit(lambda y: jax.checkpoint(lambda z: straight_through(z) - z)(y) * 2)(x)
 
 
+def tame(x: Any) -> Any:
+    """Nothing infinite: whether zeros are multiplied by it is up to who convolves."""
+    return jnp.where(jnp.isfinite(x), jnp.tanh(x), jnp.asarray(0.5, x.dtype))
+
+
 def one_hot(x: Any, size: int) -> Any:
     return (x[..., None] == lax.iota(x.dtype, size)).astype(jnp.float32)
 

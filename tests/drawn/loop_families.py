@@ -15,6 +15,7 @@ from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.generator import Draft, Family, Value, drawn_outputs, dtype_text, with_transform
 from tests.drawn.loops import Branch, Carry, Choice, Loop
 from tests.drawn.program import Program
+from tests.drawn.windows import convolution, pool
 
 SIZES = (1, 2, 3, 5, 8)
 LENGTHS = (2, 3, 4, 5, 6, 1, 0)
@@ -194,7 +195,7 @@ RARE += (families.several_places, families.place_of_extreme, families.reduce_boo
 RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, families.pad, families.concatenate)
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
-RARE += (families.with_number, families.effect, any_lane, leaps)
+RARE += (families.with_number, families.effect, any_lane, leaps, pool, convolution)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 

@@ -42,17 +42,22 @@ TABLE = 1 << 14
 MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
 PLACED = "dynamic_update_slice scatter"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
+CHOSEN_IN_WINDOWS = "reduce_window_max reduce_window_min select_and_gather_add"
 LOGICAL = (
     "stop_gradient copy and or xor not reduce_and reduce_or reduce_xor is_finite eq ne lt le gt ge eq_to le_to lt_to"
 )
 NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type reduce_precision nextafter"
-EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, LOGICAL, NEAREST)).split())
+EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, CHOSEN_IN_WINDOWS, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
 SCATTERS = {"scatter-add": lax.scatter_add, "scatter-sub": lax.scatter_sub}
 RIGHT |= {"reduce_sum", "reduce_prod", "one_minus_square", *SCATTERS}
+SUMS_OF_WINDOWS = {"conv_general_dilated", "reduce_window_sum", "reduce_window"}
+RIGHT |= {*SUMS_OF_WINDOWS, "select_and_scatter_add"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "cumlogsumexp", *SCATTERS})
+SUMS |= SUMS_OF_WINDOWS
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
+COMPARISONS |= {"select_and_gather_add", "select_and_scatter_add"}
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
 # A compiler may take a sum and the product in it for one operation, and round once.
 PRODUCTS = frozenset({"mul", "square", "integer_pow", "div"})
@@ -260,6 +265,10 @@ class _Wide:
             dims = params["dimension_numbers"].start_index_map
             last = [values[0].shape[dim] - params["slice_sizes"][dim] for dim in dims]
             values[1] = jnp.clip(values[1], 0, np.array(last, values[1].dtype))
+        if name == "reduce_window":  # of one array, with a function of the narrow dtype
+            combine = jex.jaxpr_as_fun(jex.ClosedJaxpr(params.pop("jaxpr"), params.pop("consts")))
+            made = lax.reduce_window(*values, lambda one, other: combine(one, other)[0], **params)
+            return [self.moved(made, eqn.outvars[0].aval, name, False)]
         results = eqn.primitive.bind(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):

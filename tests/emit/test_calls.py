@@ -91,6 +91,13 @@ def test_a_thread_that_holds_several_elements_calls_for_them_together() -> None:
     assert "tl.map_elementwise(_sin, x, pack=4)[0]" in kernel.source
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_what_calls_a_helper_of_its_name(backend: str) -> None:
+    found = j2t.fuse(lambda x: jnp.tanh(x), backend=backend, strict=True)(X[:33])
+    np.testing.assert_allclose(found, np.tanh(X[:33]), rtol=2e-6)
+
+
 def test_kernels_of_ordinary_size_call_nothing() -> None:
     (kernel,) = kernels(sines, X)
     assert "noinline" not in kernel.source and "tl.sin(" in kernel.source

@@ -149,3 +149,16 @@ def test_one_that_takes_the_value_of_the_other_in_a_branch() -> None:
             b = c
     """
     assert changed(before).splitlines()[0] == "b = tl.where(True, a, a)"
+
+
+def test_a_copy_from_before_a_branch() -> None:
+    """Both sides of it have that copy."""
+    before = """
+        b = a
+        if c:
+            c = f(c)
+        for t in range(2):
+            a = f(a)
+            b = d
+    """
+    assert changed(before).splitlines()[0] == "b = tl.where(True, a, a)"

@@ -318,6 +318,12 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda x, w: lax.conv_general_dilated(x, w, (1,), "VALID", dimension_numbers=("NHC", "HIO", "NHC")),
         (floats(8, 200, 1), floats(9, 1, 9)),
     ),
+    "smoothed waves": (
+        lambda x, w: lax.conv_general_dilated(
+            *(jnp.sin(jnp.exp(x)), w), (1,), "SAME", dimension_numbers=("NHC", "HIO", "NHC")
+        ),
+        (floats(64, 4096, 16), floats(25, 16, 16)),
+    ),
     "averaged": (lambda x: lax.reduce_window(x, 0.0, lax.add, (9, 9), (1, 1), "SAME"), (floats(30, 30),)),
     "pooled": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (3, 3), "VALID"), (floats(30, 30),)),
     "shifts": (shifts, (floats(1000),)),

@@ -53,6 +53,8 @@ CASES = {
     "cuts.launches_of_a_step": Case("steps of sums", 2),
     "cuts.times_fewer": Case("steps of sums", 8),
     "cuts.reads": Case("layers", 1 / 2),
+    "cuts.work_of_a_launch": Case("smoothed waves", 1 << 10, contractions=True),
+    "cuts.work_of_an_element": Case("smoothed waves", 1 << 10, contractions=True),
     "cuts.worth_a_load": Case("parts", 8, {"cuts": {"steps": 100}}),
     "cuts.values": Case("chains", 1 / 2, {"cuts": {"steps": 100}}),
     "splits.few": Case("ratio of sums", 2),

@@ -1,13 +1,17 @@
 """What a loop carries, by how the next value depends on the one before: as it is, not at all, or affinely.
 
     c' = a * c + b        where a and b have nothing to do with c, and each element of c' with one element of c only
+
+Or in another ring: `max(c + a, b)`, where an addition takes the place of the product, and a maximum that of the sum.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,7 +23,39 @@ from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body
 
 Array = Any
-Pair = tuple[Array | None, Array | None]  # a and b, of which None is a 1, and a 0
+Pair = tuple[Array | None, Array | None]  # a and b, of which None is the ring's one, and its zero
+
+
+class Ring(Enum):
+    """What combines the steps: the number that changes nothing as a, and the one that does so as b."""
+
+    SUMS = 1, 0
+    MAXIMA = 0, -math.inf
+    MINIMA = 0, math.inf
+
+    @property
+    def one(self) -> float:
+        return self.value[0]
+
+    @property
+    def zero(self) -> float:
+        return self.value[1]
+
+    def step(self, c: Array, a: Array, b: Array) -> Array:
+        match self:
+            case Ring.SUMS:
+                return lax.add(lax.mul(a, c), b)
+            case Ring.MAXIMA:
+                return lax.max(lax.add(c, a), b)
+            case Ring.MINIMA:
+                return lax.min(lax.add(c, a), b)
+
+    def both(self, a: Array, then: Array) -> Array:
+        """The coefficient of two steps."""
+        return lax.mul(a, then) if self is Ring.SUMS else lax.add(a, then)
+
+
+EXTREMA = {Ring.MAXIMA: "max", Ring.MINIMA: "min"}
 
 
 class Kind(Enum):
@@ -39,6 +75,7 @@ class Carried:
     after: Atom
     links: tuple[Eqn, ...] = ()  # the equations from the one to the other, all elementwise
     read: bool = False  # whether `before` is read by anything else
+    ring: Ring = Ring.SUMS
 
     @property
     def given(self) -> list[Var]:
@@ -72,13 +109,14 @@ def _one(body: Body, place: int, before: Var, after: Atom, depends: Mapping[Var,
     waiting = {var for var, places in depends.items() if place in places}
     needed = evaluate.needed(body.jaxpr.eqns, [after], ())
     links = tuple(eqn for eqn in needed if not waiting.isdisjoint(eqn.outvars))
-    if not all(_is_link(eqn, waiting, before) for eqn in links):
+    ring = next((ring for ring in Ring if all(_is_link(eqn, waiting, before, ring) for eqn in links)), None)
+    if ring is None:
         return None
     read = _read_elsewhere(body, place, links)
     is_read = not read.isdisjoint({before, *(var for eqn in links for var in eqn.outvars)} - {after})
     adds = all(_adds(eqn, waiting) for eqn in links)
     kind = Kind.TOTAL if adds and not is_read and after not in read else Kind.RUNNING
-    return Carried(place, kind, before, after, links, is_read)
+    return Carried(place, kind, before, after, links, is_read, ring)
 
 
 def _read_elsewhere(body: Body, place: int, links: Sequence[Eqn]) -> set[Var]:
@@ -99,26 +137,48 @@ def _adds(eqn: Eqn, waiting: set[Var]) -> bool:
     return places in {"add": ([0], [1]), "add_any": ([0], [1]), "sub": ([0],)}.get(eqn.primitive.name, ())
 
 
-def _is_link(eqn: Eqn, waiting: set[Var], before: Var) -> bool:
+def _is_link(eqn: Eqn, waiting: set[Var], before: Var, ring: Ring) -> bool:
     """Whether it is affine in what waits for the carried value, element by element."""
     places = [place for place, atom in enumerate(eqn.invars) if not isinstance(atom, Literal) and atom in waiting]
     shapes = {atom.aval.shape for atom in [*evaluate.variables(eqn.invars), *eqn.outvars]} - {before.aval.shape}
     if eqn.effects or any(var.aval.dtype != before.aval.dtype for var in eqn.outvars):
         return False
-    match eqn.primitive.name:
+    if eqn.primitive.name == "select_n":
+        shapes -= {()}  # one flag for all
+    same = all(eqn.invars[place].aval.dtype == before.aval.dtype for place in places)
+    is_float = jnp.issubdtype(before.aval.dtype, jnp.floating)
+    plain = _is_plain(eqn.primitive.name, places, is_float) if ring is Ring.SUMS else False
+    if ring in EXTREMA:
+        plain = is_float and _is_plain_extremum(eqn.primitive.name, places, EXTREMA[ring])
+    return plain and same and not shapes
+
+
+def _is_plain(name: str, places: Sequence[int], is_float: bool) -> bool:
+    match name:
         case "add" | "add_any" | "sub" | "neg" | "copy" | "convert_element_type":
-            plain = True
+            return True
         case "mul":
-            plain = len(places) == 1
+            return len(places) == 1
         case "div":
-            plain = places == [0] and jnp.issubdtype(before.aval.dtype, jnp.floating)
+            return places == [0] and is_float
         case "select_n":
-            plain = 0 not in places
-            shapes -= {()}  # one flag for all
+            return 0 not in places
         case _:
             return False
-    same = all(eqn.invars[place].aval.dtype == before.aval.dtype for place in places)
-    return plain and same and not shapes
+
+
+def _is_plain_extremum(name: str, places: Sequence[int], extremum: str) -> bool:
+    match name:
+        case "copy" | "convert_element_type":
+            return True
+        case "add" | "add_any":
+            return len(places) == 1
+        case "sub":
+            return places == [0]
+        case "select_n":
+            return 0 not in places
+        case _:
+            return name == extremum
 
 
 def _in_order(found: Mapping[int, Carried], depends: Mapping[Var, frozenset[int]]) -> list[Carried] | None:
@@ -156,11 +216,12 @@ def coefficients(carried: Carried, env: Mapping[Var, Array]) -> Pair:
     def pair(atom: Atom) -> Pair | None:
         return None if isinstance(atom, Literal) else known.get(atom)
 
+    through = _through if carried.ring is Ring.SUMS else partial(_through_extremum, carried.ring)
     for eqn in carried.links:
         pairs = [pair(atom) for atom in eqn.invars]
         values = [of(atom) if each is None else None for atom, each in zip(eqn.invars, pairs)]
         with source_of(eqn):
-            known[eqn.outvars[0]] = _through(eqn.primitive.name, pairs, values, full)
+            known[eqn.outvars[0]] = through(eqn.primitive.name, pairs, values, full)
     assert not isinstance(carried.after, Literal)
     return known[carried.after]
 
@@ -203,3 +264,33 @@ def _of_several(
         return lax.select_n(values[0], *scales), lax.select_n(values[0], *offsets)
     do = lax.sub if name == "sub" else lax.add
     return do(*scales), do(*offsets)
+
+
+def _through_extremum(
+    ring: Ring, name: str, pairs: Sequence[Pair | None], values: Sequence[Array], full: Callable[[Any], Array]
+) -> Pair:
+    """The same where numbers are added, and compared with others."""
+    a, b = next(each for each in pairs if each is not None)
+    other: Array = next((value for value in values if value is not None), None)
+    match name:
+        case "add" | "add_any":
+            return other if a is None else lax.add(a, other), None if b is None else lax.add(b, other)
+        case "sub":
+            return lax.neg(other) if a is None else lax.sub(a, other), None if b is None else lax.sub(b, other)
+        case "max" | "min" | "select_n":
+            first = 1 if name == "select_n" else 0
+            whole = [
+                (full(ring.zero), value) if each is None else filled(each, ring, full)
+                for each, value in zip(pairs[first:], values[first:])
+            ]
+            choose = partial(lax.select_n, values[0]) if first else getattr(lax, name)
+            scales, offsets = zip(*whole)
+            return choose(*scales), choose(*offsets)
+        case _:  # the same number in another place
+            return a, b
+
+
+def filled(pair: Pair, ring: Ring, full: Callable[[Any], Array]) -> tuple[Array, Array]:
+    """With what changes nothing in place of nothing."""
+    a, b = pair
+    return full(ring.one) if a is None else a, full(ring.zero) if b is None else b

@@ -20,7 +20,7 @@ from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, made
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.scanned import Combination, combination, scanned_p
 from jaxpr2triton.ir.scans import Body, scanned
-from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by, coefficients
+from jaxpr2triton.normalize.loops.affine import Carried, Kind, Ring, carried_by, coefficients, filled
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.products_apart import of_all_steps
 from jaxpr2triton.normalize.loops.recompute import does_again
@@ -44,6 +44,9 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     another order then: what a sum loses is rounding, as long as the product of those coefficients that exceed 1 is no
     more than `growth`. Where it is more, or where anything is not finite, the steps of that lane are done one after the
     other, by the equations of the body. `prepare` makes a body into one without transparent calls.
+
+    `c' = max(c + a, b)` is the same with sums in place of products, and maxima in place of sums: where the sum of the
+    sizes of a is a number, nothing but rounding relative to that sum is lost.
 
     Left alone: loops of few steps or so many lanes that each of these may as well go by itself; numbers of 16 bits,
     that each step rounds; bodies of more than elementwise work and sums; values that depend on each other.
@@ -206,7 +209,7 @@ def _run(
     a, b = _coefficients(carried, given, fixed, plan.size)
     assert not isinstance(carried.after, Literal)
     if carried.read:
-        ones = lax.full_like(start, 1)
+        ones = lax.full_like(start, carried.ring.one)
         found = _combined(plan, _moved_on(plan, ones, a), _moved_on(plan, start, b), start, carried, given)
         there[carried.before] = found
         after = jax.vmap(lambda before, *values: _next(carried, before, dict(zip(given, values))))(
@@ -232,30 +235,35 @@ def _coefficients(
     aval = carried.before.aval
 
     def of_a_step(*values: Value) -> tuple[Value, Value]:
-        a, b = coefficients(carried, {**fixed, **dict(zip(given, values))})
-        return lax.full(aval.shape, 1, aval.dtype) if a is None else a, lax.full(
-            aval.shape, 0, aval.dtype
-        ) if b is None else b
+        pair = coefficients(carried, {**fixed, **dict(zip(given, values))})
+        return filled(pair, carried.ring, lambda number: lax.full(aval.shape, number, aval.dtype))
 
     return jax.vmap(of_a_step, axis_size=size)(*given.values())
 
 
 def _combined(plan: Plan, a: Value, b: Value, start: Value, carried: Carried, given: Steps) -> Value:
     """b of the steps, up to each of them; if that may be wrong, the steps themselves."""
-    combine = _affine(np.dtype(b.dtype))
+    combine = _affine(np.dtype(b.dtype), carried.ring)
     found = scanned_p.bind(a, b, combine=combine, axis=0, output=1, reverse=plan.reverse)
     if not jnp.issubdtype(b.dtype, jnp.floating):
         return found
-    large = lax.reduce_prod(lax.max(lax.abs(a), lax.full_like(a, 1)), (0,))
-    harmless = lax.le(large, lax.full_like(large, policy.COMMON.growth))
+    harmless = _are_harmless(a, carried.ring)
     finite = lax.reduce_and(lax.is_finite(found), (0,))
     return _one_by_one(plan, lax.bitwise_and(harmless, finite), found, start, carried, given)
 
 
-@lru_cache(maxsize=8)
-def _affine(dtype: np.dtype) -> Combination:
+def _are_harmless(a: Value, ring: Ring) -> Value:
+    """Whether whatever some of these make together is a number that can be told from others, in each lane."""
+    if ring is Ring.SUMS:
+        large = lax.reduce_prod(lax.max(lax.abs(a), lax.full_like(a, 1)), (0,))
+        return lax.le(large, lax.full_like(large, policy.COMMON.growth))
+    return lax.is_finite(lax.reduce_sum(lax.abs(a), (0,)))
+
+
+@lru_cache(maxsize=32)
+def _affine(dtype: np.dtype, ring: Ring) -> Combination:
     def run(a: Value, b: Value, c: Value, d: Value) -> tuple[Value, Value]:
-        return lax.mul(a, c), lax.add(lax.mul(c, b), d)
+        return ring.both(a, c), ring.step(b, c, d)
 
     number = jax.ShapeDtypeStruct((), dtype)
     return combination(made(jax.make_jaxpr(run)(number, number, number, number)))

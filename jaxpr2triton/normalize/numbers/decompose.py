@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
@@ -54,7 +55,9 @@ def _decompose_inside(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
 
 
 def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-    """A convolution as a contraction; for what loops run, and where contractions are kernels."""
+    """A convolution as a contraction; for what loops run, and where it is not left to a library."""
+    if node.primitive is library_convolution_p:
+        return None
     if any(unsupported(aval.dtype) for aval in (*map(jax.typeof, node.args), *node.out_avals)):
         return None
     return rewriter.expand(convolution, node.args, shape=node.out_avals[0].shape, **node.params)

@@ -36,6 +36,11 @@ def made_again(eqn: Eqn) -> str:
     return f"{words(eqn)[1]} would be made again and again, wherever they are wanted"
 
 
+def computed_again(eqn: Eqn) -> str:
+    size = math.prod(eqn.outvars[0].aval.shape)
+    return f"{size:,} values would be computed again and again, for each window that they are in"
+
+
 def in_parts(eqn: Eqn) -> str:
     return f"parts of {words(eqn)[0]} are made first, by many programs"
 

@@ -13,7 +13,6 @@ from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
-from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -21,7 +20,7 @@ from jaxpr2triton.plan.partition.group import levels_of
 
 
 def chain_results(cuts: Cuts) -> list[list[Var]]:
-    """The results to be written by one kernel, each time. What reads one for another's sake does not wait for it."""
+    """The results to be written by one kernel, each time: the others do not wait for the first one."""
     products = [root for root in cuts.roots if any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce)))]
     chains: dict[Var, list[Var]] = {}
     levels = _levels(cuts) if products else {}
@@ -32,7 +31,7 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
         together = [*chains.get(first, [first]), last]
         if last in chains or _space_of(cuts, together) is None:
             continue
-        cuts.at_once |= {(id(eqn), first) for eqn in cuts.below([last]) if first in variables(eqn.invars)}
+        cuts.at_once[last] = first
         levels = _levels(cuts)
         for each in together:
             chains[each] = together
@@ -55,10 +54,7 @@ def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> Var | None:
     """What the kernel of a root waits for: the one result that it reads later than anything else, if that is one."""
     loads = loads_of(cuts, cuts.spaces[root])
     late = [load for load in loads if load in levels and levels[load] + 1 == levels[root]]
-    if len(late) != 1 or late[0] not in cuts.spaces:
-        return None
-    readers = [eqn for eqn in cuts.below([root]) if late[0] in variables(eqn.invars)]
-    return late[0] if all(cuts.readers_of(eqn) == [root] for eqn in readers) else None
+    return late[0] if len(late) == 1 and late[0] in cuts.spaces else None
 
 
 def _space_of(cuts: Cuts, roots: Sequence[Var]) -> Space | None:

@@ -34,6 +34,7 @@ from jaxpr2triton.plan.partition.criteria import (
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.keeping import held_along
+from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -278,6 +279,9 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         node, why = first
         end = end_of(cuts, node.eqn, root)
         return [root, *_cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)]
+    if values := computed_again(cuts, space, root):
+        cuts.computed_once.update(values)
+        return [root, *_cut(cuts, *values, why=because.computed_again(cuts.maker(values[0])))]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
         readers = [reader for value in values for reader in _cut(cuts, value, why=because.READ_INSTEAD)]

@@ -36,7 +36,8 @@ class Cuts:
     shared: set[Var] = field(default_factory=set)  # those in memory that kernels of their own level compute
     because: dict[Var, str] = field(default_factory=dict)  # why a value is in memory although kernels make it
     spaces: dict[Var, Space] = field(default_factory=dict)
-    at_once: set[tuple[int, Var]] = field(default_factory=set)  # equations, by id, and what they need not wait for
+    computed_once: set[Var] = field(default_factory=set)  # in memory, instead of computed for each window it is in
+    at_once: dict[Var, Var] = field(default_factory=dict)  # roots, and the one whose kernel makes them as well
     reads_instead: bool = False  # whether some kernel reads what it could have computed from much
     depths: dict[Var, int] = field(default_factory=dict)  # of roots: kernels one after the other, as far as is known
     in_memory: list[Var] = field(init=False)  # the variables in `loaded`, by their numbers

@@ -61,7 +61,7 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
         if eqn in views or eqn.primitive in IN_MEMORY:
             written[eqn.outvars[0]] = before
         level = max((cuts.levels[var] for var in eqn.outvars), default=0)
-        here_too = [atom not in cuts.loaded or (id(eqn), atom) in cuts.at_once for atom in operands]
+        here_too = [atom not in cuts.loaded for atom in operands]
         seen = [(later if made else written).get(atom, 0) for atom, made in zip(operands, here_too)]
         again = [atom not in read and cuts.levels[atom] == level for atom in operands]
         own = max((here.get(atom, 0) if a else n for atom, n, a in zip(operands, seen, again)), default=0)
@@ -69,9 +69,17 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
         later.update(dict.fromkeys(eqn.outvars, max(seen, default=0)))
         for var in eqn.outvars:
             if var in roots:
+                own = _beside(cuts, var, written, root_level) if var in cuts.at_once else own
                 root_level[var] = own
                 written[var] = own + 1
     return root_level, outside_level
+
+
+def _beside(cuts: Cuts, root: Var, written: Mapping[Var, int], levels: Mapping[Var, int]) -> int:
+    """How many kernels or XLA equations come before a root, where the kernel of another one that it reads makes it."""
+    first, memory = cuts.at_once[root], cuts.memory([root])
+    read = {atom for eqn in cuts.below([root]) for atom in variables(eqn.invars) if atom in memory}
+    return max([levels[first], *(written.get(atom, 0) for atom in read - {first})])
 
 
 def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:

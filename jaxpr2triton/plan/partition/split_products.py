@@ -5,7 +5,8 @@
     p:f32[128,32,10] = boundary (dot_general[batch=chunks] (reshape a) (reshape b))
     r:f32[32,10]     = reduce_sum[axes=(0,)] p
 
-The terms of each chunk are added by one program, and the chunks in their order, so that results repeat.
+The terms of each chunk are added by one program, and the chunks in their order, so that results repeat. Terms along
+several dimensions, as the images and the pixels of a kernel's gradient, are shared out along the longest one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     programs = max(1, results // least)
     if not all(_has_rows(eqn, side) for side in (0, 1)):
         return 1  # of one side only: what is summed is the other one
-    chunks = min(policy.splits.few // programs, _longest(eqn)[2] // policy.products.terms_of_a_chunk)
+    (sums, _), _ = eqn.params["dimension_numbers"]
+    terms, longest = math.prod(eqn.invars[0].aval.shape[d] for d in sums), _longest(eqn)[2]
+    wanted = min(policy.splits.few // programs, terms // policy.products.terms_of_a_chunk, longest)
+    chunks = -(-longest // -(-longest // max(wanted, 1)))  # none beyond the end
     return chunks if chunks >= policy.products.chunks else 1
 
 

@@ -44,7 +44,10 @@ class Blocks:
 
 
 def summed_products(cuts: Cuts, splits: Mapping[Eqn, Split], but: Container[Eqn]) -> dict[Var, Blocks]:
-    """The results of contractions, but for some, of which long sums are made, in two steps."""
+    """The results of contractions, but for some, of which long sums are made, in two steps.
+
+    And what is in memory only in order not to be computed again and again, whatever it is made of.
+    """
     found: dict[Var, Blocks] = {}
     owners = {node.eqn: (node, root) for root in cuts.roots for node in cuts.spaces[root].graph.of_kind(Reduce)}
     for eqn, split in splits.items():
@@ -56,6 +59,8 @@ def summed_products(cuts: Cuts, splits: Mapping[Eqn, Split], but: Container[Eqn]
         if source is None or any(node.eqn in but for node in cuts.spaces[source].graph.of_kind(Reduce)):
             continue
         blocks = found.get(source) or _blocks_of(cuts, source, eqn)
+        if source in cuts.computed_once:
+            blocks = found.get(source, Blocks(split.dims, split.size, ()))
         if blocks is not None and set(blocks.dims) <= set(eqn.params["axes"]):
             found[source] = Blocks(blocks.dims, blocks.size, (*blocks.sums, eqn))
     return found

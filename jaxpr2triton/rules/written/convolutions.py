@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -24,11 +25,33 @@ from jax import lax
 from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.windows import windowed
+from jaxpr2triton.rules.products import LEAST
 
 Array = jax.Array
-
+Params = Mapping[str, Any]
 
 CONVOLUTION = "conv_general_dilated"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of each group: the channels, the results of each place, and the terms of each of those."""
+
+    channels: int
+    results: int
+    terms: int
+
+
+def sizes_of(kernel: Sequence[int], params: Params) -> Sizes:
+    columns, channels, *_ = params["dimension_numbers"].rhs_spec
+    results = kernel[columns] // math.prod(_groups(params))
+    return Sizes(kernel[channels], results, math.prod(kernel) // kernel[columns])
+
+
+def is_term_by_term(kernel: Sequence[int], dtype: Any, params: Params) -> bool:
+    """Whether it is no product of matrices: few terms make few results."""
+    sizes = sizes_of(kernel, params)
+    return sizes.terms <= policy.COMMON.few_terms and sizes.results <= policy.COMMON.few_results and is_float(dtype)
 
 
 def convolution(x: Array, w: Array, *, shape: Sequence[int], **params: Any) -> Array:
@@ -36,14 +59,87 @@ def convolution(x: Array, w: Array, *, shape: Sequence[int], **params: Any) -> A
     dtype = params["preferred_element_type"] or x.dtype
     if 0 in shape or 0 in x.shape or 0 in w.shape:
         return lax.full(shape, 0, dtype)
-    columns = params["dimension_numbers"].rhs_spec[0]
-    results, terms = w.shape[columns] // math.prod(_groups(params)), math.prod(w.shape) // w.shape[columns]
-    if terms <= policy.COMMON.few_terms and results <= policy.COMMON.few_results and is_float(dtype):
+    if is_term_by_term(w.shape, dtype, params):
         return _term_by_term(x, w, shape, dtype, params)
+    rows, *_ = params["dimension_numbers"].out_spec
+    if shape[rows] >= LEAST and any(holes := _holes(x.shape, w.shape, shape, params)):
+        return _in_classes(x, w, shape, holes, params)
     return _contracted(x, w, shape, dtype, params)
 
 
-def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Mapping[str, Any]) -> Array:
+@dataclass(frozen=True)
+class _Holes:
+    """Along a dimension with zeros between its elements, as that of the gradient of a strided convolution.
+
+    y[every * t + q] = Σ_m x[t + first + m] w[every * (first + m) + low - q], and nothing else meets anything but zeros.
+    """
+
+    every: int
+    low: int
+    first: int
+    taps: int
+    count: int  # of t
+
+    @property
+    def lowest(self) -> int:
+        """The place in the kernel that the last of each class meets first."""
+        return self.every * (self.first - 1) + self.low + 1
+
+
+def _holes(image: Sequence[int], kernel: Sequence[int], shape: Sequence[int], params: Params) -> list[_Holes | None]:
+    numbers = params["dimension_numbers"]
+    found: list[_Holes | None] = []
+    for number, (dim, tap) in enumerate(zip(numbers.lhs_spec[2:], numbers.rhs_spec[2:])):
+        every, low = int(params["lhs_dilation"][number]), int(params["padding"][number][0])
+        if every == 1 or params["window_strides"][number] != 1 or params["rhs_dilation"][number] != 1 or image[dim] < 2:
+            found.append(None)
+            continue
+        met = [(q + k - low) // every for q in range(every) for k in range(kernel[tap]) if (q + k - low) % every == 0]
+        count = -(-shape[numbers.out_spec[2 + number]] // every)
+        found.append(_Holes(every, low, min(met), max(met) - min(met) + 1, count))
+    return found
+
+
+def _in_classes(x: Array, w: Array, shape: Sequence[int], holes: Sequence[_Holes | None], params: Params) -> Array:
+    """Results that meet other taps are beside each other, as results of one place, and are laid out at the end.
+
+    Programs have images as rows then, as the weights differ from place to place: there have to be enough.
+    """
+    numbers, groups = params["dimension_numbers"], math.prod(_groups(params))
+    w = lax.transpose(w, numbers.rhs_spec)
+    w = lax.reshape(w, (groups, w.shape[0] // groups, *w.shape[1:]))
+    rank, padding = len(holes), list(params["padding"])
+    made, sizes = [shape[dim] for dim in numbers.out_spec], [1] * rank
+    for number in reversed(range(rank)):
+        if (each := holes[number]) is None:
+            w = lax.expand_dims(w, (number + 4,))
+            continue
+        sizes[number], made[2 + number] = each.every, each.count
+        here, length = number + 3, each.taps * each.every
+        config = [(0, 0, 0)] * w.ndim
+        config[here] = (-each.lowest, length + each.lowest - w.shape[here], 0)
+        w = lax.pad(w, np.zeros((), w.dtype), config)
+        w = lax.rev(lax.reshape(w, (*w.shape[:here], each.taps, each.every, *w.shape[here + 1 :])), (here + 1,))
+        beyond = each.count + each.first + each.taps - 1 - x.shape[numbers.lhs_spec[2 + number]]
+        padding[number] = (-each.first, beyond)
+    taps, classes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    w = lax.transpose(w, (0, *classes, 1, 2, *taps))
+    w = lax.reshape(w, (made[1] * math.prod(sizes), *w.shape[2 + rank :]))
+    made[1] = w.shape[0]
+    plain = numbers._replace(rhs_spec=tuple(range(w.ndim)), out_spec=tuple(range(w.ndim)))
+    between = tuple(1 if each else every for each, every in zip(holes, params["lhs_dilation"]))
+    changed = {"padding": tuple(padding), "lhs_dilation": between, "dimension_numbers": plain}
+    y = convolution(x, w, shape=made, **{**params, **changed})
+    y = lax.reshape(y, (made[0], groups, *sizes, made[1] // groups // math.prod(sizes), *made[2:]))
+    beside = [dim for number in range(rank) for dim in (3 + rank + number, 2 + number)]
+    y = lax.transpose(y, (0, 1, 2 + rank, *beside))
+    whole = [size * every for size, every in zip(made[2:], sizes)]
+    y = lax.reshape(y, (made[0], made[1] // math.prod(sizes), *whole))
+    y = lax.slice(y, (0,) * y.ndim, [shape[dim] for dim in numbers.out_spec])
+    return lax.transpose(y, np.argsort(numbers.out_spec))
+
+
+def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Params) -> Array:
     """Each tap of each channel times a weight: [rows, groups, results of a group, places]."""
     numbers = params["dimension_numbers"]
     features, rows = _groups(params)
@@ -72,7 +168,7 @@ def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: 
     return lax.transpose(y, np.argsort(numbers.out_spec))
 
 
-def _contracted(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Mapping[str, Any]) -> Array:
+def _contracted(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Params) -> Array:
     """A contraction along the features and the taps of the kernel."""
     numbers = params["dimension_numbers"]
     (rows, features, *places), (columns, _, *taps), out = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
@@ -107,7 +203,7 @@ def _contracted(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Ma
     return lax.reshape(lax.transpose(y, [made.index(name) for name in wanted]), shape)
 
 
-def padded(x: Array, places: Sequence[int], params: Mapping[str, Any]) -> Array:
+def padded(x: Array, places: Sequence[int], params: Params) -> Array:
     """With zeros around and between its elements."""
     config = [(0, 0, 0)] * x.ndim
     for dim, (low, high), dilation in zip(places, params["padding"], params["lhs_dilation"]):
@@ -115,11 +211,11 @@ def padded(x: Array, places: Sequence[int], params: Mapping[str, Any]) -> Array:
     return x if set(config) == {(0, 0, 0)} else lax.pad(x, np.zeros((), x.dtype), config)
 
 
-def _groups(params: Mapping[str, Any]) -> tuple[int, int]:
+def _groups(params: Params) -> tuple[int, int]:
     return params["feature_group_count"], params["batch_group_count"]
 
 
-def _windows(w: Array, taps: Sequence[int], shift: int, params: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+def _windows(w: Array, taps: Sequence[int], shift: int, params: Params) -> list[tuple[int, int, int]]:
     sizes = [w.shape[dim + shift] for dim in taps]
     return list(zip(sizes, map(int, params["window_strides"]), map(int, params["rhs_dilation"])))
 

@@ -58,6 +58,27 @@ def after_each_other(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(step, (c, c, c, c), (a, b))
 
 
+def segments(c: Any, a: Any, b: Any) -> Any:
+    """What an episode adds up begins again where the next one does."""
+    return lax.scan(lambda c, x: (jnp.where(x[0] > 1, 0, c) * 0.9 + x[1], c), c, (a, b))
+
+
+def largest(c: Any, a: Any, b: Any, reverse: bool = False) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.maximum(c + x[0], x[1])
+        return c, c
+
+    return lax.scan(step, c, (a, b), reverse=reverse)
+
+
+def smallest_before(c: Any, a: Any, b: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        after = jnp.minimum(jnp.minimum(c - x[0], x[1]), jnp.where(x[0] > 0, c, x[1] + 1)) + 0.25
+        return after, jnp.tanh(c)
+
+    return lax.scan(step, c, (a, b), reverse=True)
+
+
 def inputs(lanes: tuple[int, ...] = (LANES,), steps: int = STEPS) -> list[np.ndarray]:
     shapes = lanes, (steps, *lanes), (steps, *lanes)
     return [RNG.normal(size=shape).astype(np.float32) * np.float32(0.8) for shape in shapes]
@@ -72,7 +93,11 @@ def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) 
         np.testing.assert_allclose(one, other, tolerance, tolerance * scale)
 
 
-@pytest.mark.parametrize("function", [linear, read_before, reset, after_each_other], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function",
+    [linear, read_before, reset, after_each_other, segments, largest, smallest_before],
+    ids=lambda f: f.__name__,
+)
 @pytest.mark.parametrize(("lanes", "steps"), [((), 32), ((LANES,), STEPS), ((2, 3), 33), ((130,), 256)], ids=str)
 def test_values_are_those_of_steps(function: Callable[..., Any], lanes: tuple[int, ...], steps: int) -> None:
     compared(function, *inputs(lanes, steps))
@@ -82,7 +107,7 @@ def test_one_flag_for_all_lanes() -> None:
     compared(one_flag, *inputs())
 
 
-@pytest.mark.parametrize("function", [linear, read_before, reset], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [linear, read_before, reset, segments, largest], ids=lambda f: f.__name__)
 def test_gradients(function: Callable[..., Any]) -> None:
     def gradient(*args: Any) -> Any:
         return jax.grad(lambda *args: sum(jnp.sin(x).sum() for x in jax.tree.leaves(function(*args))), (0, 1, 2))(*args)
@@ -95,7 +120,7 @@ def test_gradients(function: Callable[..., Any]) -> None:
     [(0, INF), (0, NAN), (1, INF), (1, NAN), (1, 1e30), (1, 0), (2, INF), (2, NAN), (2, 3e38)],
     ids=str,
 )
-@pytest.mark.parametrize("function", [linear, reset], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [linear, reset, largest, smallest_before], ids=lambda f: f.__name__)
 def test_what_is_no_number_is_where_steps_have_it(function: Callable[..., Any], place: int, value: Any) -> None:
     args = inputs()
     args[place][5 if place else 1, ...] = value
@@ -142,6 +167,9 @@ def test_an_exact_order_is_that_of_the_steps() -> None:
     [
         lambda c, x: (c * c + x, c),
         lambda c, x: (jnp.maximum(c, x) + c, c),
+        lambda c, x: (jnp.maximum(c * x, x), c),
+        lambda c, x: (jnp.minimum(jnp.maximum(c, x), 1), c),
+        lambda c, x: (x - jnp.maximum(c, x), c),
         lambda c, x: (jnp.roll(c, 1) * 0.5 + x, c),
         lambda c, x: (x / (c + 3), c),
         lambda c, x: (jnp.where(c > 0, c, x), c),
@@ -151,6 +179,14 @@ def test_an_exact_order_is_that_of_the_steps() -> None:
 def test_what_is_left_alone(step: Callable[..., Any]) -> None:
     c, x, _ = inputs()
     assert "scanned" not in str(normalize(traced(lambda c, x: lax.scan(step, c, x), c, x)))
+
+
+@pytest.mark.parametrize("start", [-INF, INF, NAN, np.float32(-3e38)], ids=str)
+@pytest.mark.parametrize("coefficients", [[-3e38, 3e38], [3e38, 3e38, -3e38], [-INF, 1]], ids=str)
+def test_sums_of_terms_may_not_fit(start: Any, coefficients: list[float]) -> None:
+    c, a, b = inputs()
+    compared(largest, c * 0 + start, np.resize(np.float32(coefficients), STEPS)[:, None] + 0 * a, b)
+    compared(largest, c * 0 + start, a, b - INF)
 
 
 def test_a_batch() -> None:

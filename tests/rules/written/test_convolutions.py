@@ -130,10 +130,55 @@ def test_few_terms_are_multiplied_one_by_one() -> None:
     same(j2t.fuse(layer, backend="interpret", contractions="triton")(x, w, b), layer(x, w, b))
 
 
-def test_a_library_convolves_unless_kernels_are_asked_for() -> None:
+def test_a_library_convolves_if_it_is_asked_for() -> None:
     x, w, b = array((4, 9, 9, 16), 0), array((3, 3, 16, 32), 1), array((32,), 2)
-    (left,) = j2t.transpile(block(1, 1), x, w, b).leftovers
-    assert str(left.why) == "a library convolves"
+    (left,) = j2t.transpile(block(1, 1), x, w, b, contractions="xla").leftovers
+    assert str(left.why) == 'contractions="xla" leaves them to a library'
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(
+    ("stride", "taps", "padding", "size"),
+    [
+        *((2, 3, "SAME", 8), (2, 3, (1, 1), 8), (2, 4, (1, 1), 8)),
+        *((3, 2, (0, 2), 9), (2, 1, "VALID", 7), (3, 5, (2, -1), 11)),
+    ],
+)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_strided_convolutions_skip_zeros(
+    stride: int, taps: int, padding: Any, size: int, groups: int, layout: str
+) -> None:
+    around = padding if isinstance(padding, str) else (padding, (0, taps))
+    numbers = (layout, "HWIO", layout)
+    run = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=(stride, 1 + stride // 3),
+        padding=around,
+        dimension_numbers=numbers,
+        feature_group_count=groups,
+    )
+    x = array((16, size, size - 1, 4) if layout == "NHWC" else (16, 4, size, size - 1), 0)
+    w = array((taps, taps, 4 // groups, 16 * groups), 1)
+    given = array(jax.eval_shape(run, x, w).shape, 2)
+
+    def back(w: Any, given: Any) -> Any:
+        return jax.linear_transpose(lambda x: run(x, w), x)(given)
+
+    ours = j2t.fuse(back, backend="interpret", strict=True, contractions="triton")
+    same(ours(w, given), jax.jit(back)(w, given))
+
+
+def test_a_gradient_multiplies_as_much_as_it_has_to() -> None:
+    """Of nine taps each result meets four places of two by two: no more than 16 of 36 are multiplied."""
+    sizes = jax.ShapeDtypeStruct((32, 28, 28, 64), np.float32), jax.ShapeDtypeStruct((3, 3, 64, 64), np.float32)
+    x = jax.ShapeDtypeStruct((32, 56, 56, 64), np.float32)
+
+    def back(given: Any, w: Any) -> Any:
+        strided = functools.partial(lax.conv_general_dilated, window_strides=(2, 2), padding="SAME")
+        return jax.linear_transpose(lambda x: strided(x, w, dimension_numbers=("NHWC", "HWIO", "NHWC")), x)(given)
+
+    (kernel,) = j2t.transpile(back, *sizes, contractions="triton", strict=True).kernels
+    assert kernel.flops == 32 * 56 * 56 * 64 * 64 * 4
 
 
 def test_in_steps() -> None:
