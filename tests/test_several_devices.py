@@ -187,10 +187,10 @@ def on_mesh(operands: tuple[Any, ...], kind: AxisType) -> list[Any]:
     return [jax.device_put(value, NamedSharding(mesh, spec)) for value, spec in operands]
 
 
-def compared(function: Callable[..., Any], args: list[Any]) -> tuple[list[str], list[str], Any, Any]:
+def compared(function: Callable[..., Any], args: list[Any], **how: Any) -> tuple[list[str], list[str], Any, Any]:
     """The collectives of ours and of jit's, and the results of both; the values agree."""
     theirs = jax.jit(function).lower(*args).compile()
-    ours = jax.jit(j2t.fuse(function, backend="interpret")).lower(*args).compile()
+    ours = jax.jit(j2t.fuse(function, backend="interpret", **how)).lower(*args).compile()
     want, got = theirs(*args), ours(*args)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=3e-5, atol=3e-5)
@@ -218,6 +218,13 @@ def test_no_collective_that_jit_has_not(case: str, kind: AxisType) -> None:
     assert len(ours) <= len(theirs)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
         assert one.sharding.is_equivalent_to(other.sharding, one.ndim)
+
+
+@pytest.mark.parametrize("case", ["convolution", "convolution_grad", "train_mlp"])
+def test_no_collective_where_products_are_kernels(case: str) -> None:
+    function, operands = CASES[case]
+    ours, theirs, _, _ = compared(function, on_mesh(operands, AxisType.Auto), contractions="triton")
+    assert len(ours) <= len(theirs)
 
 
 @pytest.mark.parametrize("spec", [SPLIT, WHOLE], ids=["split", "whole"])

@@ -21,11 +21,16 @@ from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.indexing import groups_of_reshape
 from jaxpr2triton.rules.written import pools
+from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 
 Dim = tuple[Var, int]
 How = Literal["sum", "max", "min"]  # what makes one result of those of the devices
 
-_HOW: dict[str, How] = {"reduce_sum": "sum", "dot_general": "sum", "reduce_max": "max", "reduce_min": "min"}
+_HOW: dict[str, How] = {
+    **dict.fromkeys(("reduce_sum", "dot_general", CONVOLUTION), "sum"),
+    "reduce_max": "max",
+    "reduce_min": "min",
+}
 _OF_TRUTHS: dict[str, How] = {"reduce_or": "max", "reduce_and": "min"}
 _REARRANGED = ("sort", "rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")  # all along one dimension
 _MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product", "geqrf", "schur")
@@ -191,6 +196,23 @@ def _beside_windows(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     yield from _but(eqn, moved)
 
 
+def _beside_kernels(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """A convolution's images, and what it makes of each; of groups neither is a dimension by itself."""
+    numbers, (image, kernel), out = eqn.params["dimension_numbers"], eqn.invars, eqn.outvars[0]
+    if isinstance(image, Var) and eqn.params["batch_group_count"] == 1:
+        yield (image, numbers.lhs_spec[0]), (out, numbers.out_spec[0])
+    if isinstance(kernel, Var) and eqn.params["batch_group_count"] == eqn.params["feature_group_count"] == 1:
+        yield (kernel, numbers.rhs_spec[0]), (out, numbers.out_spec[1])
+
+
+def _summed_channels(eqn: Eqn) -> list[tuple[Atom, int]]:
+    """The dimension of the image and that of the kernel, if there are no groups."""
+    numbers = eqn.params["dimension_numbers"]
+    if eqn.params["batch_group_count"] != 1 or eqn.params["feature_group_count"] != 1:
+        return []
+    return list(zip(eqn.invars, (numbers.lhs_spec[1], numbers.rhs_spec[1])))
+
+
 _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     **dict.fromkeys(_MATRICES, _leading),
     **dict.fromkeys(("random_bits", "random_split", "random_unwrap"), _leading),
@@ -203,6 +225,7 @@ _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     "sort": _sorted,
     "top_k": _sorted,
     **dict.fromkeys(pools.TABLE, _beside_windows),
+    CONVOLUTION: _beside_kernels,
     "dynamic_slice": _full_slices,
     "dynamic_update_slice": _full_slices,
     "gather": _gathered,
@@ -225,6 +248,8 @@ def _met(eqn: Eqn) -> Iterator[Dim]:
     if name == "dot_general":
         for operand, summed in zip(eqn.invars, eqn.params["dimension_numbers"][0]):
             yield from ((operand, d) for d in summed if isinstance(operand, Var))
+    elif name == CONVOLUTION:
+        yield from ((operand, d) for operand, d in _summed_channels(eqn) if isinstance(operand, Var))
     elif name == "scatter-add":  # each row is added to what it is written to
         numbers, updates = eqn.params["dimension_numbers"], eqn.invars[2]
         rows = [d for d in range(len(updates.aval.shape)) if d not in numbers.update_window_dims]
@@ -240,6 +265,11 @@ def _is_met(eqn: Eqn) -> bool:
 
 
 def _contracted(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
-    if eqn.primitive.name == "dot_general" and len(operands := variables(eqn.invars)) == 2:
-        left, right = operands
+    if len(operands := variables(eqn.invars)) != 2:
+        return
+    left, right = operands
+    if eqn.primitive.name == "dot_general":
         yield from (((left, a), (right, b)) for a, b in zip(*eqn.params["dimension_numbers"][0]))
+    elif eqn.primitive.name == CONVOLUTION and (summed := _summed_channels(eqn)):
+        (_, a), (_, b) = summed
+        yield (left, a), (right, b)

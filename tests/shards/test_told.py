@@ -22,6 +22,16 @@ from jaxpr2triton.shards.told import divided
 X = np.ones((16, 6), np.float32)
 
 
+def slid(x: Any) -> Any:
+    """Sixteen images of six pixels and one channel."""
+    return lax.conv_general_dilated(x[:, None], jnp.ones((2, 1, 3)), (1,), "VALID")
+
+
+def mixed(x: Any) -> Any:
+    """One image of six pixels and sixteen channels."""
+    return lax.conv_general_dilated(x[None], jnp.ones((2, 16, 3)), (1,), "VALID")
+
+
 def meeting(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c * x).sum(0) * c, jnp.ones(6))
 
@@ -53,6 +63,9 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: (x > 0).any(0), ""),
         (lambda x: jnp.bitwise_or.reduce(x.astype(jnp.int32), 0), "`reduce_or` needs it whole"),
         (lambda x: x.argmax(0), "`argmax` needs it whole"),
+        (slid, ""),
+        (mixed, ""),
+        (lambda x: slid(x.T), "`conv_general_dilated` needs it whole"),
         (lambda x: x.at[:, 2].max(0.0), ""),
         (lambda x: jnp.fft.fft(x, axis=0).real, "`fft` stays with XLA, which splits it as it likes"),
         (lambda x: lax.scan(lambda c, r: (jnp.sin(c + r), c * 2), jnp.ones(6), x)[1], "a loop goes along it"),
