@@ -4,7 +4,8 @@
     python -m bench.replay --against before.json     # on the new one: what differs, and exit 1 if anything does
     python -m bench.replay lstm kalman --against before.json --diff
 
-Programs with and without loops, forward and gradient, at the sizes of the tests. Nothing is compiled or run.
+Programs with and without loops, forward and gradient, and contractions, at the sizes of the tests. Nothing is compiled
+or run.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 import jaxpr2triton as j2t
+from tests.contraction_programs import PROGRAMS as CONTRACTIONS
 from tests.loop_programs import PROGRAMS as LOOPS
 from tests.programs import PROGRAMS, Program
 
@@ -33,12 +35,19 @@ def sources(names: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield f"{program.name}:f", _source(program, program.fn)
             if program.grad is not None:
                 yield f"{program.name}:g", _source(program, program.gradient())
+    for contraction in CONTRACTIONS:
+        if contraction.name.startswith(tuple(names) or ""):
+            made = j2t.transpile(contraction.whole(), *contraction.args(), contractions="triton")
+            yield f"{contraction.name}:c", _text(made)
 
 
 def _source(program: Program, function: Any) -> str:
-    """All kernels of a function, and the equations that XLA keeps; or why there are none."""
     with program.precision():
-        made = j2t.transpile(function, *program.args(np.random.default_rng(0)))
+        return _text(j2t.transpile(function, *program.args(np.random.default_rng(0))))
+
+
+def _text(made: Any) -> str:
+    """All kernels of a function, and the equations that XLA keeps; or why there are none."""
     left = [f"# left over: {leftover.equation}: {leftover.why}" for leftover in made.leftovers]
     return "\n".join([made.source, *left])
 

@@ -32,8 +32,7 @@ def widened(array: jax.Array) -> jax.Array:
 
 
 def checked(program: Contraction, backend: str) -> None:
-    fn = program.fn if program.grad is None else jax.value_and_grad(program.fn, program.grad)
-    args = program.args()
+    fn, args = program.whole(), program.args()
     with jax.default_matmul_precision("highest"):
         expected = jax.tree.leaves(jax.jit(fn)(*jax.tree.map(widened, args)))
         found = jax.tree.leaves(j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(*args))
@@ -57,8 +56,7 @@ def test_compiled(program: Contraction, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_kernels(program: Contraction) -> None:
-    fn = program.fn if program.grad is None else jax.value_and_grad(program.fn, program.grad)
-    made = j2t.transpile(fn, *program.args(), contractions="triton")
+    made = j2t.transpile(program.whole(), *program.args(), contractions="triton")
     assert not made.leftovers
     assert len(made.kernels) == program.kernels
 
@@ -138,3 +136,12 @@ def test_an_algorithm_that_triton_has_not() -> None:
 def test_every_device_has_them(target: str, args: list[Any]) -> None:
     (kernel,) = j2t.transpile(jnp.matmul, *args, contractions="triton", for_target=target).kernels
     assert compile_kernel(kernel, target_named(target))
+
+
+def test_a_perceptron_at_its_size() -> None:
+    """Of 1024 images: forward, all that follows from a row by the programs that have it; a gradient is a kernel."""
+    widths = shapes(*((jnp.float32, *sizes) for sizes in ((784, 32), (32,), (32, 10), (10,), (1024, 784))))
+    args = widths[:4], widths[4]
+    both = j2t.transpile(jax.value_and_grad(contractions.perceptron, (0, 1)), *args, contractions="triton")
+    assert len(both.kernels) == 5 and not both.leftovers
+    assert both.kernels[0].bytes_written == 4 * 1024 * (32 + 10 + 32)

@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from jaxpr2triton.hardware import MOST_PROGRAMS
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
@@ -21,8 +22,7 @@ def places_of_program(axes: Sequence[PlannedAxis], cast: str) -> list[str]:
     """The places of a program along the axes that no loop runs over; `cast` is for places beyond 32 bits."""
     grid = [planned for planned in axes if planned.role is Role.GRID]
     lines = [f"program = tl.program_id(0){cast}"] if _is_flat(grid) else []
-    programs = _numbers_in_one(grid) if _is_flat(grid) else [f"tl.program_id({n}){cast}" for n in range(len(grid))]
-    for planned, program in zip(reversed(grid), programs):
+    for planned, program in _numbers(grid, cast):
         name, block = planned.axis.name, planned.block
         if block == 1:
             lines.append(f"{name} = {program}")
@@ -32,6 +32,19 @@ def places_of_program(axes: Sequence[PlannedAxis], cast: str) -> list[str]:
             lines.append(f"{name} = {in_parentheses(program)} * {block} + tl.arange(0, {block})")
     lanes = [planned for planned in axes if planned.role is Role.LANE and planned.block > 1]
     return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}" for planned in lanes]
+
+
+def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis]) -> list[str]:
+    """What holds in one of the programs that differ in nothing but the axes that a result has not."""
+    grid = [planned for planned in axes if planned.role is Role.GRID]
+    others = [(planned, number) for planned, number in _numbers(grid, "") if planned.axis not in have]
+    return [f"{number} == 0" for planned, number in others if planned.steps > 1]
+
+
+def _numbers(grid: Sequence[PlannedAxis], cast: str) -> Iterator[tuple[PlannedAxis, str]]:
+    """The number of a program along each axis, the last one first."""
+    programs = _numbers_in_one(grid) if _is_flat(grid) else (f"tl.program_id({n}){cast}" for n in range(len(grid)))
+    return zip(reversed(grid), programs)
 
 
 def grid_of(axes: Sequence[PlannedAxis]) -> tuple[int, int, int]:

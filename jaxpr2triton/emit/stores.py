@@ -8,8 +8,10 @@ A flag is only set: all programs that do so write the same, so that no order of 
 
 from __future__ import annotations
 
+from jaxpr2triton.emit.axes import first_programs
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.sweeps import Sweeps
+from jaxpr2triton.emit.text import conjunction
 from jaxpr2triton.graph.nodes import Node, Place, Store
 from jaxpr2triton.ir.index import flatten, within
 from jaxpr2triton.ir.kernel import Buffer
@@ -37,7 +39,9 @@ class Stores(Sweeps):
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
+        parts = [*([mask] if mask else []), *first_programs(self.plan.axes, axes)]
         value = self._operand(node, scope, tile)
+        mask = conjunction(parts) if parts else None
         end = "" if mask is None else f", mask={mask}"
         scope.lines.append(f"tl.store({address}, {value}{end})")
 

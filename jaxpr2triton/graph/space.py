@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jaxpr2triton import policy
+from jaxpr2triton.graph.beside import is_beside, summed_beside
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes, chunk_and_row
 from jaxpr2triton.graph.loops import ByClass
@@ -46,6 +47,7 @@ class Space:
     graph: Graph
     chosen: Mapping[Number, tuple[Axis, ...]]  # number of a reduction or a loop → its axes
     inner: frozenset[Axis]
+    beside: frozenset[Node] = frozenset()  # sums that every program makes beside its part of a contraction
 
     @property
     def parallel(self) -> int:
@@ -180,12 +182,13 @@ def space_of(
     choose = ByClass(classes, dims.by_kind, [], chosen)
     graph = walk(jaxpr, list(zip(outputs, places)), choose, loaded=loaded, may_repeat=may_repeat)
     axes = tuple(axis for axis in dims.axes if axis.size != 1)
-    apart = _summed_by_each(graph, frozenset(axes))
+    beside = summed_beside(graph, frozenset(axes))
+    apart = _summed_by_each(graph, frozenset(axes)) | beside
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
     inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in collected))
-    stored = [frozenset(a for i in place for a in i.axes) for place in places]
-    inner |= set().union(*(frozenset(axes) - have for have in stored))
-    return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner))
+    alone = [store for store in graph.stores if not is_beside(store, beside)]
+    inner |= set().union(*(frozenset(axes) - {a for index in store.place for a in index.axes} for store in alone))
+    return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner), beside)
 
 
 class _Dimensions:

@@ -211,6 +211,7 @@ COMMON_CASES = {
     "held_anyway": Case("with its transpose", 1 / 2),
     "small_state": Case("lorenz_rk4:g", 1 / 16),
     "summed_by_each": Case("while any lane", 1 / 8),
+    "summed_beside": Case("a layer and its bias", 1 / (1 << 20), contractions=True),
     "places_of_a_sum": Case("ctc_loss", 1 / 2),
     "places_computed": Case("shifts", 1 / 2),
     "places_moved": Case("rolls", 1 / 16),

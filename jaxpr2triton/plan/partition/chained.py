@@ -24,24 +24,28 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
     products = [root for root in cuts.roots if any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce)))]
     chains: dict[Var, list[Var]] = {}
     levels = _levels(cuts) if products else {}
-    for last in _by_level(cuts) if products else ():
-        first = _made_last(cuts, last, levels)
-        if first not in products:
+    for last in _by_level(cuts, levels) if products else ():
+        late = _made_last(cuts, last, levels)
+        chain = chains.get(late[0], late[:1]) if late else []
+        if not late or last in chains or not set(late) <= set(chain) or len(chain) == cuts.policy.products.links:
             continue
-        together = [*chains.get(first, [first]), last]
-        if last in chains or _space_of(cuts, together) is None:
+        if chain[0] not in products:
             continue
-        cuts.at_once[last] = first
+        together = [*chain, last]
+        if _space_of(cuts, together) is None:
+            continue
+        cuts.at_once[last] = chain[0]
         levels = _levels(cuts)
         for each in together:
             chains[each] = together
     return list({id(chain): chain for chain in chains.values()}.values())
 
 
-def _by_level(cuts: Cuts) -> list[Var]:
+def _by_level(cuts: Cuts, levels: Mapping[Var, int]) -> list[Var]:
     """The results that are sums, products first: those make what the others only add up."""
     sums = [root for root in cuts.roots if next(iter(cuts.spaces[root].graph.of_kind(Reduce)), None) is not None]
-    return sorted(sums, key=lambda root: not any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce))))
+    added = {root: not any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce))) for root in sums}
+    return sorted(sums, key=lambda root: (added[root], levels[root]))
 
 
 def _levels(cuts: Cuts) -> dict[Var, int]:
@@ -50,11 +54,11 @@ def _levels(cuts: Cuts) -> dict[Var, int]:
     return levels | {var: level for eqn, level in outside.items() for var in eqn.outvars}
 
 
-def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> Var | None:
-    """What the kernel of a root waits for: the one result that it reads later than anything else, if that is one."""
+def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> list[Var]:
+    """What the kernel of a root waits for: the results that it reads later than anything else, if kernels make them."""
     loads = loads_of(cuts, cuts.spaces[root])
     late = [load for load in loads if load in levels and levels[load] + 1 == levels[root]]
-    return late[0] if len(late) == 1 and late[0] in cuts.spaces else None
+    return late if all(load in cuts.spaces for load in late) else []
 
 
 def _space_of(cuts: Cuts, roots: Sequence[Var]) -> Space | None:

@@ -79,7 +79,8 @@ def _beside(cuts: Cuts, root: Var, written: Mapping[Var, int], levels: Mapping[V
     """How many kernels or XLA equations come before a root, where the kernel of another one that it reads makes it."""
     first, memory = cuts.at_once[root], cuts.memory([root])
     read = {atom for eqn in cuts.below([root]) for atom in variables(eqn.invars) if atom in memory}
-    return max([levels[first], *(written.get(atom, 0) for atom in read - {first})])
+    beside = {first, *(other for other, chain in cuts.at_once.items() if chain is first)}
+    return max([levels[first], *(written.get(atom, 0) for atom in read - beside)])
 
 
 def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:

@@ -74,8 +74,10 @@ def _chained(chain: Chain, policy: Policy) -> Contracting:
 
 
 def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[Reduce]:
-    """The reductions that make results, not those of results."""
-    return summed.made if summed else [n for n in space.graph.of_kind(Reduce) if not is_small(n, unrolled)]
+    """The reductions that make results, not those of results, nor those beside them."""
+    if summed:
+        return summed.made
+    return [n for n in space.graph.of_kind(Reduce) if not is_small(n, unrolled) and n not in space.beside]
 
 
 def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
