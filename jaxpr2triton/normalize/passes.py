@@ -28,6 +28,7 @@ from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.handed import hand_on
 from jaxpr2triton.normalize.loops.lanes import part_lanes
+from jaxpr2triton.normalize.loops.last import carry_last
 from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
@@ -54,6 +55,7 @@ class Fact(Flag):
     KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
     STEPS_SWEPT = auto()  # what is affine in its value of the step before is combined in tiles, where that pays
     SUMS_CARRIED = auto()  # what is summed over the steps of a loop is carried by it, where that pays
+    LAST_CARRIED = auto()  # so is what is read of its last step
     LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
     PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
     CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
@@ -144,11 +146,12 @@ LOOPS: tuple[Pass, ...] = (
     SPECIALISE,
     SWEEP,
     Pass("carry_reductions", carry_reductions, gives=Fact.SUMS_CARRIED, needs=Fact.NO_CALLS),
+    Pass("carry_last", carry_last, gives=Fact.LAST_CARRIED, needs=Fact.NO_CALLS),
     Pass(  # what a loop sums itself need not be written by it
         "prune_scans",
         prune_scans,
         gives=Fact.LIVE_SCANS,
-        needs=Fact.NO_CALLS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED,
+        needs=Fact.NO_CALLS | Fact.KNOWN_INSIDE | Fact.SUMS_CARRIED | Fact.LAST_CARRIED,
     ),
     APART,
     Pass(  # all that is written into bodies is there

@@ -24,7 +24,7 @@ def convert(x: str, source: np.dtype, target: np.dtype) -> str:
     if is_float(source) and not is_float(target):
         return _to_integer(x, target)
     if working_dtype(target) != target and not _fits(source, target):
-        if source == np.float64:
+        if source == np.float64 and target != np.float16:
             x = f"{x}.to(tl.float32)"  # XLA rounds twice
         return f"{x}.to({triton_name(target)}).to({triton_name(working_dtype(target))})"
     return x if working_dtype(source) == working_dtype(target) else f"{x}.to({triton_name(working_dtype(target))})"
