@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.interpreters import mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
@@ -372,3 +374,27 @@ def test_a_derivative_is_not_cut_where_it_reshards_nothing() -> None:
     slope = jax.make_jaxpr(jax.grad(lambda x: jax.nn.silu(x).sum()))(x)
     assert "reshard" in str(slope)
     assert isinstance(splittable(slope), Splittable)
+
+
+def test_what_a_whole_loop_before_a_check_makes_lies_as_its_operand() -> None:
+    """XLA's own check stands behind the loop, which every device runs as a whole."""
+
+    def checked(x: Any) -> Any:
+        y = stepping_while_any(x)
+        kind = jax.ShapeDtypeStruct(y.shape, y.dtype)
+        return lax.cond((y > 1.0).any(), lambda: jax.pure_callback(lambda y: y * np.nan, kind, y), lambda: y)
+
+    ours, theirs, got, want = compared(checked, on_mesh(((X, SPLIT),), AxisType.Auto))
+    assert isinstance(splittable(jax.make_jaxpr(checked)(X)), Cut)
+    assert got.sharding.is_equivalent_to(want.sharding, got.ndim)
+
+
+def test_a_primitive_that_nobody_told_us_about_is_split_as_its_implementation() -> None:
+    twice_p = jex.Primitive("twice")
+    twice_p.def_impl(lambda x: x * 2)
+    twice_p.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(twice_p, mlir.lower_fun(lambda x: x * 2, multiple_results=False))
+    closed = jax.make_jaxpr(lambda x: jnp.sin(twice_p.bind(x)).sum(1))(X)
+    assert isinstance(splittable(closed), Splittable)
+    ours, theirs, got, want = compared(lambda x: jnp.sin(twice_p.bind(x)).sum(1), on_mesh(((X, SPLIT),), AxisType.Auto))
+    assert ours == theirs == [] and got.sharding.is_equivalent_to(want.sharding, got.ndim)

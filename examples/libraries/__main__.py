@@ -3,7 +3,8 @@
     python -m examples.libraries                            all of them, in Triton's interpreter
     python -m examples.libraries diffrax lineax.tridiagonal some of them
     python -m examples.libraries --backend machine          compiled, with every access checked
-    python -m examples.libraries --backend interpret --backend machine --markdown docs/libraries.md
+    python -m examples.libraries --devices 8                batches over devices that JAX makes up, too
+    python -m examples.libraries --backend interpret --backend machine --devices 8 --markdown docs/libraries.md
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from examples.libraries.devices import Split, several, splits_of
 from examples.libraries.example import Example
 from jaxpr2triton import Program, fuse, transpile
 from jaxpr2triton.report.check import Comparison, compare, gradient_names, output_names, vjp_function
@@ -74,22 +76,30 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     backends = asked.backend or ["interpret"]
-    outcomes, failed = [], 0
+    if asked.devices:
+        several(asked.devices)
+    outcomes, splits, failed = [], [], 0
     for library, example in _wanted(asked.names):
         try:
             for outcome in _outcomes(library, example, [] if asked.plan else backends):
                 outcomes.append(outcome)
                 print(_line(outcome), flush=True)
+            for split in splits_of(library, example) if asked.devices and example.batched else ():
+                splits.append(split)
+                print(split, flush=True)
         except Exception:
             failed += 1
             print(f"{library}.{example.name} FAILED", flush=True)
             traceback.print_exc()
     if asked.markdown:
-        asked.markdown.write_text(_page(outcomes, backends))
+        asked.markdown.write_text(_page(outcomes, splits, backends, asked.devices))
     loops = sum(bool(each.stays) for each in outcomes)
     wrong = sum(bool(each.wrong) for each in outcomes)
+    apart = sum(not each.good for each in splits)
     print(f"{len(outcomes)} programs: {wrong} disagree with jax.jit, {loops} have a loop with XLA, {failed} failed")
-    return bool(wrong or loops or failed)
+    if asked.devices:
+        print(f"{len(splits)} programs over {asked.devices} devices: {apart} not as good as under jax.jit")
+    return bool(wrong or loops or failed or apart)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", help="libraries, or library.function")
     parser.add_argument("--backend", action="append", choices=tuple(WHERE), help="where to run; may be said again")
     parser.add_argument("--plan", action="store_true", help="only plan; run nothing")
+    parser.add_argument("--devices", type=int, default=0, help="split batches over so many, which JAX makes up")
     parser.add_argument("--markdown", type=Path, help="write the table as a page")
     return parser
 
@@ -192,12 +203,12 @@ def _line(outcome: Outcome) -> str:
     return " ".join(words)
 
 
-def _page(outcomes: Sequence[Outcome], backends: Sequence[str]) -> str:
+def _page(outcomes: Sequence[Outcome], splits: Sequence[Split], backends: Sequence[str], devices: int) -> str:
     """docs/libraries.md."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("jax", "triton", *FILES.values()))
     inside = sum(not each.stays for each in outcomes)
     right = sum(not each.wrong for each in outcomes)
-    asked_for = " ".join(f"--backend {each}" for each in backends)
+    asked_for = " ".join([*(f"--backend {each}" for each in backends), *([f"--devices {devices}"] if devices else [])])
     lines = [
         "# Does my program fit?",
         "",
@@ -221,8 +232,27 @@ def _page(outcomes: Sequence[Outcome], backends: Sequence[str]) -> str:
         lines += ["| --- | --- | ---: | ---: | --- |"]
         lines += [_row(each) for each in outcomes if each.library == library]
         lines += ["", *(note for each in outcomes if each.library == library for note in _notes(each))]
+    lines += _over_devices(splits, devices) if splits else []
     lines += ["## Versions", "", f"{date.today().isoformat()}: {versions}.", ""]
     return "\n".join(lines)
+
+
+def _over_devices(splits: Sequence[Split], devices: int) -> list[str]:
+    return [
+        f"## Over {devices} devices",
+        "",
+        "What has a batch, split along it. A loop that all lanes decide on has to be whole: its operands are gathered",
+        "once, before it, where `jax.jit` meets in each step. All values are those of `jax.jit`, and all results lie",
+        "on the devices as they do there, but where another thing is said.",
+        "",
+        "| library | program | collectives | under `jax.jit` | |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {each.library} | {each.what} | {each.ours} | {each.theirs} | {', '.join(each.faults)} |"
+            for each in splits
+        ),
+        "",
+    ]
 
 
 def _row(outcome: Outcome) -> str:

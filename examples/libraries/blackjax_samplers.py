@@ -46,5 +46,5 @@ def mala(key: jax.Array, x0: jax.Array) -> jax.Array:
 EXAMPLES = (
     Example(hmc, lambda key: (key, jax.random.normal(key, (4,)))),
     Example(nuts, lambda key: (key, jax.random.normal(key, (4,)))),
-    Example(mala, lambda key: (key, jax.random.normal(key, (64, 4)))),
+    Example(mala, lambda key: (key, jax.random.normal(key, (64, 4))), batched=(1,)),
 )

@@ -108,7 +108,7 @@ def _ensemble(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 EXAMPLES = (
     Example(fixed_steps, _one),
-    Example(adaptive_ensemble, _ensemble, allowed=1e-3),
+    Example(adaptive_ensemble, _ensemble, batched=(0,), allowed=1e-3),
     Example(saved_at_times, _one, allowed=1e-3),
     Example(checkpointed_gradient, _one),
     Example(adjoint_gradient, _one),

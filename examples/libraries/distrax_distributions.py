@@ -37,11 +37,13 @@ EXAMPLES = (
         mixture,
         lambda key: (jax.random.normal(key, (128,)), jnp.zeros(5), jnp.linspace(-1.0, 1.0, 5)),
         gradient=True,
+        batched=(0,),
     ),
     Example(
         spline_flow,
         lambda key: (jax.random.normal(key, (64,)), 0.3 * jax.random.normal(key, (64, 3 * 8 + 1))),
         gradient=True,
+        batched=(0, 1),
     ),
     Example(
         hidden_markov, lambda key: (jax.random.normal(key, (40,)), jax.random.normal(key, (3, 3))), gradient=True

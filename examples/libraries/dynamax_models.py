@@ -14,10 +14,10 @@ HIDDEN = GaussianHMM(num_states=3, emission_dim=2)
 HIDDEN_PARAMETERS, _ = HIDDEN.initialize(jax.random.key(0))
 
 
-def kalman_filter(emissions: jax.Array) -> jax.Array:
+def kalman_filter(emissions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The filtered means and the likelihood of a series."""
     posterior = LINEAR.filter(LINEAR_PARAMETERS, emissions)
-    return posterior.filtered_means + posterior.marginal_loglik
+    return posterior.filtered_means, posterior.marginal_loglik
 
 
 def kalman_smoother(emissions: jax.Array) -> jax.Array:

@@ -74,9 +74,9 @@ def _state(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 EXAMPLES = (
-    Example(gru, _sequences, gradient=True),
-    Example(collatz, lambda key: (jax.random.randint(key, (64,), 1, 1000),)),
+    Example(gru, _sequences, gradient=True, batched=(1,)),
+    Example(collatz, lambda key: (jax.random.randint(key, (64,), 1, 1000),), batched=(0,)),
     Example(checkpointed_loop, _state, gradient=True),
     Example(bounded_loop, _state, gradient=True),
-    Example(checked, lambda key: (jax.random.uniform(key, (64,)),), gradient=True),
+    Example(checked, lambda key: (jax.random.uniform(key, (64,)),), gradient=True, batched=(0,)),
 )

@@ -16,6 +16,7 @@ class Example:
     function: Callable[..., Any]
     arguments: Callable[[jax.Array], Sequence[Any]]  # of a random key
     gradient: bool = False  # of the sum of its floating-point results, for the floating-point arguments
+    batched: tuple[int, ...] = ()  # the arguments of which each row is computed by itself
     allowed: float | None = None  # the largest error, where JAX's own is larger than usual
 
     @property

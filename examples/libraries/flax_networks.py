@@ -46,7 +46,7 @@ def _gru(key: jax.Array) -> tuple[Any, jax.Array]:
 
 
 EXAMPLES = (
-    Example(linen_lstm, _lstm, gradient=True),
-    Example(linen_layer_norm, _norm, gradient=True),
-    Example(nnx_gru, _gru),
+    Example(linen_lstm, _lstm, gradient=True, batched=(1,)),
+    Example(linen_layer_norm, _norm, gradient=True, batched=(1,)),
+    Example(nnx_gru, _gru, batched=(1,)),
 )

@@ -63,10 +63,10 @@ def _keys(key: jax.Array) -> tuple[jax.Array]:
 
 
 EXAMPLES = (
-    Example(cart_pole, _keys),
-    Example(acrobot, _keys),
-    Example(pendulum, _keys),
-    Example(mountain_car, _keys),
-    Example(mountain_car_continuous, _keys),
-    Example(breakout, lambda key: (jax.random.split(key, 16),)),
+    Example(cart_pole, _keys, batched=(0,)),
+    Example(acrobot, _keys, batched=(0,)),
+    Example(pendulum, _keys, batched=(0,)),
+    Example(mountain_car, _keys, batched=(0,)),
+    Example(mountain_car_continuous, _keys, batched=(0,)),
+    Example(breakout, lambda key: (jax.random.split(key, 16),), batched=(0,)),
 )

@@ -52,7 +52,7 @@ def _positive(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 EXAMPLES = (
-    Example(small_systems, _systems, gradient=True),
+    Example(small_systems, _systems, gradient=True, batched=(0, 1)),
     Example(tridiagonal, _bands, gradient=True),
     Example(conjugate_gradients, _positive, gradient=True),
 )

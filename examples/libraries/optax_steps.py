@@ -73,6 +73,6 @@ def _wave(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 EXAMPLES = (
     Example(adamw_step, _trees),
-    Example(fitted_by_adam, _wave, gradient=True),
+    Example(fitted_by_adam, _wave, gradient=True, batched=(1, 2)),
     Example(lbfgs, lambda key: (0.1 * jax.random.normal(key, (6,)),)),
 )

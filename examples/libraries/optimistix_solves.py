@@ -59,9 +59,13 @@ def _curve(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return jnp.array([1.0, 1.0]), times, 2.0 * jnp.exp(-1.5 * times) + noise
 
 
+def _targets(key: jax.Array) -> tuple[jax.Array]:
+    return (jax.random.uniform(key, (256,), minval=1.0, maxval=50.0),)
+
+
 EXAMPLES = (
     Example(newton_root, lambda key: (jnp.zeros(3), jax.random.normal(key, (3,))), gradient=True),
-    Example(bisection, lambda key: (jax.random.uniform(key, (256,), minval=1.0, maxval=50.0),), gradient=True),
+    Example(bisection, _targets, gradient=True, batched=(0,)),
     Example(fitted_curve, _curve),
     Example(smallest, lambda key: (0.1 * jax.random.normal(key, (4,)),), allowed=1e-3),
 )

@@ -18,14 +18,15 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpr2triton._compat import any_device, tiles_of
-from jaxpr2triton.ir.jaxprs import Closed, Jaxpr
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Jaxpr, Var
 from jaxpr2triton.ir.tracing import run
+from jaxpr2triton.normalize.foreign import call_implementations
 from jaxpr2triton.shards.constraints import is_cut, why_nowhere_split
 from jaxpr2triton.shards.flow import Classes, Parts, can_split
 from jaxpr2triton.shards.local import opened, run_local
 from jaxpr2triton.shards.meshes import Tiles, common_axes
 from jaxpr2triton.shards.rule import Rule, handed_on, is_key, rule_of
-from jaxpr2triton.shards.walks import Dim, How
+from jaxpr2triton.shards.walks import CONSTRAINTS, Dim, How, shape_of
 
 Value = Any
 Kinds = list[tuple[Dim | None, ...]]  # the class of each dimension of each array
@@ -64,7 +65,7 @@ class Cut:
 
 def splittable(closed: Closed) -> Splittable | Cut | None:
     """None where no dimension of what comes in or goes out can be split."""
-    plain, held = opened(closed)
+    plain, held = opened(call_implementations(closed, CONSTRAINTS))  # nothing is differentiated any more
     jaxpr = plain.jaxpr
     if not jaxpr.invars or why_nowhere_split(plain):
         return None
@@ -119,6 +120,64 @@ def over_devices(found: Splittable, args: Sequence[Value], count: int, whole: Ru
     )
     results = call(*map(_words, [*found.held, *args]))
     return [_as(atom.aval, value) for atom, value in zip(found.jaxpr.outvars, results)]
+
+
+def lying_as_before(jaxpr: Jaxpr, args: Sequence[Value], results: Sequence[Value], count: int) -> list[Value]:
+    """The results of a program that is cut; where one has a dimension of an argument, both are split alike.
+
+    Along what has to be whole, a loop hands on nothing of how its operands lie, and XLA's own equations behind it
+    would leave the result whole. Under `jax.jit` it lies as that argument does.
+    """
+    classes = Classes(jaxpr)
+    given = [(var, arg) for var, arg in zip(jaxpr.invars, args) if not is_key(var.aval)]
+
+    def is_held(kind: Dim) -> bool:
+        return kind not in classes.why and not can_split(jaxpr, classes, frozenset({kind}))
+
+    def as_before(atom: Atom, result: Value) -> Value:
+        if not isinstance(atom, Var) or is_key(atom.aval):
+            return result
+        own = _factors(classes, atom, "a")
+        held = {factor for factor, kind in zip(own, classes.all_of(atom)) if is_held(kind)}
+        for var, arg in given:
+            theirs = _factors(classes, var, "b")
+            if var is not atom and held & {*theirs}:
+                return _alike(result, arg, own, theirs, count)
+        return result
+
+    return list(map(as_before, jaxpr.outvars, results))
+
+
+def _factors(classes: Classes, var: Var, others: str) -> list[str]:
+    """A name for each dimension: that of its class and size, or one of its own."""
+    kinds = classes.all_of(var)
+    return [
+        f"{others}{d}" if size < 2 or kinds.index(kind) < d else f"s{id(kind[0])}_{kind[1]}_{size}"
+        for d, (kind, size) in enumerate(zip(kinds, shape_of(var)))
+    ]
+
+
+def _alike(result: Value, arg: Value, own: Sequence[str], theirs: Sequence[str], count: int) -> Value:
+    """The result; XLA is told that it lies along these factors as the argument does."""
+
+    def partition(_: Any, arg_shapes: Any, result_shapes: Any) -> Any:
+        mesh, given = _laid_out(count, (*arg_shapes, result_shapes))
+        _, second, last = (NamedSharding(mesh, PartitionSpec(*(names or None for names in each))) for each in given)
+        return mesh, lambda result, arg: result, last, (last, second)
+
+    def infer(_: Any, arg_shapes: Any, result_shapes: Any) -> Any:  # XLA's older partitioner has no rules
+        mesh, (_, given) = _laid_out(count, arg_shapes)
+        known = dict(zip(theirs, given))
+        return NamedSharding(mesh, PartitionSpec(*(known.get(factor) or None for factor in own)))
+
+    call = custom_partitioning(lambda result, arg: result)
+    call.def_partition(
+        partition,
+        infer_sharding_from_operands=infer,
+        decode_shardings=False,
+        sharding_rule=f"{' '.join(own)}, {' '.join(theirs)} -> {' '.join(own)}",
+    )
+    return call(result, arg)
 
 
 def _part(found: Splittable, mesh: Any, axes: Axes, go: Run) -> Callable[..., tuple[Value, ...]]:

@@ -42,7 +42,7 @@ from jaxpr2triton.autodiff.stretches import in_stretches
 from jaxpr2triton.autodiff.tracing import flatten, lower, prune
 from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
-from jaxpr2triton.front.devices import Cut, Splittable, over_devices, splittable
+from jaxpr2triton.front.devices import Cut, Splittable, lying_as_before, over_devices, splittable
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
@@ -252,7 +252,12 @@ def _lowered(platform: str | None, ctx: Any, *args: Any, jaxpr: Any, **settings:
     if isinstance(found, Cut):
         between = functools.partial(_bind_again, settings)
         over = functools.partial(run_between, found.jaxpr, go=between)
-        return mlir.lower_fun(lambda *values: over([*found.held, *values]), multiple_results=True)(ctx, *args)
+
+        def cut(*values: Any) -> list[Any]:
+            operands = [*found.held, *values]
+            return lying_as_before(found.jaxpr, operands, over(operands), count)
+
+        return mlir.lower_fun(cut, multiple_results=True)(lowered_for_any(ctx), *args)
     if found is None:
         return mlir.lower_fun(functools.partial(run_here, jaxpr=jaxpr, **settings), multiple_results=True)(ctx, *args)
     callbacks = None if platform and settings["backend"] not in HOST_ONLY else reserve_callbacks(ctx)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -31,7 +32,7 @@ KNOWN = frozenset(
 )
 
 
-def call_implementations(closed: Closed) -> Closed:
+def call_implementations(closed: Closed, but: Sequence[str] = ()) -> Closed:
     """Call the JAX function behind each primitive that no table knows, in bodies and branches too.
 
         b = double a   →   b = closed_call[call_jaxpr={ lambda ; c. let d = mul c 2.0 in (d,) }] a
@@ -39,9 +40,9 @@ def call_implementations(closed: Closed) -> Closed:
     That is right only where nothing is differentiated, batched or transposed any more: until then a primitive has rules
     of its own for that, which need not be those of its implementation. Left alone: primitives without one that can be
     traced. If they are called what one of JAX's is called, they are given another name, so that no table takes them for
-    that one.
+    that one. Left alone, too: what is called like one of `but`.
     """
-    changed: Closed = _inside(closed, False, {})
+    changed: Closed = _inside(closed, False, but, {})
     return changed
 
 
@@ -50,23 +51,25 @@ def is_foreign(eqn: Any) -> bool:
     return eqn.primitive.name not in KNOWN or not is_familiar(eqn.primitive)
 
 
-def _inside(jaxpr: Any, in_loop: bool, done: dict[Any, Any]) -> Any:
+def _inside(jaxpr: Any, in_loop: bool, but: Sequence[str], done: dict[Any, Any]) -> Any:
     """The same jaxpr, or a new one; one that is the body of several equations stays so."""
     if (jaxpr, in_loop) not in done:
         eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns
-        new = [_written(eqn, in_loop, done) for eqn in eqns]
+        new = [_written(eqn, in_loop, but, done) for eqn in eqns]
         same = all(now is eqn for now, eqn in zip(new, eqns))
         done[jaxpr, in_loop] = jaxpr if same else build.with_equations(jaxpr, new)
     return done[jaxpr, in_loop]
 
 
-def _written(eqn: Any, in_loop: bool, done: dict[Any, Any]) -> Any:
+def _written(eqn: Any, in_loop: bool, but: Sequence[str], done: dict[Any, Any]) -> Any:
+    if eqn.primitive.name in but:
+        return eqn
     if not is_foreign(eqn):
         inner = in_loop or eqn.primitive.name in ("scan", "while")
-        return build.with_bodies(eqn, lambda body: _inside(body, inner, done))
+        return build.with_bodies(eqn, lambda body: _inside(body, inner, but, done))
     found = implementation(eqn, in_loop)
     if isinstance(found, Closed):
-        return build.calling(eqn, _inside(found, in_loop, done))
+        return build.calling(eqn, _inside(found, in_loop, but, done))
     if is_familiar(eqn.primitive) or eqn.primitive.name not in KNOWN or eqn.effects:
         return eqn
     return eqn.replace(primitive=_by_another_name(eqn.primitive))

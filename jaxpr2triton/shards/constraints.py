@@ -25,7 +25,7 @@ from jaxpr2triton.shards.walks import CONSTRAINTS, is_known
 
 
 def is_cut(jaxpr: Jaxpr) -> bool:
-    return any(map(_cuts, jaxpr.eqns))
+    return any(map(is_cut_out, jaxpr.eqns))
 
 
 def why_nowhere_split(closed: Closed) -> str:
@@ -66,7 +66,7 @@ def _pieces(jaxpr: Jaxpr) -> Iterator[Piece]:
     level: dict[Var, int] = {}  # how many cuts lead to a value
     levels: dict[int, tuple[list[Eqn], list[Eqn]]] = {}
     for eqn in jaxpr.eqns:
-        at, cuts = max((level.get(var, 0) for var in variables(eqn.invars)), default=0), _cuts(eqn)
+        at, cuts = max((level.get(var, 0) for var in variables(eqn.invars)), default=0), is_cut_out(eqn)
         levels.setdefault(at, ([], []))[cuts].append(eqn)
         level.update((var, at + cuts) for var in eqn.outvars)
     for _, (program, xlas) in sorted(levels.items()):
@@ -77,7 +77,8 @@ def _pieces(jaxpr: Jaxpr) -> Iterator[Piece]:
         yield Piece(program, inputs_of(program), [var for var in own if var in elsewhere], xlas)
 
 
-def _cuts(eqn: Eqn) -> bool:
+def is_cut_out(eqn: Eqn) -> bool:
+    """Whether XLA does it on all devices."""
     if eqn.primitive.name in CONSTRAINTS:
         return not is_resharded_to_the_same(eqn)
     return bool(eqn.effects) or not (bodies_of(eqn) or is_known(eqn)) or _calls_python(eqn)

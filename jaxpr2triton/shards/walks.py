@@ -34,7 +34,7 @@ _HOW: dict[str, How] = {
 _OF_TRUTHS: dict[str, How] = {"reduce_or": "max", "reduce_and": "min"}
 _REARRANGED = ("sort", "rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")  # all along one dimension
 _MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product", "geqrf", "schur")
-_WRITTEN_OUT = ("threefry2x32", "iota_2x32_shape", "empty", "empty2", "tile", "lu_pivots_to_permutation")
+_WRITTEN_OUT = ("threefry2x32", "iota_2x32_shape", "empty", "empty2", "tile")
 CONSTRAINTS = ("sharding_constraint", "reshard")
 CUT = ("random_bits", "random_split")  # made as a whole by every device, which takes its part
 
@@ -220,6 +220,7 @@ _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     **dict.fromkeys(("stack", "unstack", "split"), _cut_and_glued),
     **dict.fromkeys(("random_seed", "random_fold_in", "random_clone"), lambda eqn: _but(eqn, ())),
     "random_wrap": _leading_of_result,
+    "lu_pivots_to_permutation": lambda eqn: _but(eqn, [len(shape_of(eqn.outvars[0])) - 1]),
     # its row says nothing of operands without elements
     "concatenate": lambda eqn: _but(eqn, [eqn.params["dimension"]]),
     "sort": _sorted,

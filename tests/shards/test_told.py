@@ -63,6 +63,7 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: (x > 0).any(0), ""),
         (lambda x: jnp.bitwise_or.reduce(x.astype(jnp.int32), 0), "`reduce_or` needs it whole"),
         (lambda x: x.argmax(0), "`argmax` needs it whole"),
+        (lambda x: lax.linalg.lu_pivots_to_permutation(x.astype(jnp.int32), 6), ""),
         (slid, ""),
         (mixed, ""),
         (lambda x: slid(x.T), "`conv_general_dilated` needs it whole"),

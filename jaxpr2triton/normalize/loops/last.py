@@ -56,7 +56,7 @@ def _taken(closed: Closed) -> dict[Var, dict[Eqn, Var]]:
         var: (eqn, made)
         for eqn in closed.jaxpr.eqns
         if eqn.primitive.name == "scan" and not eqn.effects and not any(map(_is_special, eqn.invars))
-        for var, made in zip(eqn.outvars[eqn.params["num_carry"] :], body_of(eqn.params).ys)
+        for var, made in zip(eqn.outvars[body_of(eqn.params).num_carry :], body_of(eqn.params).ys)
     }
     taken: dict[Var, dict[Eqn, Var]] = {}
     for eqn in closed.jaxpr.eqns:
