@@ -53,7 +53,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     [
         ("chain", 1600),
         ("chain gradient", 2000),  # of so many kernels that one more or less is little
-        ("mlp gradient", 8),
+        ("mlp gradient", 12),
         ("transformer", 4),
         ("carries", 24),
         ("carries gradient", 12),
