@@ -30,7 +30,7 @@ from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.report.table import table
 from tests.window_programs import layer, lenet, parameters_of_lenet, residual, separable
 
-HEADER = ["program", "pass", "kernels", "MB moved", "MB at least", "µs", "XLA's launches", "left"]
+HEADER = ["program", "pass", "kernels", "MB moved", "MB at least", "MB of XLA", "µs", "XLA's launches", "left"]
 HEADER += ["registers", "spills"]
 LAUNCH = 1.5  # µs
 
@@ -66,14 +66,18 @@ PROGRAMS: Sequence[tuple[str, Callable[..., Any], tuple[Any, ...]]] = (
 )
 
 
-def rows(names: Sequence[str]) -> Iterator[list[object]]:
+def everything() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
+    """Each program, and each with the gradients of all that it is of."""
     for name, function, sizes in PROGRAMS:
-        if names and not any(name.startswith(each) for each in names):
-            continue
         loss = function if function is lenet else squared(function)
-        everything = tuple(range(len(sizes)))
-        for how, fn in (("forward", function), ("with gradients", jax.value_and_grad(loss, everything))):
-            yield row(name, how, fn, sizes)
+        yield f"{name}: forward", function, sizes
+        yield f"{name}: with gradients", jax.value_and_grad(loss, tuple(range(len(sizes)))), sizes
+
+
+def rows(names: Sequence[str]) -> Iterator[list[object]]:
+    for title, fn, sizes in everything():
+        if not names or any(title.startswith(each) for each in names):
+            yield row(*title.split(": "), fn, sizes)
 
 
 def row(name: str, how: str, fn: Callable[..., Any], sizes: tuple[Any, ...]) -> list[object]:
@@ -89,12 +93,19 @@ def row(name: str, how: str, fn: Callable[..., Any], sizes: tuple[Any, ...]) -> 
         len(made.kernels),
         f"{moved / 1e6:.1f}",
         f"{least / 1e6:.1f}",
+        f"{bytes_of_xla(fn, sizes) / 1e6:.1f}",
         "?" if None in times else f"{sum(time + LAUNCH for time in times if time is not None):.0f}",
         made.compiled.alone.in_all,
         len(made.leftovers),
         max(each.registers for each in taken),
         sum(each.spill_stores for each in taken),
     ]
+
+
+def bytes_of_xla(fn: Callable[..., Any], sizes: tuple[Any, ...]) -> float:
+    """What XLA says that its program for this machine's CPU accesses."""
+    found: float = jax.jit(fn).lower(*sizes).compile().cost_analysis()["bytes accessed"]
+    return found
 
 
 def page(found: Sequence[Sequence[object]]) -> str:
@@ -107,6 +118,7 @@ def page(found: Sequence[Sequence[object]]) -> str:
         "Blocks are of 32 images of 56 by 56, in bf16, with 64 channels; gradients are those of all arguments.",
         f"Times are modelled (`bench/cycles.py`), with {LAUNCH} µs for each launch; what is read several times,",
         "from windows that overlap, counts as often in `MB moved`. XLA's launches are those that `explain` estimates.",
+        "`MB of XLA` is what XLA says that its program for a CPU accesses, which fuses otherwise than one for a GPU.",
         "To make it again: `python -m bench.windows --markdown bench/results/windows-sm_90.md`.",
         "",
         *(f"| {' | '.join(words)} |" for words in markdown_rows(HEADER, found)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from bench.windows import everything
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from tests.window_programs import (
@@ -79,6 +81,25 @@ def test_many_channels_on_an_h100() -> None:
     text = asm(kernel, TARGETS["sm_90"], "ptx")
     assert "wgmma.mma_async" in text and re.search(r"cp\.async\.c[ga]\.shared\.global .*, 0x10", text)
     assert resources(compile_kernel(kernel, TARGETS["sm_90"])).spill_stores == 0
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name,fn,sizes", list(everything()), ids=lambda value: value if isinstance(value, str) else "")
+def test_no_spills_on_an_h100(name: str, fn: Any, sizes: Any) -> None:
+    made = j2t.transpile(fn, *sizes, contractions="triton", for_target="sm_90")
+    taken = {kernel.name: resources(compile_kernel(kernel, TARGETS["sm_90"])) for kernel in made.kernels}
+    assert not {kernel: each.spills for kernel, each in taken.items() if each.spills}
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_each_contraction_of_a_block_has_blocks(layout: str) -> None:
+    """Two convolutions and the gradients of images and of kernels, beside sums over all places in other kernels."""
+    name = f"residual {layout}: with gradients"
+    fn, sizes = next((fn, sizes) for title, fn, sizes in everything() if title == name)
+    made = j2t.transpile(fn, *sizes, contractions="triton", for_target="sm_90")
+    products = [kernel for kernel in made.kernels if "tl.dot(" in kernel.source]
+    assert len(products) >= 6
+    assert all(math.prod(kernel.grid) >= 132 for kernel in products)
 
 
 def test_the_first_layer_of_lenet_multiplies_as_much_as_it_has_to() -> None:

@@ -107,13 +107,17 @@ class Emitter(Stores):
                 and not self._reads_outside(node, scope)
             ):
                 stack.extend(self._needed_for(node))
-        for node in sorted(missing, key=lambda node: node.number):
+        for node in sorted(missing, key=self._in_line):
             if scope.find(node) is not None:
                 continue
             if self._reads_outside(node, scope):
                 self._require(node, self._home(node, scope))
             else:
                 self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
+
+    def _in_line(self, node: Node) -> tuple[bool, int]:
+        """When a node is written: what the results of a contraction meet waits, or registers hold it meanwhile."""
+        return self.plan.form is not None and not self.order.ends_a_loop(node), node.number
 
     def _needed_for(self, node: Node) -> Sequence[Node]:
         """What has to be written before: of products that are blocks the factors."""

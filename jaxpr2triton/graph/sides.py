@@ -51,7 +51,7 @@ def sides_of(node: Reduce, roots: Axes, unrolled: int) -> Sides | None:
         pairs = [operand.operands for operand in node.operands if isinstance(operand, Product)]
         left, right = _axes(left for left, _ in pairs) & mine, _axes(right for _, right in pairs) & mine
         return Sides(left - right, right - left, over)
-    wide = {load.axes & mine for load in _loads(node.operands, unrolled) if load.axes & over}
+    wide = {load.axes & mine for load in loads_of(node.operands, unrolled) if load.axes & over}
     if mine in wide or not wide:
         return None
     one = max(wide, key=lambda axes: (math.prod(axis.size for axis in axes), sorted(axis.name for axis in axes)))
@@ -77,7 +77,7 @@ def _axes(nodes: Iterable[Node]) -> Axes:
     return frozenset().union(*(node.axes for node in nodes))
 
 
-def _loads(nodes: Iterable[Node], unrolled: int) -> list[Load]:
+def loads_of(nodes: Iterable[Node], unrolled: int) -> list[Load]:
     """What is loaded for these values, but not for other reductions."""
     found: dict[Node, None] = {}
     stack = list(nodes)

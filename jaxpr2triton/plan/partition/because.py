@@ -18,6 +18,7 @@ WORDS = {
     "argmin": ("the place of a minimum", "places of minima"),
 }
 CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
+BLOCKS = "a contraction has blocks of rows and columns, which what else would be made there has not"
 COMPARED = "it is compared for being equal, and is to be one number wherever it is read"
 LINKS = "a kernel makes few products of products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"

@@ -110,6 +110,14 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     return shared_out or _has_programs_enough(space, reductions, policy.cuts)
 
 
+def contracts_in_blocks(space: Space, policy: Policy) -> bool:
+    """Whether there is a contraction of which programs have blocks: of all that it makes, or of rows that are whole."""
+    if not any(map(is_contraction, space.graph.of_kind(Reduce))):
+        return False
+    chain = chain_of(space, policy.axes.unrolled_sum)
+    return not space.inner or (chain is not None and chain.fits(policy)) or sums_of_results(space, policy)
+
+
 def sums_of_results(space: Space, policy: Policy) -> bool:
     """Whether a kernel reduces what it makes of two sides, along an axis of which a program has room for all."""
     summed = summed_of(space, policy.axes.unrolled_sum)

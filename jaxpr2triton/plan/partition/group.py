@@ -14,7 +14,8 @@ from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY
-from jaxpr2triton.plan.partition.criteria import acceptable, elements, loads_of
+from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition.criteria import acceptable, contracts_in_blocks, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping
 
@@ -216,6 +217,8 @@ def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tup
         return FEW
     if joined.held <= max(space.held for space in alone):
         return ""
+    if not contracts_in_blocks(joined, cuts.policy) and any(contracts_in_blocks(each, cuts.policy) for each in alone):
+        return because.BLOCKS
     mine, theirs = loads
     if sum(map(elements, mine & theirs)) * policy.times < sum(map(elements, mine | theirs)):
         return "they read too little in common for what it would cost"

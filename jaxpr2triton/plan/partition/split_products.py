@@ -50,16 +50,19 @@ def _longest(eqn: Eqn) -> tuple[int, int, int]:
 
 
 def _chunks(eqn: Eqn, policy: Policy) -> int:
-    results = math.prod(eqn.outvars[0].aval.shape)
-    least = min((block.rows * block.columns for block in policy.products.tf32), default=1)
-    programs = max(1, results // least)
+    """So many that there are programs enough: of the least blocks, or else of larger ones, which read less."""
     if not all(_has_rows(eqn, side) for side in (0, 1)):
         return 1  # of one side only: what is summed is the other one
+    results = math.prod(eqn.outvars[0].aval.shape)
     (sums, _), _ = eqn.params["dimension_numbers"]
     terms, longest = math.prod(eqn.invars[0].aval.shape[d] for d in sums), _longest(eqn)[2]
-    wanted = min(policy.splits.few // programs, terms // policy.products.terms_of_a_chunk, longest)
-    chunks = -(-longest // -(-longest // max(wanted, 1)))  # none beyond the end
-    return chunks if chunks >= policy.products.chunks else 1
+    for block in reversed(policy.products.tf32):
+        programs = max(1, results // (block.rows * block.columns))
+        wanted = min(policy.splits.few // programs, terms // policy.products.terms_of_a_chunk, longest)
+        chunks = -(-longest // -(-longest // max(wanted, 1)))  # none beyond the end
+        if chunks >= policy.products.chunks:
+            return chunks
+    return 1
 
 
 def _has_rows(eqn: Eqn, side: int) -> bool:

@@ -21,6 +21,23 @@ from jaxpr2triton.policy.machines import Block
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
 
 LANES = 32  # of the warps that tables count
+WIDE = 64  # rows that units for matrices multiply at once
+
+
+@dataclass(frozen=True)
+class Change:
+    """A smaller part of a block for each thread: what rows and columns are divided by."""
+
+    rows: int = 1
+    columns: int = 1
+
+    def of(self, block: Block) -> Block:
+        """A block that is no smaller than units for matrices like it."""
+
+        def cut(size: int, by: int) -> int:
+            return max(size // by, min(size, WIDE))
+
+        return replace(block, rows=cut(block.rows, self.rows), columns=cut(block.columns, self.columns))
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,16 @@ from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, m
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.products import LANES, Contracting, block_of, with_whole, with_whole_rows
+from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
+from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.policy.machines import Block
 from jaxpr2triton.rules.products import LEAST
+
+SMALLER = 4  # schedules of one region that are looked at
+CHANGES = (Change(), Change(rows=2), Change(columns=2))  # … and of one contraction
 
 
 @dataclass(frozen=True)
@@ -153,9 +157,36 @@ def _seen(space: Space, draft: Draft, width: int) -> Seen:
 
 
 def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
+    """A schedule whose threads have room for what they read at once; else that with the least which reads as often."""
+    draft, how = seen.draft, seen.draft.contracting
+    if how is None:
+        tried = (_of_rows(seen, space, arrays, shrink + more) for more in range(SMALLER))
+    else:
+        tried = (_contracting(draft, how, shrink, each) for each in CHANGES)
+    least = next(tried)
+    walked, held = _walked(least), _read_by_a_thread(least, how, space)
+    once = {axis for axis, passes in seen.passes.items() if passes == 1}
+    while held > draft.policy.cost.kept_by_a_thread and (other := next(tried, None)) is not None:
+        if _walked(other) - walked <= once and (found := _read_by_a_thread(other, how, space)) < held:
+            least, held = other, found
+    return least
+
+
+def _walked(candidate: Candidate) -> set[Axis]:
+    return {planned.axis for planned in candidate.axes if planned.role is Role.LOOP}
+
+
+def _read_by_a_thread(candidate: Candidate, how: Contracting | None, space: Space) -> int:
+    draft, blocks = candidate.draft, {planned.axis: planned.block for planned in candidate.axes}
+    if how is None:
+        held = read_at_once(space, draft, blocks) if draft.inner else 0
+    elif held := read_for_factors(space, draft, blocks):
+        held += how.sums * math.prod(blocks[axis] for axis in (*draft.grid, *_of_one_program(draft, how)[-1:]))
+    return held // (draft.policy.target.warp_size * candidate.num_warps)
+
+
+def _of_rows(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
     draft, width = seen.draft, seen.width
-    if draft.contracting is not None:
-        return _contracting(draft, draft.contracting, shrink)
     fast = fastest_of(draft, [draft.map(i) for i in offsets_of(space, arrays.read, arrays.written)])
     across = across_of(draft, fast) if fast in draft.grid and draft.inner else 1
     blocks, looped = inner_blocks(seen, across, shrink)
@@ -165,10 +196,13 @@ def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Can
     tile = whole * math.prod(blocks[axis] for axis in draft.grid)
     policy, lanes = draft.policy.blocks, draft.policy.target.warp_size
     warps = tile * width // (lanes * (policy.of_a_thread if draft.inner else policy.of_a_thread_pointwise))
+    if draft.inner:
+        room = lanes * draft.policy.cost.kept_by_a_thread
+        warps = max(warps, min(-(-read_at_once(space, draft, blocks) // room), tile // lanes))
     return Candidate(draft, _planned(draft, blocks, looped), max(1, min(policy.warps, power_of_two(warps))))
 
 
-def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
+def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) -> Candidate:
     """A block of rows, of columns and of what is summed; tiles have their dimensions in this order.
 
     Of a chain all columns are in between: each sum has its terms before its results.
@@ -184,6 +218,7 @@ def _contracting(draft: Draft, how: Contracting, shrink: int) -> Candidate:
         block = with_whole_rows(block, widths, how.exact, draft.policy)
     elif whole:
         block = with_whole(block, math.prod(a.size for a in whole), max(rows, columns), batch, how, draft.policy)
+    block = change.of(block)
     lanes = [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
     return Candidate(
         draft,

@@ -189,6 +189,8 @@ def _contracted(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Pa
         else:
             x = windowed(x, dim, count, stride, size, dilation)
             names.insert(dim + 1, f"k{number}")
+    order = sorted(range(x.ndim), key=lambda dim: names[dim] == "c")  # as they lie in what a kernel has made
+    x, names = lax.transpose(x, order), [names[dim] for dim in order]
     sums = [name for name in names if name in names_of_w and name != "g"]
     batch = ["g"] if groups > 1 else []
     y = lax.dot_general(
