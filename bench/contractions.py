@@ -12,55 +12,120 @@ import argparse
 import datetime
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 import jaxpr2triton as j2t
 from bench.loops import markdown_rows
-from examples import contractions
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.launch.compile.compile import compile_kernel, resources
 from jaxpr2triton.report.table import table
-from tests.contraction_programs import linear, mean_square, rms_norm, swiglu
+from tests.contraction_programs import PROGRAMS, Contraction
 
 HEADER = ["program", "pass", "kernels", "MB moved", "MB at least", "XLA's launches", "left", "registers", "spills"]
-Size = tuple[Any, ...]
+
+IMAGES = (("f32 784 32", "f32 32", "f32 32 10", "f32 10"), "f32 1024 784")
+POINTS = ("f32 10000 3", "f32 10000 3", "f32 10000")
+PROJECTION = ("bf16 4096 1024", "bf16 1024 4096")
+HEADS = ("bf16 4 16 1024 64",) * 3
+TOKENS = ("bf16 2048 768", "bf16 768 50257", "i32 2048")
+GATED = ("bf16 4096 1024", "bf16 1024 2816", "bf16 1024 2816", "bf16 2816 1024")
+GROUPS = ("bf16 4096 1024", "bf16 8 1024 1024", "i32 8")
+ADAPTED = (*PROJECTION, "bf16 1024 16", "bf16 16 4096")
+BILINEAR = ("f32 1024 128", "f32 64 128 128", "f32 1024 128")
+SMALL = ("f32 4096 8 8", "f32 4096 8 8")
+SIZES: Mapping[str, tuple[Any, ...]] = {
+    "linear": ("f32 784 1024", "f32 784 128", "f32 1024"),
+    "linear_gradients": ("f32 784 1024", "f32 784 128", "f32 1024"),
+    "distances": ("f32 784 1024", "f32 784 128"),
+    "distances_gradients": ("f32 784 1024", "f32 784 128"),
+    "distances_pullback": ("f32 784 1024", "f32 784 128", "f32 1024 128"),
+    "perceptron": IMAGES,
+    "perceptron_gradients": IMAGES,
+    "gaussian_product": POINTS,
+    "gaussian_gradients": POINTS,
+    "nearest": POINTS[:2],
+    "logsumexp_of_distances": POINTS[:2],
+    "attention": HEADS,
+    "attention_bf16": HEADS,
+    "attention_gradients": HEADS,
+    "causal_attention": ("bf16 1024 64",) * 3,
+    "three_of_one": ("bf16 4096 1024", *["bf16 1024 1024"] * 3),
+    "swiglu": GATED,
+    "swiglu_gradients": GATED,
+    "rms_norm": ("bf16 4096 1024", "bf16 1024", "bf16 1024 1024"),
+    "rms_norm_gradients": ("bf16 4096 1024", "bf16 1024", "bf16 1024 1024"),
+    "lora": ADAPTED,
+    "lora_gradients": ADAPTED,
+    "rotated": ("bf16 4096 1024", "bf16 1024 1024"),
+    "queries_keys_values": ("bf16 4096 1024", "bf16 1024 3072", "bf16 3072"),
+    "dequantised": ("bf16 4096 1024", "i8 1024 4096", "bf16 4096"),
+    "bf16": PROJECTION,
+    "f16": ("f16 4096 1024", "f16 1024 4096"),
+    "eight_bits": ("i8 4096 1024", "i8 1024 4096"),
+    "many_terms_of_eight_bits": ("i8 4096 4096", "i8 4096 1024"),
+    "integers": ("i32 512 512", "i32 512 512"),
+    "batches_of_small_ones": SMALL,
+    "gradients_of_small_ones": SMALL,
+    "batches": ("f32 64 256 128", "f32 64 128 256"),
+    "matrix_and_vector": ("f32 4096 4096", "f32 4096"),
+    "three_factors": ("f32 1024 64",),
+    "heads": ("bf16 4095 1024", "bf16 1024 1024"),
+    "turned": PROJECTION,
+    "masked": PROJECTION,
+    "joined": ("bf16 4096 512", "bf16 4096 512", "bf16 1024 4096"),
+    "rows_of_a_table": ("bf16 50000 1024", "i32 4096", "bf16 1024 4096"),
+    "ends_in_zeros": ("f32 1001 1003", "f32 1003 1005"),
+    "many_terms": ("f32 65536 64", "f32 65536 64"),
+    "many_terms_of_batches": ("bf16 16 4096 64", "bf16 3 4096 16 64"),
+    "least_products": ("f32 128 64 1",),
+    "losses": TOKENS,
+    "losses_gradients": TOKENS,
+    "cross_entropy": TOKENS,
+    "nothing_summed": ("f32 1024 0", "f32 0 1024"),
+    "one_term": ("f32 4096 1", "f32 1 4096"),
+    "layer_norm_of_products": ("bf16 4096 1024", "bf16 1024 256", "f32 256"),
+    "softmax_of_distances": ("f32 64 1024", "f32 64 256"),
+    "softmax_of_products": ("bf16 4096 1024", "bf16 1024 256"),
+    "row_sums_of_products": ("bf16 4096 1024", "bf16 1024 256"),
+    "column_maxima_of_products": PROJECTION,
+    "products_and_their_sums": ("f32 4096 256", "f32 256 256", "f32 256"),
+    "loss_of_a_long_layer": ("f32 256 4096", "f32 256 1024", "f32 4096"),
+    "loss_of_many_distances": ("f32 7 8192", "f32 7 1024"),
+    "around_a_loop": (("f32 64 64", "f32 64 64", "f32 64"), "f32 100 64 64", "f32 64 64"),
+    "layers": ("f32 8192 64", "f32 64 64", "f32 64 64", "f32 64 64"),
+    "layers_gradients": ("f32 8192 64", "f32 64 64", "f32 64 64"),
+    "layers_too_wide": ("bf16 4096 1024", "bf16 1024 4096", "bf16 4096 1024"),
+    "layers_of_matrices": ("f32 16 1024 64", "f32 16 64 64", "f32 16 64 64"),
+    "normed_rows": ("bf16 4096 1024", "bf16 1024 256", "bf16 256"),
+    "normed_rows_gradients": ("bf16 4096 1024", "bf16 1024 256", "bf16 256"),
+    "per_example": ("f32 256 128", "f32 32 64 256"),
+    "bodies": POINTS[1:],
+    "chamfer": POINTS[:2],
+    "chamfer_gradients": POINTS[:2],
+    "sinkhorn": ("f32 30 3", "f32 25 3"),
+    "bilinear": BILINEAR,
+    "bilinear_gradients": BILINEAR,
+    "scores": HEADS[:2],
+    "of_groups": GROUPS,
+    "of_groups_gradients": GROUPS,
+    "training_step": (*[IMAGES[0]] * 3, "f32 1024 784", "f32 1024 10"),
+}  # fmt: skip
 
 
-def f32(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.float32)
+def at_full_size(program: Contraction) -> Contraction:
+    return replace(program, shapes=SIZES[program.name])
 
 
-def bf16(*shape: int) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
-
-
-LAYERS = ((f32(784, 32), f32(32), f32(32, 10), f32(10)), f32(1024, 784))
-POINTS = (f32(10_000, 3), f32(10_000, 3), f32(10_000))
-PROGRAMS: Sequence[tuple[str, Callable[..., Any], Size, tuple[int, ...] | None]] = (
-    ("linear", linear, (f32(784, 1024), f32(784, 128), f32(1024)), None),
-    ("linear", mean_square(linear), (f32(784, 1024), f32(784, 128), f32(1024)), (0, 1, 2)),
-    ("distances", contractions.distances, (f32(784, 1024), f32(784, 128)), None),
-    ("distances", mean_square(contractions.distances), (f32(784, 1024), f32(784, 128)), (0, 1)),
-    ("perceptron", contractions.perceptron, LAYERS, None),
-    ("perceptron", contractions.perceptron, LAYERS, (0, 1)),
-    ("gaussian_product", contractions.gaussian_product, POINTS, None),
-    ("nearest", contractions.nearest, POINTS[:2], None),
-    ("linear_gelu", contractions.linear_gelu, (bf16(4096, 1024), bf16(1024, 4096), bf16(4096)), None),
-    ("swiglu", swiglu, (bf16(4096, 1024), bf16(1024, 2816), bf16(1024, 2816), bf16(2816, 1024)), None),
-    ("rms_norm", rms_norm, (bf16(4096, 1024), bf16(1024), bf16(1024, 1024)), None),
-)
-
-
-def rows() -> Iterator[list[object]]:
+def rows(programs: Iterable[Contraction]) -> Iterator[list[object]]:
     """What becomes of each program; f32 is multiplied exactly."""
-    for name, function, sizes, grad in PROGRAMS:
-        fn = function if grad is None else jax.value_and_grad(function, grad)
+    for program in map(at_full_size, programs):
+        fn, sizes = program.whole(), program.sizes()
         with jax.default_matmul_precision("highest"):
             made = j2t.transpile(fn, *sizes, contractions="triton", for_target=DEFAULT_TARGET.name)
         taken = [resources(compile_kernel(kernel, DEFAULT_TARGET)) for kernel in made.kernels]
@@ -68,14 +133,14 @@ def rows() -> Iterator[list[object]]:
         arrays = jax.tree.leaves((sizes, jax.eval_shape(fn, *sizes)))
         least = sum(leaf.size * leaf.dtype.itemsize for leaf in arrays)
         yield [
-            name,
-            "forward" if grad is None else "with gradients",
+            program.name,
+            "forward" if program.grad is None else "with gradients",
             len(made.kernels),
             f"{moved / 1e6:.1f}",
             f"{least / 1e6:.1f}",
             made.compiled.alone.in_all,
             len(made.leftovers),
-            max(each.registers for each in taken),
+            max((each.registers for each in taken), default=0),
             sum(each.spill_stores for each in taken),
         ]
 
@@ -98,8 +163,13 @@ def page(found: Sequence[Sequence[object]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="only these of tests/contraction_programs.py")
     options = parser.parse_args(arguments)
-    found = list(rows())
+    chosen = [program for program in PROGRAMS if not options.programs or program.name in options.programs]
+    found = []
+    for row in rows(chosen):
+        print(*row, file=sys.stderr, flush=True)
+        found.append(row)
     print(table(HEADER, found))
     if options.markdown:
         options.markdown.write_text(page(found))

@@ -31,19 +31,29 @@ class Contraction:
         rng = np.random.default_rng(seed)
         return tuple(jax.tree.map(lambda leaf: _drawn(leaf, rng), self.shapes, is_leaf=_is_leaf))
 
+    def sizes(self) -> tuple[Any, ...]:
+        """Its arguments without their elements."""
+        return tuple(jax.tree.map(_sized, self.shapes, is_leaf=_is_leaf))
+
 
 def _is_leaf(shape: Any) -> bool:
     return isinstance(shape, str)
 
 
-def _drawn(spec: str, rng: np.random.Generator) -> Any:
-    """`bf16 4 5`: an array."""
+DTYPES = {"i8": jnp.int8, "i32": jnp.int32, "f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
+
+
+def _sized(spec: str) -> jax.ShapeDtypeStruct:
+    """`bf16 4 5`: what an array has but its elements."""
     kind, *sizes = spec.split()
-    shape = tuple(map(int, sizes))
-    if kind.startswith("i"):
-        return jnp.asarray(rng.integers(0, 9, shape), {"i8": jnp.int8, "i32": jnp.int32}[kind])
-    dtype = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}[kind]
-    return jnp.asarray(rng.standard_normal(shape) / 2, dtype)
+    return jax.ShapeDtypeStruct(tuple(map(int, sizes)), DTYPES[kind])
+
+
+def _drawn(spec: str, rng: np.random.Generator) -> Any:
+    like = _sized(spec)
+    if jnp.issubdtype(like.dtype, jnp.integer):
+        return jnp.asarray(rng.integers(0, 9, like.shape), like.dtype)
+    return jnp.asarray(rng.standard_normal(like.shape) / 2, like.dtype)
 
 
 def linear(w: Any, x: Any, b: Any) -> Any:
@@ -72,9 +82,9 @@ def lora(x: Any, w: Any, a: Any, b: Any) -> Any:
 
 
 def rotated(x: Any, w: Any) -> Any:
-    heads = (x @ w).reshape(20, 4, 16)
+    heads = (x @ w).reshape(len(x), -1, 16)
     one, other = jnp.split(heads, 2, -1)
-    angle = jnp.cos(jnp.arange(20.0))[:, None, None]
+    angle = jnp.cos(jnp.arange(len(x), dtype=x.dtype))[:, None, None]
     return jnp.concatenate([one * angle - other, other * angle + one], -1)
 
 
@@ -179,8 +189,8 @@ def sinkhorn(x: Any, y: Any) -> Any:
 
 def queries_keys_values(x: Any, w: Any, b: Any) -> Any:
     """Queries and keys are turned by an angle that grows with their place."""
-    q, k, v = (each.reshape(20, 2, 16) for each in jnp.split(x @ w + b, 3, -1))
-    angle = (jnp.arange(20.0)[:, None] / 10.0 ** jnp.arange(8.0))[:, None]
+    q, k, v = (each.reshape(len(x), -1, 16) for each in jnp.split(x @ w + b, 3, -1))
+    angle = (jnp.arange(len(x), dtype=x.dtype)[:, None] / 10.0 ** jnp.arange(8.0))[:, None]
 
     def turned(heads: Any) -> Any:
         one, other = jnp.split(heads, 2, -1)
@@ -234,6 +244,14 @@ def products_and_their_sums(x: Any, w: Any, b: Any) -> Any:
     return made, made.sum(0), (made**2).max()
 
 
+def heads(x: Any, w: Any) -> Any:
+    return (x @ w).reshape(-1, 5, w.shape[1] // 16, 16).swapaxes(1, 2)
+
+
+def masked(x: Any, w: Any) -> Any:
+    return jnp.where(jnp.tri(len(x), w.shape[1]) > 0, x @ w, 0)
+
+
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -258,14 +276,15 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("bf16", lambda x, w: jax.nn.relu(x @ w), ("bf16 20 48", "bf16 48 64"), 1, None, 1e-2),
     Contraction("f16", lambda x, w: jnp.sin(x @ w), ("f16 20 33", "f16 33 65"), 1, None, 2e-3),
     Contraction("eight_bits", eight_bits, ("i8 20 48", "i8 48 64"), 1, None, 0),
+    Contraction("many_terms_of_eight_bits", eight_bits, ("i8 20 200", "i8 200 64"), 1, None, 0),
     Contraction("integers", jnp.matmul, ("i32 20 48", "i32 48 64"), 1, None, 0),
     Contraction("batches_of_small_ones", jnp.matmul, ("f32 70 8 8", "f32 70 8 8"), 1),
     Contraction("batches", jnp.matmul, ("f32 5 33 20", "f32 5 20 40"), 1),
     Contraction("matrix_and_vector", lambda w, x: jnp.tanh(w @ x), ("f32 130 90", "f32 90"), 1),
     Contraction("three_factors", lambda x: x @ x.T @ x, ("f32 40 30",), 1),
-    Contraction("heads", lambda x, w: (x @ w).reshape(4, 5, 4, 16).swapaxes(1, 2), ("f32 20 48", "f32 48 64"), 1),
+    Contraction("heads", heads, ("f32 20 48", "f32 48 64"), 1),
     Contraction("turned", lambda x, w: (x @ w).T + 1, ("f32 20 48", "f32 48 64"), 1),
-    Contraction("masked", lambda x, w: jnp.where(jnp.tri(20, 64) > 0, x @ w, 0), ("f32 20 48", "f32 48 64"), 1),
+    Contraction("masked", masked, ("f32 20 48", "f32 48 64"), 1),
     Contraction("joined", lambda x, y, w: jnp.concatenate([x, y], 1) @ w, ("f32 20 24", "f32 20 24", "f32 48 64"), 1),
     Contraction("rows_of_a_table", rows_of_a_table, ("f32 9 48", "i32 20", "f32 48 64"), 1),
     Contraction("ends_in_zeros", ends_in_zeros, ("f32 37 41", "f32 41 43"), 1),

@@ -8,10 +8,11 @@ from typing import Any
 import jax
 import pytest
 
-from bench import cycles, launched, loops, planning, sass, xla
+from bench import contractions, cycles, launched, loops, planning, sass, xla
 from jaxpr2triton.launch.cycles.flow import innermost
 from jaxpr2triton.launch.cycles.flow import loops as machine_loops
 from jaxpr2triton.launch.cycles.sass import instructions
+from tests import contraction_programs
 from tests.loop_programs import PROGRAMS
 
 SMALL = ["kalman", "ctc_loss"]
@@ -253,3 +254,17 @@ def test_sums_leave_out_what_is_not_known() -> None:
         "jax.jit: 2 of 2 rows are one call of the driver, 0 wait inside; in the 1 rows without a star or a problem "
         "1 calls, and 1 kernels and copies"
     )
+
+
+def test_every_contraction_has_a_full_size() -> None:
+    assert set(contractions.SIZES) == {program.name for program in contraction_programs.PROGRAMS}
+
+
+def test_a_table_of_contractions(tmp_path: Path) -> None:
+    """The page has what was asked for: one kernel that reads and writes each array once, and spills nothing."""
+    page = tmp_path / "page.md"
+    assert contractions.main(["one_term", "--markdown", str(page)]) == 0
+    *_, row = page.read_text().splitlines()
+    name, _, kernels, moved, least, _, left, _, spills = (cell.strip() for cell in row.strip("|").split("|"))
+    assert (name, kernels, left, spills) == ("one_term", "1", "0", "0")
+    assert moved == least

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from bench.contractions import at_full_size
 from examples import contractions
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import target_named
@@ -83,6 +84,17 @@ def test_16_bits_are_multiplied_by_tensor_cores() -> None:
     assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
 
 
+@pytest.mark.parametrize("name", ["bf16", "eight_bits"])
+def test_full_sizes_are_multiplied_by_tensor_cores(name: str) -> None:
+    """Each kernel of these programs multiplies; their factors are on the way while others are multiplied."""
+    program = at_full_size(next(each for each in PROGRAMS if each.name == name))
+    for kernel in j2t.transpile(program.whole(), *program.sizes(), contractions="triton").kernels:
+        found = instructions(kernel)
+        assert any(name.startswith(("HGMMA", "HMMA", "IGMMA", "IMMA")) for name in found)
+        assert any(name.startswith("LDGSTS") for name in found)
+        assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
+
+
 @pytest.mark.parametrize(("precision", "on_tensor_cores"), [("highest", False), (None, True), ("high", True)])
 def test_f32_is_as_exact_as_asked_for(precision: str | None, on_tensor_cores: bool) -> None:
     kernel = kernel_of(lambda x, w: jnp.dot(x, w, precision=precision), *F32)
@@ -145,3 +157,26 @@ def test_a_perceptron_at_its_size() -> None:
     both = j2t.transpile(jax.value_and_grad(contractions.perceptron, (0, 1)), *args, contractions="triton")
     assert len(both.kernels) == 5 and not both.leftovers
     assert both.kernels[0].bytes_written == 4 * 1024 * (32 + 10 + 32)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
+@pytest.mark.parametrize("kind", ["i8", "f64"])
+def test_sums_that_are_not_of_f32_go_on_in_their_own_type(target: str, kind: str) -> None:
+    """Triton takes what a product is added to for f32, unless it is told."""
+    with jax.enable_x64(kind == "f64"):
+        dtype, wide = {"i8": (jnp.int8, jnp.int32), "f64": (jnp.float64, jnp.float64)}[kind]
+        args = shapes((dtype, 128, 512), (dtype, 512, 128))
+        (kernel,) = j2t.transpile(
+            lambda x, w: jax.lax.dot(x, w, preferred_element_type=wide), *args, contractions="triton", for_target=target
+        ).kernels
+    assert compile_kernel(kernel, target_named(target))
+
+
+@pytest.mark.parametrize("target", ["sm_90", "gfx942"])
+def test_f64_is_compiled_in_chains(target: str) -> None:
+    with jax.enable_x64(True):
+        args = shapes(*((jnp.float64, *sizes) for sizes in ((64, 32), (32, 32), (32, 32))))
+        made = j2t.transpile(lambda x, a, b: jnp.tanh(x @ a) @ b, *args, contractions="triton", for_target=target)
+    assert made.kernels and not made.leftovers
+    for kernel in made.kernels:
+        assert compile_kernel(kernel, target_named(target))

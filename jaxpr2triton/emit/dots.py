@@ -77,10 +77,10 @@ def _dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:
     return Dot(tuple(pairs), (row, along), (along, column), dtype, accumulated)
 
 
-def precision_of(node: Reduce, dot: Dot, plan: Plan) -> str:
-    """The keyword that says how exactly f32 is multiplied."""
+def keywords_of(node: Reduce, dot: Dot, plan: Plan) -> str:
+    """What says how exactly f32 is multiplied, or that a sum is not one of f32: Triton takes it for one."""
     if dot.dtype != np.float32:
-        return ""
+        return "" if dot.accumulated == np.float32 else f", out_dtype=tl.{dot.accumulated}"
     return f", input_precision='{input_precision(node.eqn, plan.policy.target)}'"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxpr2triton.emit.dots import precision_of
+from jaxpr2triton.emit.dots import keywords_of
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.statements import Statements
 from jaxpr2triton.emit.text import Tile
@@ -75,7 +75,7 @@ class Reductions(Statements):
                 text = text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})"
                 texts.append(text if tile == wanted else f"tl.trans({text})")
             accumulator = f", {total}" if total else ""
-            total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{precision_of(node, dot, self.plan)})"
+            total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{keywords_of(node, dot, self.plan)})"
         return total
 
     def _neutral_factor(self, node: Reduce, factor: Node, text: str, tile: Tile, scope: Scope) -> str:

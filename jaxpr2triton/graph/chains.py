@@ -20,7 +20,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.policy import Policy
-from jaxpr2triton.rules.products import EXACT, factor_dtype, input_precision
+from jaxpr2triton.rules.products import EXACT, factor_dtype, has_units_for, input_precision
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,10 @@ class Chain:
         return any(input_precision(node.eqn, target) == EXACT for node in floats)
 
     def fits(self, policy: Policy) -> bool:
-        """Whether a program has room for whole rows."""
+        """Whether a program has room for whole rows, and units that multiply them."""
+        dtypes = (factor_dtype(node.eqn) for node in self.products)
+        if not all(dtype is not None and has_units_for(dtype, policy.target) for dtype in dtypes):
+            return False
         most = policy.products.whole // (2 if self.is_exact(policy.target) and len(self.products) > 1 else 1)
         return max(axis.size for axis in self.whole) <= most
 

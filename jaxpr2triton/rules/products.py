@@ -74,3 +74,8 @@ def factor_dtype(eqn: Any) -> np.dtype | None:
     if is_float(dtype):
         return dtype
     return dtype if dtype == np.int8 and eqn.outvars[0].aval.dtype == np.int32 else None
+
+
+def has_units_for(dtype: np.dtype, target: Target) -> bool:
+    """Whether Triton multiplies blocks of this dtype there; its compiler for AMD's devices fails with f64."""
+    return dtype.itemsize <= 4 or target.backend == "cuda"

@@ -18,7 +18,7 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Form, power_of_two
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.policy.machines import Block
-from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
+from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, has_units_for, input_precision
 
 LANES = 32  # of the warps that tables count
 WIDE = 64  # rows that units for matrices multiply at once
@@ -105,7 +105,8 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     if not sides.columns:
         return Form.LANES if min(rows, sums) >= most.least_lanes else None
     is_product = is_contraction(node) and all(isinstance(operand, Product) for operand in node.operands)
-    if is_product and factor_dtype(node.eqn) is not None:
+    dtype = factor_dtype(node.eqn) if is_product else None
+    if dtype is not None and has_units_for(dtype, policy.target):
         return Form.DOT if rows * columns >= most.least and sums >= most.least_sum else None
     return Form.OUTER if min(rows, columns) >= most.least_side else None
 
