@@ -73,9 +73,6 @@ class Mistake:
         return f"a mistake in jaxpr2triton ({self.what}, at {self.place})"
 
 
-Reason = str | Mistake
-
-
 class KernelFallback(UserWarning):
     """A kernel was replaced by XLA; the numbers are right, the speed is not what was planned."""
 
@@ -97,3 +94,6 @@ class WhyNot:
 
     def __str__(self) -> str:
         return self.reason
+
+
+Reason = str | WhyNot | Mistake

@@ -12,6 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
+from jaxpr2triton.beside_xla import left_by
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
 from jaxpr2triton.graph.covered import why_not
@@ -114,6 +115,8 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
         large = large_products(region.jaxpr, policy.loops.large_product) if plan.reload else {}
         if more := decisions.not_tried(large):
             return Tile(more)
+        if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
+            return dearer
         plans.append(plan)
     if lost or not decisions.with_roles:  # the axes that roles were asked for may be theirs
         return Plans(program, tuple(plans), lost)
@@ -203,7 +206,7 @@ def _emit_all(graphs: Graphs) -> Kernels | Wish:
 
 def _weighed(program: Any, decisions: Decisions, roles: Roles, policy: Policy, told: list[str]) -> Any:
     """The program with what a library computes marked; what it does not convolve is written out."""
-    loops, apart = decisions.reach is Reach.ALL, roles.contractions == "triton"
+    loops, apart = decisions.reach is Reach.ALL, decisions.apart or roles.contractions == "triton"
     normal = functools.partial(normalize, loops=loops, apart=apart, exact_order=roles.exact_order)
     plain, told[:] = convolutions_left(normal(program), roles.contractions, policy)
     if remain(plain):
@@ -435,7 +438,7 @@ class _Attempt:
         self.name, self.roles, self.policy, self.copies = name, roles, policy, Copies()
         self.made: dict[str, Any] = {}
         self.convolved: list[str] = []
-        self._jaxpr, self._lowered, self._reach = jaxpr, Lowered(jaxpr), Reach.ALL
+        self._jaxpr, self._lowered, self._normal = jaxpr, Lowered(jaxpr), (Reach.ALL, False)
 
     @property
     def captured(self) -> tuple[Any, ...]:
@@ -444,9 +447,9 @@ class _Attempt:
     def __call__(self, decisions: Decisions) -> Wish | None:
         if not self.made and decisions.reach is Reach.ALL:
             self._lowered = _plain(self._jaxpr, self.roles.contractions)
-        same = ("trace", "normalize") if decisions.reach is self._reach else ()
+        same = ("trace", "normalize") if (decisions.reach, decisions.apart) == self._normal else ()
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
-        self._reach = decisions.reach
+        self._normal = decisions.reach, decisions.apart
         steps = stages(decisions, self.roles, self.copies, self.policy, self.convolved)
         return _run_stages(self._lowered.program, self.name, steps, self.made)
 

@@ -71,6 +71,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """What the loops of a kernel are expected to take, to be compared with what XLA takes."""
+
+    count: int | None  # of those of the innermost loop; None where that is not known
+    cycles: int  # of each
+    others: int  # … but for what it multiplies
+
+
+@dataclass(frozen=True)
 class Choice:
     """Why a kernel with loops has the schedule it has: what that takes, and what the next best one would."""
 

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from jaxpr2triton.ir.index import Axis, Index
-from jaxpr2triton.ir.kernel import Choice, KernelAxis, Role
+from jaxpr2triton.ir.kernel import Choice, KernelAxis, Role, Steps
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
@@ -66,6 +66,7 @@ class Plan:
     roles: Mapping[str, Role] = field(default_factory=dict)  # that were asked for
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
     form: Form | None = None  # of a kernel that contracts two sides
+    steps: Steps | None = None  # of one whose loops multiply matrices
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

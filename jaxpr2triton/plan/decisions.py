@@ -55,6 +55,7 @@ class Kept:
 class Decisions:
     reach: Reach = Reach.ALL
     because: Reason = ""  # why it is not all
+    apart: bool = False  # whether products that no step of a loop waits for are made outside of it
     with_roles: bool = True  # whether kernels have the roles that the user asked for
     refused: Mapping[int, Reason] = field(default_factory=dict)  # loops that stay with XLA, by their bodies, and why
     chooses: bool = True  # whether anything is to be kept by choice
@@ -71,6 +72,7 @@ class Decisions:
         return (
             self.reach,
             not self.with_roles,
+            self.apart,
             len(self.refused),
             not self.chooses,
             len(self.declined) + len(self.whole) + len(self.ended),
@@ -111,6 +113,13 @@ class Refuse:
 
 
 @dataclass(frozen=True)
+class Leave:
+    """XLA takes less time for these loops than a kernel. They are known by the identity of their bodies."""
+
+    loops: Mapping[int, Reason]
+
+
+@dataclass(frozen=True)
 class KeepMore:
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
@@ -146,8 +155,8 @@ class DropRoles:
     mistake: Mistake
 
 
-Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | DropRoles
-WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, DropRoles)
+Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | Leave | DropRoles
+WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, Leave, DropRoles)
 
 
 def granted(decisions: Decisions, wish: Wish) -> Decisions:
@@ -165,6 +174,8 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
             return replace(decisions, ended=decisions.ended | wish.loops)
         case Refuse():
             return _refusing(decisions, wish)
+        case Leave():
+            return _leaving(decisions, wish)
         case DropRoles():
             return replace(decisions, with_roles=False, mistakes=(*decisions.mistakes, wish.mistake))
 
@@ -212,6 +223,14 @@ def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
     if wish.loops.keys() <= decisions.refused.keys():
         return replace(decisions, reach=Reach.NO_LOOPS, because=wish.why)
     return replace(decisions, refused={**decisions.refused, **wish.loops})
+
+
+def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
+    """First with loops that do less, and all else undecided; their bodies are others then."""
+    undecided = Decisions(decisions.reach, decisions.because, True, decisions.with_roles, mistakes=decisions.mistakes)
+    if not decisions.apart:
+        return undecided
+    return replace(undecided, refused={**decisions.refused, **wish.loops})
 
 
 def _whole(decisions: Decisions, *variables: Var) -> Decisions:

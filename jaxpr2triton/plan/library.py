@@ -48,13 +48,15 @@ class Estimate:
         return self.saved > max(0.0, self.kernel - self.library)
 
     def __str__(self) -> str:
-        saved = f"{_shown(self.saved)} µs" if self.saved else "nothing"
-        times = f"a library takes about {_shown(self.library)} µs, and a kernel {_shown(self.kernel)} µs"
+        saved = f"{shown(self.saved)} µs" if self.saved else "nothing"
+        times = f"a library takes about {shown(self.library)} µs, and a kernel {shown(self.kernel)} µs"
         return f"{times}, which saves {saved} of what is around it"
 
 
-def _shown(time: float) -> str:
-    return f"{float(f'{time:.2g}'):,g}"
+def shown(time: float) -> str:
+    """In two digits."""
+    rounded = float(f"{time:.2g}")
+    return f"{rounded:,.0f}" if rounded.is_integer() else f"{rounded:,g}"
 
 
 def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed:
@@ -94,17 +96,29 @@ def multiplied(closed: Closed, policy: Policy) -> Iterator[str]:
 
 def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
-    factors, made = [atom.aval for atom in eqn.invars], eqn.outvars[0].aval
-    moved = bytes_of(*factors, made) / target.memory_rate / 1000
-    (sums, _), _ = eqn.params["dimension_numbers"]
-    terms = made.size * math.prod(eqn.invars[0].aval.shape[d] for d in sums)
-    rate, is_exact = rate_of(eqn, policy)
-    least = terms / (rate * target.processors * target.clock * 1000)
+    factors = [atom.aval for atom in eqn.invars]
+    moved, least, is_exact = _least(eqn, policy)
     own = products.library if is_exact else products.own
     longer = products.odd if any(map(_is_odd, factors)) else 1
     passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
     return Estimate(max(moved, least / products.library), max(moved, longer * least / own), saved)
+
+
+def library_time(eqn: Eqn, policy: Policy) -> float:
+    """Microseconds that a library takes for a contraction, without its launch."""
+    moved, least, _ = _least(eqn, policy)
+    return max(moved, least / policy.products.library)
+
+
+def _least(eqn: Eqn, policy: Policy) -> tuple[float, float, bool]:
+    """Microseconds to move what a contraction reads and writes, and to multiply; and whether all bits are."""
+    target, made = policy.target, eqn.outvars[0].aval
+    moved = bytes_of(*(atom.aval for atom in eqn.invars), made) / target.memory_rate / 1000
+    (sums, _), _ = eqn.params["dimension_numbers"]
+    terms = made.size * math.prod(eqn.invars[0].aval.shape[d] for d in sums)
+    rate, is_exact = rate_of(eqn, policy)
+    return moved, terms / (rate * target.processors * target.clock * 1000), is_exact
 
 
 def rate_of(eqn: Eqn, policy: Policy) -> tuple[float, bool]:

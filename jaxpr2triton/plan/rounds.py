@@ -12,7 +12,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.plan.decisions import Decisions, DropRoles, KeepLess, KeepMore, Reach, Refuse, RunOnce, Tile
+from jaxpr2triton.plan.decisions import Decisions, DropRoles, KeepLess, KeepMore, Leave, Reach, Refuse, RunOnce, Tile
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.plan.search import Round
 
@@ -46,6 +46,8 @@ def _obstacle(found: Round) -> str:
             return "a loop would be part of several kernels"
         case Refuse():
             return str(found.obstacle.why)
+        case Leave(loops=loops):
+            return "; ".join(dict.fromkeys(map(str, loops.values())))
         case DropRoles(mistake=mistake) | mistake:
             return str(mistake)
 
@@ -54,6 +56,8 @@ def _outcome(before: Decisions, after: Decisions, makers: Mapping[Var, Eqn], loo
     """What was decided then."""
     if after.reach is not before.reach:
         return "all loops stay with XLA" if after.reach is Reach.NO_LOOPS else "XLA runs the whole program"
+    if after.apart and not before.apart:
+        return "what no step waits for is multiplied outside of the loops"
     if refused := after.refused.keys() - before.refused.keys():
         return f"{_names([_place(loops.get(body), 'a loop') for body in refused])} stays with XLA"
     if before.chooses and not after.chooses:

@@ -221,9 +221,13 @@ class Loops:
     warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
     under_way: int = 600  # cycles until what is read from memory is there
     steps_ahead: int = 8  # that it is read at most
+    launch: float = 1.5  # µs of each launch of a loop that XLA runs
+    asking: float = 10.0  # … until the host knows whether a `while` goes on
+    launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
     read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
+    piece: int = _tile(8192)  # … of one that is read so, of which there are several
 
 
 @dataclass(frozen=True)
@@ -239,10 +243,13 @@ class Cost:
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
     address: int = 2  # instructions for each request
     kept_by_a_thread: int = _thread(160)  # numbers that a thread keeps through a loop, of its 255 registers
+    kept_beside: int = _thread(64)  # … and needs besides, to compute with them
     spill: int = 100  # cycles for each that does not fit: it is fetched again, and others wait for it
     waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
     barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
     multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
+    cached: int = 24  # bytes that each processor reads of the second-level cache in a cycle, where all of them do
+    cached_for_one: int = 64  # … and a few at most
     copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
     copies_of_sums: int = 3  # … if a step does nothing but add to it
     copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one

@@ -18,6 +18,7 @@ from jaxpr2triton.plan.decisions import (
     Extent,
     KeepLess,
     KeepMore,
+    Leave,
     Reach,
     Refuse,
     RunOnce,
@@ -111,6 +112,15 @@ def test_what_has_no_loops_cannot_be_refused() -> None:
         granted(Decisions(), Refuse({}))
 
 
+def test_what_xla_does_in_less_time_is_first_made_to_do_less() -> None:
+    """The bodies of its loops are others then, so all else is decided anew."""
+    tiled = granted(Decisions(), Tile({VARIABLES[0]: (0,)}))
+    apart = granted(tiled, Leave({1: "dearer"}))
+    assert apart == Decisions(apart=True)
+    left = granted(granted(apart, Tile({VARIABLES[0]: (0,)})), Leave({2: "dearer still"}))
+    assert left == Decisions(apart=True, refused={2: "dearer still"})
+
+
 LOOPS = st.sets(st.integers(1, 3), min_size=1)
 REFUSALS = LOOPS.map(lambda loops: Refuse(dict.fromkeys(loops, "crowded")))
 WANTED = st.lists(st.tuples(st.sampled_from(VARIABLES), st.sampled_from([(), (0,), (1,), (0, 1)])), min_size=1)
@@ -128,6 +138,8 @@ def wishes(draw: st.DrawFn, decisions: Decisions) -> Wish:
         kinds.append(st.just(KeepLess(tuple(chosen))))
     if again := draw(LOOPS) - decisions.ended:
         kinds.append(st.just(RunOnce(frozenset(again))))
+    if not decisions.apart or (new := draw(LOOPS) - decisions.refused.keys()):
+        kinds.append(st.just(Leave(dict.fromkeys(new if decisions.apart else [1], "dearer"))))
     if new := decisions.not_tried(draw(DIMS)):
         kinds.append(st.just(Tile(new)))
     return draw(st.one_of(kinds))

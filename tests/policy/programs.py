@@ -14,6 +14,7 @@ from jax import lax
 import jaxpr2triton as j2t
 from tests.compiling import shapes_of
 from tests.loop_programs import PROGRAMS as LOOPS
+from tests.loop_programs.recurrent import gru, recurrent
 from tests.programs import PROGRAMS
 
 NAMED = {program.name: program for program in (*PROGRAMS, *LOOPS)}
@@ -57,6 +58,10 @@ def looked_up(x: Any) -> Any:
 
 def elman(w: Any, u: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(x @ w + h @ u),) * 2, h, xs)
+
+
+def until_rows_are_small(u: Any, hs: Any) -> Any:
+    return jax.vmap(lambda h: lax.while_loop(lambda h: jnp.any(h > 0.5), lambda h: jnp.tanh(h @ u) * 0.5, h))(hs)
 
 
 def narrow_elman(w: Any, xs: Any, h: Any) -> Any:
@@ -335,6 +340,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "summed states": (summed_states, (floats(3000, 64),)),
     "tanhs": (gradient(sum_of_tanhs), NARROW),
     "in stretches": (gradient(few_states), (floats(8),)),
+    "until rows are small": (until_rows_are_small, (floats(384, 384), floats(4096, 384))),
+    "many rows": (gru, shapes_of(recurrent(512, 1024, 64, 64, 3))),
     "with its transpose": (with_its_transpose, (floats(40, 40),)),
 }
 

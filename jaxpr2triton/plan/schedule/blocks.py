@@ -25,7 +25,12 @@ class Seen:
 
 
 def inner_blocks(
-    seen: Seen, across: int, shrink: int, resident: int | None = None, whole: frozenset[Axis] = frozenset()
+    seen: Seen,
+    across: int,
+    shrink: int,
+    resident: int | None = None,
+    whole: frozenset[Axis] = frozenset(),
+    piece: int | None = None,
 ) -> tuple[dict[Axis, int], frozenset[Axis]]:
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
@@ -34,7 +39,7 @@ def inner_blocks(
     draft, policy = seen.draft, seen.draft.policy.blocks
     resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)
     budget = max(resident // seen.width >> 2 * shrink, policy.least)
-    streamed = max(policy.streamed // seen.width >> shrink, policy.least)
+    streamed = max((piece or policy.streamed) // seen.width >> shrink, policy.least)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
 

@@ -84,6 +84,10 @@ class Shape:
         lanes = math.prod(self.blocks[axis] for axis in axes)
         return -(-lanes // self.threads) * math.prod(self.pieces[axis] for axis in axes)
 
+    def times(self, axes: Axes) -> int:
+        """Pieces of tiles, one after the other."""
+        return math.prod(self.pieces[axis] for axis in axes if self.blocks[axis] > 1)
+
     def lanes(self, axes: Axes) -> int:
         return math.prod(self.blocks[axis] for axis in axes)
 
@@ -200,7 +204,8 @@ def multiplied(beside: Estimate, cycles: float, sums: int, policy: Cost) -> Esti
 
 def _shuffles(work: Work, shape: Shape) -> float:
     """Exchanges between the lanes of a warp, one after the other: five for a sum over all of them."""
-    met = ((min(shape.lanes(axes), shape.policy.target.warp_size), count) for (_, axes), count in work.meetings.items())
+    most = shape.policy.target.warp_size
+    met = ((min(shape.lanes(met), most), shape.times(axes) * count) for (axes, met), count in work.meetings.items())
     return sum(count * (lanes - 1).bit_length() for lanes, count in met)
 
 
@@ -209,7 +214,7 @@ def _barriers(work: Work, shape: Shape) -> float:
     if shape.num_warps == 1:
         return 0.0
     meetings = [
-        count
+        shape.times(axes) * count
         for (axes, met), count in work.meetings.items()
         if shape.lanes(met) > 1 and shape.lanes(axes & shape.shared) < shape.num_warps
     ]

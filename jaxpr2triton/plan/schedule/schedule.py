@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
@@ -21,7 +21,7 @@ from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
-from jaxpr2triton.ir.kernel import Choice, Estimate, Role
+from jaxpr2triton.ir.kernel import Choice, Estimate, Role, Steps
 from jaxpr2triton.ir.plan import Form, Plan, PlannedAxis, power_of_two
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
@@ -31,6 +31,7 @@ from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
+from jaxpr2triton.plan.schedule.steps import multiplied_in, steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -84,10 +85,39 @@ def schedule(
     places = tuple(tuple(map_of(i) for i in place) for place in space.places)
     reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
     asked = dict(roles or {})
-    stages = best.num_stages
+    itemsizes = [var.aval.dtype.itemsize for var in jaxpr.invars]
     return Plan(
-        name, region, best.axes, places, reduced, best.num_warps, stages, best.reload, choice, asked, policy, best.form
+        name,
+        region,
+        best.axes,
+        places,
+        reduced,
+        best.num_warps,
+        best.num_stages,
+        best.reload,
+        choice,
+        asked,
+        policy,
+        best.form,
+        _steps(best, space, itemsizes, width),
     )
+
+
+def _steps(best: Candidate, space: Space, itemsizes: Sequence[int], width: int) -> Steps | None:
+    """What the steps of a kernel take that multiply matrices, with and without that."""
+    if best.estimate is None:
+        return None
+    graph = as_emitted(space, best.draft)
+    if not (sums := multiplied_in(graph, space)):
+        return None
+    draft, policy = best.draft, best.draft.policy
+    state, whole = resident_state(space, draft), best.estimate
+    beside = _estimate(work_of(space, draft, state, graph, sums), best.axes, best.num_warps, width, policy)
+    if best.form is None and (waves := waves_of(whole, best.num_warps, policy)) > 1:
+        work = work_of(space, draft, state, graph)
+        alone = _estimate(work, best.axes, best.num_warps, width, policy, 1).cycles * waves
+        whole = replace(whole, cycles=max(whole.cycles, alone))
+    return steps_of(graph, space, draft, best.axes, best.reload, itemsizes, whole, beside)
 
 
 def _candidates(
@@ -278,12 +308,13 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     if products is not None:
         beside = work_of(space, draft, state, graph, products.sums)
         yield from _with_dots(draft, beside, products, seen.width)
-    blocks, looped = inner_blocks(seen, 1, shrink)
+    blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
     reload = held * seen.width > policy.loops.kept
     if reload:
         # results can be made piece by piece
-        blocks, looped = inner_blocks(seen, 1, shrink, policy.blocks.streamed, _computed(draft, space))
+        whole_anyway = _computed(draft, space)
+        blocks, looped = inner_blocks(seen, 1, shrink, policy.loops.piece, whole_anyway, policy.loops.piece)
     if products is not None and (reload or looped):  # what is read again and again lies in shared memory instead
         return
     whole = _whole(seen.tiles, blocks)
@@ -341,10 +372,12 @@ def _neighbours(draft: Draft, whole: int) -> list[int]:
     return [1 << (most.bit_length() - 1) if most else 1]
 
 
-def _estimate(work: Work, planned: Sequence[PlannedAxis], warps: int, width: int, policy: Policy) -> Estimate:
+def _estimate(
+    work: Work, planned: Sequence[PlannedAxis], warps: int, width: int, policy: Policy, programs: int = 0
+) -> Estimate:
     one = {each.axis: 1 for each in planned}
     tiles = {each.axis: each.block for each in planned}
     pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
     shared = frozenset(each.axis for each in planned if each.role is Role.GRID)
-    programs = math.prod(each.steps for each in planned if each.role is Role.GRID)
+    programs = programs or math.prod(each.steps for each in planned if each.role is Role.GRID)
     return estimate(work, Shape(tiles, one | pieces, shared, warps, policy), programs, width)

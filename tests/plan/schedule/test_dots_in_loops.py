@@ -41,7 +41,7 @@ def there_and_back(u: Any, h: Any, xs: Any) -> Any:
 def kernel(fn: Callable[..., Any], dtype: Any, rows: int, columns: int, wide: int = 0, target: str = "sm_90") -> Any:
     u = (9, columns, columns) if fn is of_each_step else (columns, wide or columns)
     args = (jax.ShapeDtypeStruct(shape, dtype) for shape in (u, (rows, columns), (9, rows, columns)))
-    (found,) = j2t.transpile(fn, *args, strict=True, for_target=target).kernels
+    (found,) = j2t.transpile(fn, *args, strict=True, contractions="triton", for_target=target).kernels
     return found
 
 

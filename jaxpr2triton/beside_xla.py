@@ -1,0 +1,68 @@
+"""Which loops XLA runs although a kernel could: those whose matrices every program would have to read in every step.
+
+    h, _ = scan (λ h x. let h' = tanh (x + h @ u) in (h', h')) h0 xs     h: f32[1024,128] u: f32[128,512]
+        kernels take about 25,000 µs for 512 steps, and XLA about 5,200 µs for 3,072 launches and their products
+
+XLA launches each step from the host, several times, but shares out what it multiplies over all processors. A program of
+a kernel has a few rows of its own, and the whole matrix for them. All that a step does besides takes as long either
+way, so only loops that multiply are weighed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
+from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.plan.decisions import Leave
+from jaxpr2triton.plan.library import TAKES, library_time, shown
+from jaxpr2triton.plan.refusal import body_of
+from jaxpr2triton.report.launches import launches_of
+
+
+def left_by(plan: Plan) -> Leave | None:
+    """The loops of a kernel that had better be XLA's, if it would take longer."""
+    if plan.steps is None:
+        return None
+    policy, steps = plan.policy, plan.steps
+    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name in LOOPS]
+    count = steps.count or 1
+    clock = policy.target.clock * 1000  # cycles of a µs
+    launched = [found for eqn in loops if (found := launches_of(eqn)) is not None]
+    launches = sum((each.a_step + policy.loops.launches_of_a_step) * (each.steps or 1) for each in launched)
+    products = sum(times * library_time(each, policy) for eqn in loops for each, times in _products(eqn))
+    kernel, others = count * steps.cycles / clock, count * steps.others / clock
+    asked = sum(policy.loops.asking for each in launched if each.steps is None)
+    xla = others + launches * policy.loops.launch + products + asked
+    if kernel <= xla:
+        return None
+    what = f"{launches:,} launches and what they multiply"
+    if steps.count is None:
+        why = f"a kernel takes about {shown(kernel)} µs for each step, and XLA about {shown(xla)} µs for {what}"
+    else:
+        why = f"a kernel takes about {shown(kernel)} µs for {count:,} steps, and XLA about {shown(xla)} µs for {what}"
+    return Leave({body_of(eqn): WhyNot(why, TAKES) for eqn in loops if any(True for _ in _products(eqn))})
+
+
+def _products(loop: Eqn) -> Iterator[tuple[Eqn, int]]:
+    """The contractions in a loop, and how often it makes each."""
+    found = launches_of(loop)
+    times = found.steps or 1 if found is not None else 1
+    for body in jaxprs_in(loop):
+        for each, more in _in_body(body):
+            yield each, times * more
+
+
+def _in_body(body: Jaxpr) -> Iterator[tuple[Eqn, int]]:
+    for eqn in body.eqns:
+        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+            yield eqn, 1
+        elif eqn.primitive.name in LOOPS:
+            yield from _products(eqn)
+        else:
+            for inner in jaxprs_in(eqn):
+                yield from _in_body(inner)
+

@@ -1,0 +1,106 @@
+"""What all steps of a kernel's loops take, with and without what they multiply; `beside_xla.py` asks for it.
+
+    for t in range(512):
+        for k in range(0, 512, 32):            16 times until a piece of u is there, and 256 KB for each program
+            dot = tl.sum(h[:, None] * tl.load(u_ptr + …), 0)
+        h = tanh(dot + x)                      the same, whoever multiplies
+
+A matrix that no step changes is read again in each of them, if a program cannot keep it: by all programs, from the
+second-level cache, which gives a processor so many bytes in a cycle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Recurrence, Reduce
+from jaxpr2triton.graph.sides import is_contraction
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.kernel import Estimate, Role, Steps
+from jaxpr2triton.ir.plan import PlannedAxis
+from jaxpr2triton.plan.schedule.draft import Draft
+from jaxpr2triton.policy import Policy
+
+
+def multiplied_in(graph: Graph, space: Space) -> frozenset[Node]:
+    """The contractions that steps make."""
+    made = (node for node in graph.of_kind(Reduce) if is_contraction(node))
+    return frozenset(node for node in made if space.steps & node.axes)
+
+
+def waves_of(whole: Estimate, warps: int, policy: Policy) -> int:
+    """How many times processors are filled with programs, one after the other: for what threads keep there is room."""
+    target, cost = policy.target, policy.cost
+    needed = min(whole.kept + cost.kept_beside, target.registers_of_a_thread + 1) * warps * target.warp_size
+    return -(-whole.programs // (target.processors * max(target.registers // needed, 1)))
+
+
+def steps_of(
+    graph: Graph,
+    space: Space,
+    draft: Draft,
+    axes: Sequence[PlannedAxis],
+    reload: bool,
+    itemsizes: Sequence[int],
+    whole: Estimate,
+    beside: Estimate,
+) -> Steps:
+    """`whole` and `beside` are what the model says of a step, and of one that does not multiply."""
+    policy = draft.policy
+    planned = {each.axis: each for each in axes}
+    read = sum(_read_again(graph, space, draft, planned, reload, itemsizes))
+    processors = min(whole.programs, policy.target.processors)
+    passing = read * whole.programs / (processors * _rate(processors, policy))
+    waiting = policy.loops.under_way * sum(_pieces(graph, space, draft, planned))
+    return Steps(_count(space, draft), round(max(whole.cycles, beside.cycles + waiting + passing)), beside.cycles)
+
+
+def _rate(processors: int, policy: Policy) -> float:
+    """Bytes of the second-level cache that each of so many processors reads in a cycle."""
+    cost = policy.cost
+    return min(cost.cached_for_one, cost.cached * policy.target.processors / processors)
+
+
+def _count(space: Space, draft: Draft) -> int | None:
+    """How often the step of the innermost loop is taken; None where that is not known."""
+    counts = []
+    for loop in space.graph.of_kind(Recurrence):
+        steps = {axis for step in ({loop.step} | (loop.axes & space.steps)) for axis in draft.axes_of(step)}
+        if steps & draft.unbounded:
+            return None
+        counts.append(math.prod(axis.size for axis in steps))
+    return max(counts, default=1)
+
+
+def _read_again(
+    graph: Graph,
+    space: Space,
+    draft: Draft,
+    planned: Mapping[Axis, PlannedAxis],
+    reload: bool,
+    itemsizes: Sequence[int],
+) -> Iterator[int]:
+    """The bytes of each array that a program reads again in every step."""
+    for node in graph.of_kind(Load):
+        if node.axes & space.steps:
+            continue
+        mine = [planned[axis] for axis in _axes(node, draft) if planned[axis].role is not Role.GRID]
+        tile = math.prod(each.block for each in mine if each.role is Role.LANE)
+        is_walked = any(each.role is Role.LOOP for each in mine)
+        if is_walked or (reload and tile >= draft.policy.loops.read_again):
+            yield math.prod(each.axis.size for each in mine) * itemsizes[node.buffer]
+
+
+def _pieces(graph: Graph, space: Space, draft: Draft, planned: Mapping[Axis, PlannedAxis]) -> Iterator[int]:
+    """How many pieces of each matrix a step waits for, one after the other."""
+    for node in multiplied_in(graph, space):
+        walked = [planned[axis] for axis in _axes(node, draft) if planned[axis].role is Role.LOOP]
+        pieces = math.prod(each.steps for each in walked if each.axis not in draft.steps)
+        if pieces > 1:
+            yield pieces * len(getattr(node, "operands", ()))
+
+
+def _axes(node: Node, draft: Draft) -> frozenset[Axis]:
+    return frozenset(a for axis in (*node.axes, *getattr(node, "over", ())) for a in draft.axes_of(axis))

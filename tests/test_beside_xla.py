@@ -1,0 +1,109 @@
+"""Loops that multiply: kernels, or XLA's where an estimate says so."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.hardware import target_named
+from jaxpr2triton.launch.cycles.model import cycles_of
+from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.test_recurrent import loss, shapes, states
+
+STEPS = 512
+WHY = re.compile(r"a kernel takes about ([\d,]+) µs for 512 steps, and XLA about ([\d,]+) µs for [\d,]+ launches")
+F32, BF16 = jnp.float32, jnp.bfloat16
+
+
+@functools.cache
+def planned(network: str, batch: int, hidden: int, dtype: Any, gradient: bool, contractions: str = "auto") -> Any:
+    fn = (loss if gradient else states)(network)
+    args = shapes(network, STEPS, batch, hidden, dtype)
+    return j2t.transpile(fn, *args, contractions=contractions, for_target="sm_90")
+
+
+def loops_left(program: Any) -> list[Any]:
+    return [each for each in program.leftovers if each.primitive == "scan"]
+
+
+def test_weights_leave_a_loop_that_would_take_longer_with_them() -> None:
+    """What is left in it is modelled below XLA's launches, of which there are six in a step."""
+    program = planned("lstm", 64, 128, F32, False)
+    (kernel,) = program.kernels
+    assert [each.primitive for each in program.leftovers] == ["dot_general"]
+    assert "w_ptr" not in kernel.source
+    (whole,) = [loop for loop in cycles_of(kernel, target_named("sm_90")).loops if not loop.depth]
+    assert whole.cycles / (1000 * DEFAULT_POLICY.target.clock) < 6 * DEFAULT_POLICY.loops.launch
+    assert "what no step waits for is multiplied outside of the loops" in program.explain(why=True)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_loop_of_many_rows_is_left_with_both_estimates(gradient: bool) -> None:
+    """Each of 1024 programs would read 256 KB in every step."""
+    left = loops_left(planned("lstm", 1024, 128, F32, gradient))
+    assert len(left) == 1 + gradient
+    for each in left:
+        found = WHY.search(each.why)
+        assert found is not None
+        ours, others = (float(number.replace(",", "")) for number in found.groups())
+        assert ours > 2 * others
+        assert each.takes == 'contractions="triton" makes a kernel of it'
+    assert not planned("lstm", 1024, 128, F32, gradient, "triton").leftovers
+
+
+@pytest.mark.parametrize(
+    ("network", "batch", "hidden", "dtype"),
+    [("rnn", 1024, 128, F32), ("gru", 64, 32, F32), ("lstm", 64, 128, BF16), ("lstm", 1024, 64, BF16)],
+)
+def test_what_a_program_holds_is_a_kernel(network: str, batch: int, hidden: int, dtype: Any) -> None:
+    assert not loops_left(planned(network, batch, hidden, dtype, True))
+
+
+@pytest.mark.parametrize("network", ["gru", "lstm"])
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_large_networks_stay_with_xla(network: str, dtype: Any) -> None:
+    (left,) = loops_left(planned(network, 64, 256, dtype, False))
+    assert "one program cannot hold" in left.why or WHY.search(left.why)
+
+
+def test_other_loops_are_not_weighed() -> None:
+    """A hundred sums in a step are as many launches of XLA's, and nothing is multiplied."""
+
+    def smoothed(x: Any) -> Any:
+        return lax.fori_loop(0, 100, lambda _, c: jnp.tanh(c - c.mean(-1, keepdims=True)), x)
+
+    program = j2t.transpile(smoothed, jax.ShapeDtypeStruct((5000, 512), F32))
+    assert len(program.kernels) == 1 and not program.leftovers
+
+
+def test_a_while_is_weighed_by_its_steps() -> None:
+    """How many there are is not known."""
+
+    def settled(u: Any, h: Any) -> Any:
+        return lax.while_loop(lambda h: jnp.any(h > 0.5), lambda h: jnp.tanh(h @ u) * 0.5, h)
+
+    u, h = (jax.ShapeDtypeStruct(shape, F32) for shape in ((384, 384), (4096, 384)))
+    (left,) = j2t.transpile(jax.vmap(settled, (None, 0)), u, h).leftovers
+    assert re.search(r"a kernel takes about [\d.]+ µs for each step, and XLA about [\d.]+ µs for 6 launches", left.why)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_values_of_a_loop_that_is_left(gradient: bool) -> None:
+    """With many rows of few numbers, of which a program reads the matrix again, as it has no room for it."""
+    fn = (loss if gradient else states)("gru")
+    specs = shapes("gru", 3, 600, 160, F32)
+    rng = np.random.default_rng(0)
+    args = jax.tree.map(lambda each: jnp.asarray(rng.standard_normal(each.shape) / 8, each.dtype), specs)
+    assert loops_left(j2t.transpile(fn, *args))
+    with jax.default_matmul_precision("highest"):
+        expected, found = jax.jit(fn)(*args), j2t.fuse(fn, backend="interpret")(*args)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
