@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
 from tests.drawn.streams import streamed
 from tests.drawn.windows import convolution, pool
@@ -600,7 +601,7 @@ ALL: tuple[Family, ...] = (
     *LEFTOVERS,
     with_number,
     effect,
-    *(contraction,) * 3,
+    *(contraction, einsum, pairs) * 2,
     small_matrices,
     collective,
     associative,

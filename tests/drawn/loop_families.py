@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.drawn import families
 from tests.drawn.choices import Choices, Hypothesis
+from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import Draft, Family, Value, drawn_outputs, dtype_text, with_transform
 from tests.drawn.loops import Branch, Carry, Choice, Loop
 from tests.drawn.program import Program
@@ -190,6 +191,7 @@ def leaps(draft: Draft) -> None:
 
 
 PLAIN: tuple[Family, ...] = (tame, families.binary, shifted, families.reduce_floats, lookup, update, product, counted)
+PLAIN += (einsum, pairs)
 RARE: tuple[Family, ...] = (families.with_scalar, families.compare, families.choose, families.row_idiom, families.call)
 RARE += (families.several_places, families.place_of_extreme, families.reduce_bools, families.transpose)
 RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, families.pad, families.concatenate)
