@@ -144,21 +144,33 @@ def _worthwhile(
 
 
 def _in_turns(graph: Graph, tests: Mapping[Node, Test]) -> dict[Node, Test]:
-    """Tests of which no choice needs another one of the same test."""
-    turns: dict[Node, dict[Test, int]] = {}
-    found = {}
+    """Tests that can be made one after the other: no choice needs another one of the same test, nor do two tests need
+    choices of each other, as where y = where(p, x, 0) and where(q, y, 0) are beside where(q, z, 0), which p needs.
+    """
+    found: dict[Node, Test] = {}
+    passed: dict[Node, frozenset[Test]] = {}  # the tests on the way to each value
+    needed: defaultdict[Test, set[Test]] = defaultdict(set)
     for node in graph.nodes:
-        turns[node] = passed = _most(turns[operand] for operand in operands_of(node))
+        below = frozenset[Test]().union(*(passed[operand] for operand in operands_of(node)))
         if node in tests:
             test = tests[node]
-            found[node] = replace(test, turn=passed.get(test, 0))
-            turns[node] = {**passed, test: passed.get(test, 0) + 1}
+            while _reaches(needed, below, test):
+                test = replace(test, turn=test.turn + 1)
+            needed[test] |= below
+            found[node] = test
+            below |= {test}
+        passed[node] = below
     return found
 
 
-def _most(counts: Iterable[Mapping[Test, int]]) -> dict[Test, int]:
-    found: dict[Test, int] = {}
-    for each in counts:
-        for test, count in each.items():
-            found[test] = max(count, found.get(test, 0))
-    return found
+def _reaches(needed: Mapping[Test, set[Test]], begin: Iterable[Test], wanted: Test) -> bool:
+    """Whether a test is among some, or among those that they need."""
+    stack, seen = list(begin), set(begin)
+    while stack:
+        test = stack.pop()
+        if test == wanted:
+            return True
+        more = needed[test] - seen
+        seen |= more
+        stack += more
+    return False

@@ -9,12 +9,13 @@ import argparse
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.drawn.check import check
 from tests.drawn.choices import Random
-from tests.drawn.families import ALL
-from tests.drawn.generator import drawn_program
+from tests.drawn.families import ALL, WINDOWS, unary
+from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
 from tests.drawn.loop_families import drawn_loop_program
 from tests.drawn.patience import TooLong, limited
@@ -23,6 +24,7 @@ from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
 
 SLOW = 20  # seconds
+FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary)}
 
 
 def main() -> int:
@@ -33,6 +35,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
+    parser.add_argument("--lines", choices=list(FAMILIES), default="all", help="of programs without loops")
     parser.add_argument("--backend", choices=("interpret", "machine"), default="interpret")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
@@ -47,7 +50,7 @@ def main() -> int:
     for number in range(options.first, options.first + options.programs):
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
-        program = drawn(options.seed, number, options.transforms, options.loops)
+        program = drawn(options.seed, number, options.transforms, options.loops, FAMILIES[options.lines])
         if is_known(program):
             continue
         counts["programs"] += 1
@@ -83,10 +86,12 @@ def main() -> int:
     return 1 if counts["failures"] else 0
 
 
-def drawn(seed: int, number: int, transforms: list[str], loops: float) -> Program:
+def drawn(
+    seed: int, number: int, transforms: list[str], loops: float, families: Sequence[Family] = ALL
+) -> Program:
     if Random(seed, number, 1).number(0, 999) < 1000 * loops:
         return drawn_loop_program(Random(seed, number), transforms)
-    return drawn_program(Random(seed, number), ALL, transforms)
+    return drawn_program(Random(seed, number), families, transforms)
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int, backend: str) -> None:

@@ -588,6 +588,7 @@ INDEXING += (concatenate, stack, split, reverse, pick_one, written_or_read)
 REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, place_of_extreme)
 IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
+WINDOWS: tuple[Family, ...] = (pool, convolution)
 
 # How often each is drawn, by repetition; the first is what hypothesis shrinks to.
 ALL: tuple[Family, ...] = (
@@ -605,5 +606,5 @@ ALL: tuple[Family, ...] = (
     small_matrices,
     collective,
     associative,
-    *(pool, convolution) * 2,
+    *WINDOWS * 2,
 )

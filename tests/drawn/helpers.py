@@ -78,6 +78,11 @@ def tame(x: Any) -> Any:
     return jnp.where(jnp.isfinite(x), jnp.tanh(x), jnp.asarray(0.5, x.dtype))
 
 
+def nearer(one: Any, other: Any) -> Any:
+    """To zero: a function of the user's for windows, which is associative and has an order for what is equal."""
+    return lax.select(lax.le(lax.abs(one), lax.abs(other)), one, other)
+
+
 def one_hot(x: Any, size: int) -> Any:
     return (x[..., None] == lax.iota(x.dtype, size)).astype(jnp.float32)
 

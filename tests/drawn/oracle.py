@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -269,7 +270,7 @@ class _Wide:
             combine = jex.jaxpr_as_fun(jex.ClosedJaxpr(params.pop("jaxpr"), params.pop("consts")))
             made = lax.reduce_window(*values, lambda one, other: combine(one, other)[0], **params)
             return [self.moved(made, eqn.outvars[0].aval, name, False)]
-        results = eqn.primitive.bind(*values, **params)
+        results = INSTEAD.get(name, eqn.primitive.bind)(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
         if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):
             unknown = jnp.isnan(values[0]).any(params["axes"])  # XLA's CPU forgets some of them
@@ -336,6 +337,21 @@ class _Wide:
             unknown = unknown.any(-1)
         unknown = jnp.broadcast_to(unknown.reshape(unknown.shape + (1,) * (bits.ndim - unknown.ndim)), bits.shape)
         return jnp.where(unknown & (self.rounded == EVERYWHERE), ~bits, bits)
+
+
+def _convolved(x: Any, w: Any, **params: Any) -> Any:
+    """XLA's CPU multiplies what is infinite or no number by zeros as well, as those between groups."""
+    convolve = partial(lax.conv_general_dilated_p.bind, **params)
+    made = convolve(x, w)
+    if not jnp.issubdtype(made.dtype, jnp.floating):
+        return made
+    strange_x, strange_w = (jnp.logical_not(jnp.isfinite(each)) for each in (x, w))
+    known = convolve(jnp.where(strange_x, 0, x), jnp.where(strange_w, 0, w))
+    met = convolve(strange_x.astype(x.dtype), jnp.ones_like(w)) + convolve(jnp.ones_like(x), strange_w.astype(w.dtype))
+    return jnp.where(met > 0.5, made, known)
+
+
+INSTEAD: dict[str, Callable[..., Any]] = {"conv_general_dilated": _convolved}
 
 
 def _like(going: Any, value: Any) -> Any:

@@ -54,6 +54,12 @@ def test_transformed(program: Program) -> None:
     compared(program)
 
 
+@hypothesis.settings(max_examples=EXAMPLES if DEEP else max(EXAMPLES // 3, 4))
+@given(programs((*families.WINDOWS, families.unary), tuple(TRANSFORMS)))
+def test_windows(program: Program) -> None:
+    compared(program)
+
+
 @given(loop_programs(tuple(TRANSFORMS)))
 def test_loops(program: Program) -> None:
     compared(program)

@@ -180,6 +180,40 @@ FOUND = {
         small=True,
         seed=612,
     ),
+    # Choices on one predicate needed one on another, and that one, in the same branch, needed one of those.
+    "branches_that_need_each_other": Program(
+        inputs=(Input("x", (2,), "float32", "normal"), Input("y", (2,), "float16", "normal")),
+        lines=(
+            Line(
+                "z",
+                "lax.conv_general_dilated(helpers.tame(y).reshape((1, 1, 2)), "
+                "jnp.resize(helpers.tame(x), (1, 1, 2)).astype(y.dtype), (3,), ((0, 1),), (1,), (1,), "
+                "lax.ConvDimensionNumbers((0, 1, 2), (2, 0, 1), (2, 1, 0)), 1, 1)",
+                ("y", "x"),
+            ),
+        ),
+        outputs=("z",),
+        transform="grad",
+        small=True,
+        seed=381,
+    ),
+    # XLA's CPU multiplies what is no number by the zeros between groups, in float64 and not in float32.
+    "strange_numbers_beside_groups": Program(
+        inputs=(Input("x", (31, 5), "float32", "normal"), Input("y", (1, 31, 2), "float32", "normal")),
+        lines=(
+            Line(
+                "v",
+                "lax.conv_general_dilated(helpers.tame(x).reshape((1, 31, 5)), helpers.tame(y), (3,), ((0, 1),), (1,), "
+                "(1,), lax.ConvDimensionNumbers((2, 1, 0), (0, 1, 2), (0, 1, 2)), 1, 1)",
+                ("x", "y"),
+            ),
+            Line("z", "lax.pow(v, v)", ("v",)),
+        ),
+        outputs=("z",),
+        transform="vmap_grad",
+        batched=(0, 3),
+        seed=815,
+    ),
 }
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import astuple, dataclass
 
 from tests.drawn.generator import Draft, Value
+from tests.drawn.program import DTYPES
 
 WORK = 12  # products for each element that a program may have
 POOLS = (
@@ -15,7 +16,9 @@ POOLS = (
     "lax.reduce_window({x}, np.zeros((), {x}.dtype)[()], lax.add, {how}, {dilated})",
     "lax.reduce_window(lax.stop_gradient({x}), np.asarray(-np.inf, {x}.dtype)[()], lax.max, {how}, {dilated})",
     "lax.reduce_window(lax.stop_gradient({x}), np.ones((), {x}.dtype)[()], lax.mul, {how}, {dilated})",
+    "lax.reduce_window(lax.stop_gradient({x}), np.asarray(0.5, {x}.dtype)[()], helpers.nearer, {how}, {dilated})",
 )
+PRECISIONS = ("None", "lax.Precision.HIGHEST", "(lax.Precision.HIGHEST, lax.Precision.HIGHEST)")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class Along:
 
 def along(draft: Draft, size: int, is_window: bool) -> Along:
     """Some windows for which there is a result; those of a size that is not one are mostly beside each other."""
+    if is_window and draft.number(0, 7) == 7:  # what is before each element, or behind it
+        before = draft.chance()
+        return Along(size, 1, (size - 1, 0) if before else (0, size - 1), 1, 1)
     window = draft.pick((2, 3, 1)) if is_window else 1
     stride = draft.pick((1, window, 2, 3))
     low, high = (draft.number(-1, 2) if draft.chance() else 0 for _ in range(2))
@@ -96,6 +102,7 @@ def convolution(draft: Draft) -> None:
     _, strides, around, betweens, dilations = turned(windows)
     w, text = weights_of(draft, x, tuple(size for _, size in sorted(zip(specs[1], weights))))
     how = f"{strides}, {around}, {betweens}, {dilations}, lax.ConvDimensionNumbers{tuple(specs)}, {features}, {rows}"
+    how += f", {draft.pick(PRECISIONS)}, {draft.pick(_wider(draft, x))}"
     draft.add(f"lax.conv_general_dilated(helpers.tame({x.name}).reshape({seen}), {text}, {how})", x, w)
 
 
@@ -106,6 +113,12 @@ def weights_of(draft: Draft, x: Value, shape: tuple[int, ...]) -> tuple[Value, s
     w = draft.float_value(lambda value: value.size > 0)
     w = w if w.size else x
     return w, f"jnp.resize(helpers.tame({w.name}), {shape}).astype({x.name}.dtype)"
+
+
+def _wider(draft: Draft, x: Value) -> list[str]:
+    """What the products may be added up in, and the result be."""
+    wider = [name for name in draft.float_dtypes if DTYPES[name].itemsize > x.dtype.itemsize]
+    return ["None", *(f"jnp.{name}" for name in (x.dtype.name, *wider))]
 
 
 def _orders(rank: int) -> list[tuple[int, ...]]:
