@@ -32,9 +32,12 @@ class Common:
     lanes_of_steps: int = 1 << 13  # … and lanes at most; more keep all processors busy, each with its own steps
     few_lanes: int = 128  # lanes from which on …
     steps_of_a_tile: int = 128  # … a tile has so many steps at most
-    steps_of_few_lanes: int = 512  # … and of fewer lanes so many
+    steps_of_few_lanes: int = 1024  # … and of fewer lanes so many
     elements_of_a_tile: int = 4096  # … times the elements that meet in each step
     growth: int = 1 << 24  # product of the coefficients above 1 of a tile, up to which what underflows is rounding
+    programs_of_a_sweep: int = 132  # fewer, as lanes meet in what is put out or summed: that is made after the loop
+    coupled: int = 4  # values that read each other, whose coefficients are a matrix
+    growth_of_matrices: int = 1 << 6  # the largest element of these, up to which what cancels out is rounding
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
     scattered_in_a_step: int = 1 << 20  # … in one batch, by one program

@@ -59,6 +59,9 @@ SHIFTED = (
 )
 
 
+TERMS = ("0.4 * {c}", "jnp.sin({u}) * {c} / 2", "jnp.where({u} > 0, {c}, 0) * 0.3", "-{c} / 4")  # of a sum
+PATHS = ("({c} + jnp.sin({u}))", "({c} - 0.5)", "jnp.where({u} > 0, {c}, -1.0)")  # of which the best is taken
+
 LANES = 72  # more than one program has anyway
 LANE_STEPS = (
     "{x} * 0.5 + 1.5",
@@ -349,6 +352,39 @@ def scan(draft: Draft) -> None:
     )
 
 
+def recurrence(draft: Draft) -> None:
+    """A scan of values that read each other, in sums of products, or with maxima in place of the sums."""
+    length, shape = draft.pick(LENGTHS[:5] if draft.depth == 0 else LENGTHS[:2]), small_shape(draft)
+    source = draft.new_input((length, *shape), "float32")
+    inside = Value(new_name(draft, "e"), shape, source.dtype)
+    starts = [draft.new_input(shape, "float32") for _ in range(draft.number(1, 4))]
+    parts = [(start, Value(new_name(draft, "c"), shape, start.dtype)) for start in starts]
+    body = body_of(draft, [inside, *(each for _, each in parts)])
+    terms, join = ((TERMS, " + {0}"), (PATHS, ", {0})"))[draft.number(0, 3) == 3]
+    after = []
+    for _, own in parts:
+        read = [each for _, each in parts if each is own or body.chance()]
+        text = inside.name
+        for each in read:
+            text = ("jnp.maximum(" if terms is PATHS else "") + text
+            text += join.format(body.pick(terms).format(c=each.name, u=inside.name))
+        after.append((own, body.add(text, inside, *read).name))
+    ys = [value for value in body.values[-len(parts) - 1 :] if body.chance()]
+    draft.add_statement(
+        Loop(
+            "scan",
+            str(next(draft.names)),
+            str(length),
+            carries_of(draft, parts, after),
+            tuple(body.lines),
+            xs=((inside.name, source.name),),
+            ys=tuple((new_name(draft, "v"), y.name) for y in ys),
+            reverse=draft.chance(),
+            unroll=1,
+        )
+    )
+
+
 def carries_of(draft: Draft, parts: Sequence[tuple[Value, Value]], after: Any) -> tuple[Carry, ...]:
     return tuple(
         Carry(inside.name, start.name, last, new_name(draft, "v")) for (start, inside), (_, last) in zip(parts, after)
@@ -421,7 +457,7 @@ def choice(draft: Draft) -> None:
     draft.add_statement(Choice(str(next(draft.names)), which.name, tuple(branches), results, is_switch))
 
 
-KINDS: tuple[Family, ...] = (scan, scan, scan, fori, fori, while_loop, choice)
+KINDS: tuple[Family, ...] = (scan, scan, scan, fori, fori, while_loop, choice, recurrence)
 
 
 def loop(draft: Draft) -> None:

@@ -72,6 +72,14 @@ def affine_loop(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(lambda c, x: (x[0] * c + x[1],) * 2, c, (a, b))
 
 
+def coupled_loop(c: Any, a: Any, b: Any) -> Any:
+    def step(carry: Any, x: Any) -> Any:
+        one, two, three = carry
+        return (x[0] * two + x[1], one - three, x[0] * one), one
+
+    return lax.scan(step, (c, c, c), (a, b))
+
+
 def scattered_in_a_loop(x: Any, places: Any) -> Any:
     return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
 
@@ -300,6 +308,15 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "wider": (wide_state, (floats(200, 210), floats(10, 64))),
     "long sums one by one": (lambda x: jnp.cumsum(x, 0), (floats(1000, 3),)),
     "affine loop": (affine_loop, (floats(200), floats(512, 200), floats(512, 200))),
+    "long chain": (
+        lambda c, x: lax.scan(lambda c, x: (0.5 * c * c + x, c), c, x),
+        (floats(64), floats(48_000, 64)),
+    ),
+    "coupled loop": (coupled_loop, (floats(4), floats(512, 4), floats(512, 4))),
+    "affine loop of sums": (
+        lambda c, a, b: lax.scan(lambda c, x: (x[0] * c + x[1], c.sum()), c, (a, b)),
+        (floats(200), floats(512, 200), floats(512, 200)),
+    ),
     "affine loop of few": (affine_loop, (floats(4), floats(512, 4), floats(512, 4))),
     "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),

@@ -71,6 +71,13 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
+def sums_over_lanes(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
+    """What loops have to wait for, and a program has all of their lanes for."""
+    lanes = frozenset().union(*(loop.axes - loop.held for loop in space.graph.of_kind(Recurrence)))
+    nodes = [node for node in holding(space) if node.eqn.outvars[0] in cuts.makers and not lanes.isdisjoint(node.over)]
+    return [node for node in nodes if node.eqn.outvars[0] is not root]
+
+
 def made_again(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
     """The contractions on the way to a root that other kernels would make as well, and that are dear."""
     made = [node for node in space.graph.of_kind(Reduce) if is_contraction(node)]

@@ -30,6 +30,7 @@ from jaxpr2triton.plan.partition.criteria import (
     made_again,
     repeats,
     size_of,
+    sums_over_lanes,
 )
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
@@ -273,6 +274,8 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if dear := kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
     if space.steps and not fits(cuts, space):
+        if sums := sums_over_lanes(cuts, space, root):
+            return [root, *_cut(cuts, sums[-1].eqn.outvars[0], why=because.needed_first(sums[-1].eqn))]
         why = because.not_held(*held_by_loops(cuts, space), most.carried, most.read_again)
         return _refused(_read_by(cuts, space), why)
     if first := _culprit(cuts, space, root):

@@ -79,9 +79,56 @@ def smallest_before(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(step, c, (a, b), reverse=True)
 
 
+def second_order(c: Any, a: Any, b: Any, reverse: bool = False) -> Any:
+    """Two values that read each other, as those of a filter do."""
+
+    def step(carry: Any, x: Any) -> Any:
+        s, t = carry
+        y = x[1] + s
+        return (x[0] * y + t, 0.3 * x[1] - 0.5 * y), y
+
+    return lax.scan(step, (c, 0.5 * c), (a, b), reverse=reverse)
+
+
+def autoregressive(c: Any, a: Any, b: Any) -> Any:
+    """Three of them, of which two are moved on, and only what comes after a step is read."""
+
+    def step(carry: Any, x: Any) -> Any:
+        one, two, three = carry
+        new = 0.5 * one + x[0] * two * 0.3 - three / 4 + x[1]
+        return (new, one, two), new
+
+    return lax.scan(step, (c, c, -c), (a, b), reverse=True)
+
+
+def four(c: Any, a: Any, b: Any) -> Any:
+    def step(carry: Any, x: Any) -> Any:
+        p, q, r, s = carry
+        after = 0.5 * q + x[0] * 0.2 * r, jnp.where(x[1] > 0, p, 0.1 * s) + x[1], 0.4 * (s - p), 0.3 * p + x[0] - r / 3
+        return after, p - s
+
+    return lax.scan(step, (c, c, c, 2 * c), (a, b))
+
+
+def best_of_two(c: Any, a: Any, b: Any) -> Any:
+    def step(carry: Any, x: Any) -> Any:
+        p, q = carry
+        p, q = jnp.maximum(p + x[0], q - x[1]), jnp.maximum(p, q + x[0]) - 0.25
+        return (p, q), p
+
+    return lax.scan(step, (c, -c), (a, b))
+
+
 def inputs(lanes: tuple[int, ...] = (LANES,), steps: int = STEPS) -> list[np.ndarray]:
     shapes = lanes, (steps, *lanes), (steps, *lanes)
     return [RNG.normal(size=shape).astype(np.float32) * np.float32(0.8) for shape in shapes]
+
+
+def fibonacci(c: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda carry, x: ((carry[1], carry[0] * x[0] + carry[1] + x[1]), carry), (c, c), (a, b))
+
+
+COUPLED = (second_order, autoregressive, four, best_of_two)
 
 
 def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) -> None:
@@ -95,7 +142,7 @@ def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) 
 
 @pytest.mark.parametrize(
     "function",
-    [linear, read_before, reset, after_each_other, segments, largest, smallest_before],
+    [linear, read_before, reset, after_each_other, segments, largest, smallest_before, *COUPLED],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize(("lanes", "steps"), [((), 32), ((LANES,), STEPS), ((2, 3), 33), ((130,), 256)], ids=str)
@@ -107,7 +154,9 @@ def test_one_flag_for_all_lanes() -> None:
     compared(one_flag, *inputs())
 
 
-@pytest.mark.parametrize("function", [linear, read_before, reset, segments, largest], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [linear, read_before, reset, segments, largest, *COUPLED], ids=lambda f: f.__name__
+)
 def test_gradients(function: Callable[..., Any]) -> None:
     def gradient(*args: Any) -> Any:
         return jax.grad(lambda *args: sum(jnp.sin(x).sum() for x in jax.tree.leaves(function(*args))), (0, 1, 2))(*args)
@@ -120,7 +169,9 @@ def test_gradients(function: Callable[..., Any]) -> None:
     [(0, INF), (0, NAN), (1, INF), (1, NAN), (1, 1e30), (1, 0), (2, INF), (2, NAN), (2, 3e38)],
     ids=str,
 )
-@pytest.mark.parametrize("function", [linear, reset, largest, smallest_before], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "function", [linear, reset, largest, smallest_before, second_order, best_of_two], ids=lambda f: f.__name__
+)
 def test_what_is_no_number_is_where_steps_have_it(function: Callable[..., Any], place: int, value: Any) -> None:
     args = inputs()
     args[place][5 if place else 1, ...] = value
@@ -144,10 +195,45 @@ def test_products_of_coefficients_may_not_fit(coefficients: np.ndarray, beside: 
     compared(linear, c, np.repeat(coefficients[:, None], LANES, 1), b * np.float32(beside))
 
 
+@pytest.mark.parametrize("size", [1.0, 30.0, 1e19, 1e-30])
+def test_products_of_matrices_may_not_fit(size: float) -> None:
+    c, a, b = inputs()
+    a = np.where(np.arange(STEPS) % 4 < 3, np.float32(size), np.float32(1 / size))[:, None] + 0 * a
+    compared(second_order, c, a, b, tolerance=2e-4)
+    compared(second_order, 0 * c, a, 0 * b)
+
+
+def test_what_cancels_out_is_found_step_by_step() -> None:
+    """A sum of large products would not have a digit where each step leaves what is carried as it is."""
+
+    def function(c: Any, a: Any, b: Any) -> Any:
+        def step(carry: Any, x: Any) -> Any:
+            p, q = carry
+            return (x[0] * p + x[1] * q, x[1] * p + x[0] * q), p
+
+        return lax.scan(step, (c, -c), (a, b))
+
+    c, _, _ = inputs()
+    one = np.full((STEPS, LANES), 1.5, np.float32)
+    _, found = j2t.fuse(function, backend="interpret", strict=True)(c, one, one - 1)
+    np.testing.assert_allclose(np.asarray(found), np.broadcast_to(c, (STEPS, LANES)), 1e-5)
+
+
+@pytest.mark.parametrize("function", [second_order, four], ids=lambda f: f.__name__)
+def test_what_lanes_sum_is_summed_after_the_loop(function: Callable[..., Any]) -> None:
+    def gradient(c: Any, a: Any, b: Any, scale: Any) -> Any:
+        return jax.grad(lambda z: sum(jnp.sin(x).sum() for x in jax.tree.leaves(function(c, z * a, b))))(scale)
+
+    args = [*inputs((40,), 512), np.float32(0.7)]
+    compared(gradient, *args)
+    compared(jax.grad(lambda *args: (gradient(*args) * args[1]).sum()), *args, tolerance=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int8])
 def test_whole_numbers_are_exact(dtype: Any) -> None:
     args = [(x * 9).astype(dtype) for x in inputs()]
     compared(linear, *args, tolerance=0)
+    compared(fibonacci, *args, tolerance=0)
 
 
 def test_an_exact_order_is_that_of_the_steps() -> None:
