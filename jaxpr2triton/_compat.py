@@ -24,6 +24,16 @@ from jax.interpreters import xla
 source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
+def implementation_of_keys(dtype: Any) -> Any:
+    """What computes with keys of a dtype: `key_shape`, and functions `seed`, `split`, `fold_in` and `random_bits`."""
+    return dtype._impl
+
+
+def wrapped_keys(words: Any, dtype: Any) -> Any:
+    """uint32[..., *key_shape] → keys of that dtype, also of kinds that have no name."""
+    return jax.random.wrap_key_data(words, impl=implementation_of_keys(dtype))
+
+
 @dataclass(frozen=True)
 class Frame:
     """A line of the user's program; `via` is the line of a library that it runs, if that made the equation."""

@@ -123,7 +123,7 @@ def page() -> str:
             "updates, so that results repeat: as long as elements times updates are no more than "
             f"{COMMON.scattered:,}, and {COMMON.scattered_in_a_step:,} in a step of a loop. Where `x.at[i].set(v)` "
             "comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more than "
-            f"{COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of JAX's default kind. "
+            f"{COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of every kind. "
             "Windows of which one element is chosen, or of a function of the user's, stay with XLA where they have "
             f"more than {COMMON.taps} elements, and those of sums where they have more than {COMMON.large_window:,}: "
             "each is read. Every parameter of a convolution is covered; dtypes of no kernel, and what XLA's library "

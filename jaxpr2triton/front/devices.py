@@ -17,7 +17,7 @@ from jax import lax
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxpr2triton._compat import any_device, tiles_of
+from jaxpr2triton._compat import any_device, tiles_of, wrapped_keys
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Jaxpr, Var
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.normalize.foreign import call_implementations
@@ -209,9 +209,7 @@ def _words(value: Value) -> Value:
 
 
 def _as(aval: Any, value: Value) -> Value:
-    if not is_key(aval):
-        return value
-    return jax.random.wrap_key_data(value, impl=aval.dtype._impl.name)
+    return wrapped_keys(value, aval.dtype) if is_key(aval) else value
 
 
 def _keys(found: Splittable, args: Sequence[Value]) -> list[Value]:

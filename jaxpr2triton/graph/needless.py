@@ -10,7 +10,7 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
-from jaxpr2triton.ir.hashing import threefry_p
+from jaxpr2triton.ir.hashing import philox_p, threefry_p
 from jaxpr2triton.ir.hoisting import is_scalar
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, calls_python, jaxprs_in
 from jaxpr2triton.ir.region import repeat_p
@@ -19,7 +19,7 @@ from jaxpr2triton.ir.scanned_slopes import affine_scanned_p, scanned_parts_p
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
-OURS = {str(each.name) for each in (repeat_p, rounded_p, threefry_p, scanned_parts_p, affine_scanned_p)}
+OURS = {str(each.name) for each in (repeat_p, rounded_p, threefry_p, philox_p, scanned_parts_p, affine_scanned_p)}
 PUBLIC = {str(value.name) for value in vars(primitives).values() if isinstance(value, jex.Primitive)}
 OTHERS = {
     *("copy_p", "geqrf", "lu_pivots_to_permutation", "one_minus_square", "optimization_barrier", "platform_index"),

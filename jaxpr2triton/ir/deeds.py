@@ -38,6 +38,7 @@ _WORDS = {
     "clamp": "clamped",
     "iota": "position",
     "threefry": "word",
+    "philox": "word",
     "div": "quotient",
     "rem": "remainder",
     "mul": "scaled",

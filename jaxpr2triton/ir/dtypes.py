@@ -84,6 +84,12 @@ def kind(dtype: Any) -> str:
     return "uint" if is_unsigned(dtype) else "int"
 
 
+@cache
+def threefry_keys() -> Any:
+    """The dtype of keys of JAX's default kind."""
+    return jax.eval_shape(lambda: jax.random.key(0, impl="threefry2x32")).dtype
+
+
 def short_name(dtype: Any) -> str:
     """float32 → f32; a key's dtype → key."""
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):

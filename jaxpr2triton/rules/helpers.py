@@ -28,6 +28,14 @@ HELPERS = {
         "    y = x ^ (y << d | y >> (32 - d))\n"
         "    return x, y\n"
     ),
+    "_philox": (
+        "def _philox(k, l, a, b, c, d):\n"
+        "    for _ in tl.static_range(10):\n"
+        "        x, y = tl.umulhi(a, 0xD2511F53), tl.umulhi(c, 0xCD9E8D57)\n"
+        "        a, b, c, d = y ^ b ^ k, c * 0xCD9E8D57, x ^ d ^ l, a * 0xD2511F53\n"
+        "        k, l = k + 0x9E3779B9, l + 0xBB67AE85\n"
+        "    return a, b, c, d\n"
+    ),
     # Copies of one sum have to be equal, whichever lane holds them: a loop may go on by it, or its result be stored by
     # all. As `a + b`, a product on one side is fused with the addition, which rounds once instead of twice; then lane 0
     # has fma(x0, y0, x1 * y1) and lane 1 has fma(x1, y1, x0 * y0). Nor does Triton make a dot of TF32 of this one.

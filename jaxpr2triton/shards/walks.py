@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from jaxpr2triton.ir.dtypes import threefry_keys
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.rules.dims import dims_of
@@ -112,6 +113,12 @@ def _one_by_one(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     for atom, out in zip(eqn.invars, eqn.outvars):
         if isinstance(atom, Var):
             yield from (((atom, d), (out, d)) for d in range(len(shape_of(out))))
+
+
+def _each_of_keys(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
+    """What each key makes is its own, but of kinds that draw for a batch with the first key of it."""
+    if all(var.aval.dtype == threefry_keys() for var in variables(eqn.invars)):
+        yield from _leading(eqn)
 
 
 def _leading(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
@@ -215,7 +222,8 @@ def _summed_channels(eqn: Eqn) -> list[tuple[Atom, int]]:
 
 _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
     **dict.fromkeys(_MATRICES, _leading),
-    **dict.fromkeys(("random_bits", "random_split", "random_unwrap"), _leading),
+    **dict.fromkeys(("random_bits", "random_split"), _each_of_keys),
+    "random_unwrap": _leading,
     **dict.fromkeys(("optimization_barrier", "name", *CONSTRAINTS), _one_by_one),
     **dict.fromkeys(("stack", "unstack", "split"), _cut_and_glued),
     **dict.fromkeys(("random_seed", "random_fold_in", "random_clone"), lambda eqn: _but(eqn, ())),

@@ -171,6 +171,6 @@ ROUNDED = frozenset(
             "is_finite",
             "bitcast_convert_type",
         ),
-        *("shift_left", "shift_right_logical", "shift_right_arithmetic", "rem", "threefry"),
+        *("shift_left", "shift_right_logical", "shift_right_arithmetic", "rem", "threefry", "philox"),
     }
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -12,14 +13,24 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
 from jaxpr2triton.ir.scans import body_of, scanned
 from jaxpr2triton.ir.tracing import retrace
-from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, is_key, written
+from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, is_key, words_of, written
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Rule
 
-Kind = bool | None  # typed keys, keys as uint32[..., 2], or None: anything else
+
+@dataclass(frozen=True)
+class Form:
+    """Keys of a kind: typed, or as uint32[..., words]."""
+
+    kind: Any
+    typed: bool
+
+
+Kind = Form | None  # None: anything else
+Raw = dict[int, Any]  # inputs that are made keys → of which kind
 
 
 def rewrite_scan(node: Node, rule: Rule) -> list[Value]:
-    """Every array of keys among constants, carried values, xs and ys becomes two.
+    """Every array of keys among constants, carried values, xs and ys becomes one for each word.
 
     k:key[] n:f32[8] = scan[jaxpr={ lambda ; k:key[] ...}] k   →
     a:u32[] b:u32[] n:f32[8] = scan[jaxpr={ lambda ; a:u32[] b:u32[] ...}] a b
@@ -47,8 +58,9 @@ def rewrite_while(node: Node, rule: Rule) -> list[Value]:
     condition, body = node.params["cond_jaxpr"], node.params["body_jaxpr"]
     ours, theirs = node.params["cond_nconsts"], node.params["body_nconsts"]
     split = ours + theirs
-    raw = {i - ours for i in _raw(condition.jaxpr) if i >= ours} | {i - theirs for i in _raw(body.jaxpr) if i >= theirs}
-    carried = _kinds(body.jaxpr, [theirs + i for i in range(len(node.args) - split)], {theirs + i for i in raw})
+    asked = ((_raw(condition.jaxpr), ours), (_raw(body.jaxpr), theirs))
+    raw = {theirs + i - before: kind for found, before in asked for i, kind in found.items() if i >= before}
+    carried = _kinds(body.jaxpr, [theirs + i for i in range(len(node.args) - split)], raw)
     condition_kinds = [*_kinds(condition.jaxpr, range(ours)), *carried]
     body_kinds = [*_kinds(body.jaxpr, range(theirs)), *carried]
     condition_consts = _flat(node.args[:ours], condition_kinds)
@@ -67,7 +79,7 @@ def rewrite_while(node: Node, rule: Rule) -> list[Value]:
 def rewrite_branches(node: Node, rule: Rule) -> list[Value]:
     """Likewise."""
     branches = node.params["branches"]
-    raw = {i for branch in branches for i in _raw(branch.jaxpr)}
+    raw = {i: kind for branch in branches for i, kind in _raw(branch.jaxpr).items()}
     kinds = _kinds(branches[0].jaxpr, range(len(node.args) - 1), raw)
     results = _results(node)
     operands = _flat(node.args[1:], kinds)
@@ -105,7 +117,7 @@ def _retraced(closed: Any, kinds: Sequence[Kind], results: Sequence[Kind], opera
     types = iter(map(jax.typeof, operands))
     avals: list[Any] = []
     for var, kind in zip(closed.jaxpr.invars, kinds, strict=True):
-        own = [next(types)] if kind is None else [next(types), next(types)]
+        own = [next(types) for _ in range(1 if kind is None else words_of(kind.kind))]
         avals += [var.aval] if kind is None else own
     return retrace(run, *avals)
 
@@ -115,36 +127,42 @@ def _bound(node: Node, operands: Sequence[Any], params: Mapping[str, Any]) -> li
 
 
 def _results(node: Node) -> list[Kind]:
-    return [True if is_key(aval) else None for aval in node.out_avals]
+    return [Form(aval.dtype, True) if is_key(aval) else None for aval in node.out_avals]
 
 
-def _kinds(jaxpr: Any, places: Sequence[int], raw: set[int] | None = None) -> list[Kind]:
+def _kinds(jaxpr: Any, places: Sequence[int], raw: Raw | None = None) -> list[Kind]:
     """What the inputs at these places are."""
     raw = _raw(jaxpr) if raw is None else raw
-    return [True if is_key(jaxpr.invars[i].aval) else False if i in raw else None for i in places]
+    typed = {i: jaxpr.invars[i].aval.dtype for i in places if is_key(jaxpr.invars[i].aval)}
+    return [Form(typed[i], True) if i in typed else Form(raw[i], False) if i in raw else None for i in places]
 
 
 def _flat(values: Sequence[Value], kinds: Sequence[Kind]) -> list[Any]:
     flat: list[Any] = []
     for value, kind in zip(values, kinds):
-        flat += [as_array(value)] if kind is None else as_keys(value).words
+        flat += [as_array(value)] if kind is None else as_keys(value, kind.kind).words
     return flat
 
 
 def _grouped(flat: Sequence[Any], kinds: Sequence[Kind]) -> list[Value]:
     words = iter(flat)
-    return [next(words) if kind is None else written((next(words), next(words)), typed=kind) for kind in kinds]
+
+    def keys(form: Form) -> Keys:
+        return written([next(words) for _ in range(words_of(form.kind))], form.kind, typed=form.typed)
+
+    return [next(words) if form is None else keys(form) for form in kinds]
 
 
-def _raw(jaxpr: Any) -> set[int]:
-    """The inputs uint32[..., 2] that are made keys, here or in what is called from here."""
-    wrapped: set[Any] = set()
+def _raw(jaxpr: Any) -> Raw:
+    """The inputs uint32[..., words] that are made keys, here or in what is called from here."""
+    wrapped: dict[Any, Any] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "random_wrap" and is_key(eqn.outvars[0].aval):
-            wrapped.add(eqn.invars[0])
+            wrapped[eqn.invars[0]] = eqn.outvars[0].aval.dtype
         for inner, operands in _inner(eqn):
-            wrapped.update(operands[i] for i in _raw(inner) if not isinstance(operands[i], jex.Literal))
-    return {i for i, var in enumerate(jaxpr.invars) if var in wrapped}
+            asked = ((operands[i], kind) for i, kind in _raw(inner).items())
+            wrapped.update((operand, kind) for operand, kind in asked if not isinstance(operand, jex.Literal))
+    return {i: wrapped[var] for i, var in enumerate(jaxpr.invars) if var in wrapped}
 
 
 def _inner(eqn: Any) -> list[tuple[Any, Sequence[Any]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import jax
@@ -50,26 +51,28 @@ def _moved(node: Node, rewriter: Rewriter, *, typed: bool) -> list[Any]:
     if node.name in PICKED and node.args[0].draw is not None:
         picked = PICKED[node.name](node.args[0], node.args[0].draw, node)
         if picked is not None:
-            return [written(picked, typed=typed)]
-    halves = [
+            return [written(picked, node.args[0].kind, typed=typed)]
+    some = next(arg for arg in node.args if isinstance(arg, Keys))
+    parts = [
         rewriter.again(replace(node, args=tuple(a.words[i] if isinstance(a, Keys) else a for a in node.args)))
-        for i in range(2)
+        for i in range(some.count)
     ]
-    return [written(words, typed=typed) for words in zip(*halves)]
+    return [written(words, some.kind, typed=typed) for words in zip(*parts)]
 
 
 def _compared(node: Node) -> list[Any] | None:
     if not all(isinstance(arg, Keys) and arg.typed for arg in node.args):
         return None
-    halves = [node.primitive.bind(*(arg.words[i] for arg in node.args), **node.params) for i in range(2)]
-    return [lax.bitwise_and(*halves) if node.name == "eq" else lax.bitwise_or(*halves)]
+    parts = [node.primitive.bind(*words, **node.params) for words in zip(*(arg.words for arg in node.args))]
+    return [reduce(lax.bitwise_and if node.name == "eq" else lax.bitwise_or, parts)]
 
 
 def _barrier(node: Node, rewriter: Rewriter) -> list[Any]:
     flat = [word for arg in node.args for word in (arg.words if isinstance(arg, Keys) else (arg,))]
     outs = iter(rewriter.again(replace(node, args=tuple(flat))))
     return [
-        written((next(outs), next(outs)), typed=arg.typed) if isinstance(arg, Keys) else next(outs) for arg in node.args
+        written([next(outs) for _ in arg.words], arg.kind, typed=arg.typed) if isinstance(arg, Keys) else next(outs)
+        for arg in node.args
     ]
 
 
@@ -79,7 +82,7 @@ def _single(keys: Keys, axis: int, place: int, typed: bool) -> Keys:
     words = None if keys.draw is None else _picked(keys, keys.draw, starts, limits, None)
     words = words or [lax.slice(word, starts, limits) for word in keys.words]
     shape = keys.shape[:axis] + keys.shape[axis + 1 :]
-    return written([shaped(word, shape) for word in words], typed=typed)
+    return written([shaped(word, shape) for word in words], keys.kind, typed=typed)
 
 
 def _sliced(keys: Keys, draw: Draw, node: Node) -> Sequence[Any] | None:
@@ -133,7 +136,7 @@ PICKED: Mapping[str, Callable[[Keys, Draw, Node], Sequence[Any] | None]] = {"sli
 
 
 def _without_words(node: Node) -> Node | None:
-    """An equation on uint32[..., 2] as one on keys; None if it touches the last axis."""
+    """An equation on uint32[..., words] as one on keys; None if it touches the last axis."""
     if node.name not in WITHOUT_WORDS:
         return None
     arrays = node.args[1:] if node.name == "select_n" else node.args[:1] if node.name == "dynamic_slice" else node.args
@@ -149,7 +152,7 @@ def _without_words(node: Node) -> Node | None:
 
 def _slice(node: Node, last: int) -> Params | None:
     starts, limits, strides = (node.params[key] for key in ("start_indices", "limit_indices", "strides"))
-    if (starts[last], limits[last], strides is None or strides[last]) not in ((0, 2, True), (0, 2, 1)):
+    if (starts[last], limits[last]) != (0, node.args[0].count) or (strides is not None and strides[last] != 1):
         return None
     return {"start_indices": starts[:last], "limit_indices": limits[:last], "strides": strides and strides[:last]}
 
@@ -161,7 +164,7 @@ def _squeeze(node: Node, last: int) -> Params | None:
 def _reshape(node: Node, last: int) -> Params | None:
     sizes = node.params["new_sizes"]
     plain = node.params["dimensions"] is None and node.params["sharding"] is None
-    return {"new_sizes": sizes[:-1]} if sizes and sizes[-1] == 2 and plain else None
+    return {"new_sizes": sizes[:-1]} if sizes and sizes[-1] == node.args[0].count and plain else None
 
 
 def _broadcast(node: Node, last: int) -> Params | None:
@@ -190,7 +193,7 @@ def _unstack(node: Node, last: int) -> Params | None:
 
 def _dynamic_slice(node: Node, last: int) -> Params | None:
     sizes = node.params["slice_sizes"]
-    return {"slice_sizes": sizes[:-1]} if sizes[-1] == 2 else None
+    return {"slice_sizes": sizes[:-1]} if sizes[-1] == node.args[0].count else None
 
 
 def _select(node: Node, last: int) -> Params | None:

@@ -1,4 +1,4 @@
-"""Random keys as their two words: what stands for an array of keys while a program is rewritten."""
+"""Random keys as their words: what stands for an array of keys while a program is rewritten."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton._compat import implementation_of_keys, wrapped_keys
 from jaxpr2triton.normalize.random import threefry
 from jaxpr2triton.normalize.random.threefry import Words
 
 Value = Any  # a tracer of the new program, a scalar constant, or `Keys`
-IMPLEMENTATION = "threefry2x32"
+MOST_WORDS = 16  # of one key
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,44 +34,64 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Keys:
-    """Keys in the new program: two arrays of words in the place of one array.
+    """Keys in the new program: an array for each word in the place of one array.
 
-    `typed` tells what the old program has there: an array of keys, or `uint32[..., 2]`.
+    `typed` tells what the old program has there: an array of keys, or `uint32[..., words]`.
     """
 
     shape: tuple[int, ...]  # of the array of keys
+    kind: Any  # its dtype
     typed: bool
-    write: Callable[[], Words]  # once, when somebody needs them
+    write: Callable[[], Sequence[Any]]  # once, when somebody needs them
     key_array: Any = None  # the array of keys, where the new program has it anyway
-    raw_array: Callable[[], Any] | None = None  # likewise uint32[..., 2]
+    raw_array: Callable[[], Any] | None = None  # likewise uint32[..., words]
     draw: Draw | None = None
 
     @property
-    def words(self) -> Words:
+    def words(self) -> Sequence[Any]:
         return self.write()
 
-    def as_typed(self, typed: bool) -> Keys:
-        return replace(self, typed=typed)
+    @property
+    def count(self) -> int:
+        """How many words a key has."""
+        return words_of(self.kind)
+
+    @property
+    def pair(self) -> Words:
+        """The words of a key of JAX's default kind."""
+        first, second = self.words
+        return first, second
+
+    @property
+    def raw(self) -> Any:
+        """uint32[..., words]"""
+        return _stacked(self.words) if self.raw_array is None else self.raw_array()
+
+    def as_kind(self, kind: Any, *, typed: bool) -> Keys:
+        return replace(self, kind=kind, typed=typed, key_array=self.key_array if kind == self.kind else None)
 
 
 @cache
-def key_dtype() -> Any:
-    return jax.eval_shape(lambda: jax.random.key(0, impl=IMPLEMENTATION)).dtype
+def words_of(kind: Any) -> int:
+    (count,) = implementation_of_keys(kind).key_shape
+    return int(count)
 
 
 def is_key(aval: Any) -> bool:
-    """True for keys of JAX's default kind; no other kind is rewritten."""
-    return isinstance(aval, jax.core.ShapedArray) and bool(aval.dtype == key_dtype())
+    """True for keys of any kind that are rows of a few words."""
+    if not isinstance(aval, jax.core.ShapedArray) or not jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return False
+    shape = implementation_of_keys(aval.dtype).key_shape
+    return len(shape) == 1 and 0 < shape[0] <= MOST_WORDS
 
 
-def written(words: Sequence[Any], *, typed: bool) -> Keys:
-    first, second = words
-    return Keys(jnp.shape(first), typed, lambda: (first, second))
+def written(words: Sequence[Any], kind: Any, *, typed: bool) -> Keys:
+    return Keys(jnp.shape(words[0]), kind, typed, lambda: tuple(words))
 
 
 def drawn(keys: Keys, shape: tuple[int, ...], *, local: bool) -> Keys:
     """What the keys are split into."""
-    draw = Draw(keys.words, shape, local)
+    draw = Draw(keys.pair, shape, local)
     whole = (*keys.shape, *shape)
 
     @cache
@@ -78,18 +99,18 @@ def drawn(keys: Keys, shape: tuple[int, ...], *, local: bool) -> Keys:
         first, second = draw.at(draw.parent, threefry.places(keys.shape, shape))
         return shaped(first, whole), shaped(second, whole)
 
-    return Keys(whole, keys.typed, write, draw=draw)
+    return Keys(whole, keys.kind, keys.typed, write, draw=draw)
 
 
-def as_keys(value: Value) -> Keys:
-    """An array of keys, or uint32[..., 2], as words."""
+def as_keys(value: Value, kind: Any = None) -> Keys:
+    """An array of keys, or what is to be keys of that kind, uint32[..., words], as words."""
     if isinstance(value, Keys):
         return value
-    shape = jnp.shape(value)
-    typed = is_key(jax.typeof(value))
+    shape, typed = jnp.shape(value), is_key(jax.typeof(value))
+    kind = jax.typeof(value).dtype if typed else kind
     raw = cache(lambda: jax.random.key_data(value) if typed else value)
-    words = cache(lambda: _columns(raw()))
-    return Keys(shape if typed else shape[:-1], typed, words, key_array=value if typed else None, raw_array=raw)
+    words = cache(lambda: columns(raw()))
+    return Keys(shape if typed else shape[:-1], kind, typed, words, key_array=value if typed else None, raw_array=raw)
 
 
 def as_array(value: Value) -> Any:
@@ -98,20 +119,20 @@ def as_array(value: Value) -> Any:
         return value
     if value.typed and value.key_array is not None:
         return value.key_array
-    raw = _stacked(value.words) if value.raw_array is None else value.raw_array()
-    return jax.random.wrap_key_data(raw, impl=IMPLEMENTATION) if value.typed else raw
+    return wrapped_keys(value.raw, value.kind) if value.typed else value.raw
 
 
 def shaped(x: Any, shape: Sequence[int]) -> Any:
     return x if jnp.shape(x) == tuple(shape) else lax.reshape(x, shape)
 
 
-def _columns(raw: Any) -> Words:
+def columns(raw: Any) -> tuple[Any, ...]:
+    """The words of uint32[..., words]."""
     last = jnp.ndim(raw) - 1
-    first, second = (lax.squeeze(lax.slice_in_dim(raw, i, i + 1, axis=last), (last,)) for i in range(2))
-    return first, second
+    count = jnp.shape(raw)[last]
+    return tuple(lax.squeeze(lax.slice_in_dim(raw, i, i + 1, axis=last), (last,)) for i in range(count))
 
 
-def _stacked(words: Words) -> Any:
+def _stacked(words: Sequence[Any]) -> Any:
     axis = jnp.ndim(words[0])
     return lax.concatenate([lax.expand_dims(word, (axis,)) for word in words], axis)

@@ -14,10 +14,12 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import source_of
+from jaxpr2triton.ir.dtypes import threefry_keys
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.inline import inline_call
-from jaxpr2triton.normalize.random import threefry
+from jaxpr2triton.normalize.random import other_kinds, threefry
+from jaxpr2triton.normalize.random.generators import generated
 from jaxpr2triton.normalize.random.key_loops import LOOPS, like
 from jaxpr2triton.normalize.random.key_moves import move_keys
 from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, drawn, is_key, shaped, written
@@ -25,20 +27,22 @@ from jaxpr2triton.normalize.rewrite import Node, Rewriter
 
 
 def unkey(closed: Closed, loops: bool = True) -> Closed:
-    """Compute with the two words of a key what JAX computes with keys of its default kind, bit for bit.
+    """Compute with the words of keys what JAX computes with keys, bit for bit.
 
         { lambda ; k:key[]. let                       { lambda ; k:key[]. let
             b:u32[8] = random_bits[bit_width=32] k  →     r = random_unwrap k;  k0 = r[0];  k1 = r[1]
           in (b,) }                                       n = iota;  c = add n k1;  d = add k0 c ... in (b,) }
 
     Keys become words everywhere, in the bodies of loops and branches too: what carries an array of keys, typed or as
-    uint32[..., 2], carries two arrays of words. Only what comes in and goes out is still unwrapped and wrapped.
+    uint32[..., words], carries an array for each word. Only what comes in and goes out is still unwrapped and wrapped.
+    What keys of other kinds than JAX's default one are split into, and the bits that they draw, are what the functions
+    of that kind compute (`other_kinds`); `rng_bit_generator`, which those of JAX use, is arithmetic as well.
 
     Without `loops`, loops and branches stay as they are, and get the keys wrapped.
 
-    Left alone: keys of other kinds, `random_gamma`, calls that cannot be inlined, arrays of 2^32 elements and more,
-    and other primitives that take keys; these get them wrapped. The bits are those of `jax_threefry_partitionable` as
-    it is now.
+    Left alone: keys of more words than 16, `random_gamma`, calls that cannot be inlined, arrays of 2^32 elements and
+    more, and other primitives that take keys; these get them wrapped. The bits are those of
+    `jax_threefry_partitionable` as it is now.
     """
     if not _is_random(closed.jaxpr) or not all(isinstance(aval, jax.core.ShapedArray) for aval in closed.in_avals):
         return closed
@@ -59,7 +63,9 @@ def unkey(closed: Closed, loops: bool = True) -> Closed:
 def unkey_equation(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     """The rule: operands that are keys are `Keys`, and so are results."""
     if node.name in RANDOM:
-        outs = RANDOM[node.name](node)
+        kind = _kind_of(node)
+        made = node.name in other_kinds.TABLE and kind not in (None, threefry_keys())
+        outs = other_kinds.TABLE[node.name](node, kind, rewriter) if made else RANDOM[node.name](node)
         if outs is not None:
             return outs
     with_keys = any(isinstance(arg, Keys) for arg in node.args) or any(map(is_key, node.out_avals))
@@ -91,6 +97,12 @@ def _between_arrays(node: Node, rewriter: Rewriter) -> list[Value]:
     return [as_keys(out) if is_key(aval) else out for out, aval in zip(outs, node.out_avals)]
 
 
+def _kind_of(node: Node) -> Any:
+    """The dtype of the keys that an equation takes or makes."""
+    taken = [arg.kind for arg in node.args if isinstance(arg, Keys)]
+    return next(iter([*(aval.dtype for aval in node.out_avals if is_key(aval)), *taken]), None)
+
+
 def _is_random(jaxpr: Any) -> bool:
     """True if a jaxpr has to do with keys, or what it runs has."""
     if any(is_key(var.aval) for var in (*jaxpr.invars, *jaxpr.constvars)):
@@ -104,16 +116,18 @@ def _is_random(jaxpr: Any) -> bool:
 
 
 def _wrap(node: Node) -> list[Value] | None:
-    return [as_keys(node.args[0]).as_typed(True)] if is_key(node.out_avals[0]) else None
+    (made,) = node.out_avals
+    return [as_keys(node.args[0], made.dtype).as_kind(made.dtype, typed=True)] if is_key(made) else None
 
 
 def _unwrap(node: Node) -> list[Value] | None:
     (keys,) = node.args
-    return [keys.as_typed(False)] if isinstance(keys, Keys) else None
+    return [keys.as_kind(keys.kind, typed=False)] if isinstance(keys, Keys) else None
 
 
 def _seed(node: Node) -> list[Value] | None:
-    return [written(threefry.seeded(node.args[0]), typed=True)] if is_key(node.out_avals[0]) else None
+    (made,) = node.out_avals
+    return [written(threefry.seeded(node.args[0]), made.dtype, typed=True)] if is_key(made) else None
 
 
 def _clone(node: Node) -> list[Value] | None:
@@ -122,7 +136,7 @@ def _clone(node: Node) -> list[Value] | None:
 
 def _fold_in(node: Node) -> list[Value] | None:
     keys, data = node.args
-    return [written(threefry.folded(keys.words, data), typed=True)] if isinstance(keys, Keys) else None
+    return [written(threefry.folded(keys.pair, data), keys.kind, typed=True)] if isinstance(keys, Keys) else None
 
 
 def _split(node: Node) -> list[Value] | None:
@@ -140,7 +154,7 @@ def _bits(node: Node) -> list[Value] | None:
     if not isinstance(keys, Keys) or count * max(1, width // 32) > threefry.MOST:
         return None
     place = threefry.places(keys.shape, shape)
-    return [shaped(threefry.bits(keys.words, place, count, width, local=_is_local()), node.out_avals[0].shape)]
+    return [shaped(threefry.bits(keys.pair, place, count, width, local=_is_local()), node.out_avals[0].shape)]
 
 
 def _hash(node: Node) -> list[Value]:
@@ -155,6 +169,10 @@ def _counts(node: Node) -> list[Value] | None:
     return None if math.prod(shape) > threefry.MOST else [zeros, zeros if isinstance(place, int) else place]
 
 
+def _generated(node: Node) -> list[Value] | None:
+    return generated(as_array(node.args[0]), node.params)
+
+
 def _static(node: Node) -> tuple[int, ...]:
     return tuple(int(size) for size in node.params["shape"])
 
@@ -164,7 +182,9 @@ def _is_local() -> bool:
     return bool(config.jax_threefry_partitionable)
 
 
-HASHES = frozenset({"threefry2x32", "iota_2x32_shape"})  # they have nothing to do with keys any more
+HASHES = frozenset(
+    {"threefry2x32", "iota_2x32_shape", "rng_bit_generator"}
+)  # they have nothing to do with keys any more
 RANDOM: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "random_wrap": _wrap,
     "random_unwrap": _unwrap,
@@ -175,4 +195,5 @@ RANDOM: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "random_bits": _bits,
     "threefry2x32": _hash,
     "iota_2x32_shape": _counts,
+    "rng_bit_generator": _generated,
 }

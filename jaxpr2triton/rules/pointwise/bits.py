@@ -69,9 +69,14 @@ def _hash(call: Call, args: Sequence[str]) -> str:
     return f"_threefry({', '.join((*words, high, low))})"
 
 
+def _philox(call: Call, args: Sequence[str]) -> str:
+    return f"_philox({', '.join(as_tensor(word, call.in_dtypes[0]) for word in args)})"
+
+
 TABLE = {
     "shift_left": _shift(_left),
     "shift_right_logical": _shift(_right_logical),
     "shift_right_arithmetic": Pointwise(_right_arithmetic, flops=2),
     "threefry": Pointwise(_hash, flops=80, helpers=("_threefry",)),
+    "philox": Pointwise(_philox, flops=100, helpers=("_philox",)),
 }

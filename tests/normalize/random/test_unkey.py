@@ -32,7 +32,6 @@ from tests.normalize.random.key_programs import (
     RAWS,
     WIDE,
     nested,
-    scan_of_keys,
     until_large,
 )
 
@@ -108,14 +107,6 @@ def test_the_published_vectors(key: Any, counts: Any, expected: Any) -> None:
     words = [np.full(2, word, np.uint32) for word in (*key, *counts)]
     for result, word in zip(threefry2x32((words[0], words[1]), (words[2], words[3])), expected, strict=True):
         np.testing.assert_array_equal(result, np.full(2, word, np.uint32))
-
-
-@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
-def test_other_keys_pass_unharmed(impl: str) -> None:
-    key = random.key(1, impl=impl)
-    before = traced(lambda k: scan_of_keys(random.split(k)[1]), key)
-    assert unkey(before) is before
-    check(lambda k, mine: (random.normal(k, (2,)), random.normal(mine, (2,)), random.split(k)), (key, KEY))
 
 
 def test_programs_without_keys_are_returned_as_they_are() -> None:
