@@ -35,7 +35,7 @@ _HOW: dict[str, How] = {
 _OF_TRUTHS: dict[str, How] = {"reduce_or": "max", "reduce_and": "min"}
 _REARRANGED = ("sort", "rev", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")  # all along one dimension
 _MATRICES = ("cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "householder_product", "geqrf", "schur")
-_WRITTEN_OUT = ("threefry2x32", "iota_2x32_shape", "empty", "empty2", "tile")
+_WRITTEN_OUT = ("threefry2x32", "iota_2x32_shape", "rng_bit_generator", "empty", "empty2", "tile")
 CONSTRAINTS = ("sharding_constraint", "reshard")
 CUT = ("random_bits", "random_split")  # made as a whole by every device, which takes its part
 
