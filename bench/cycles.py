@@ -118,9 +118,9 @@ def step_of(cycles: Cycles) -> float | None:
     times: list[int] = []
     longest = 1
     for loop in cycles.loops:
-        times = [*times[: loop.depth], loop.steps or 1]
+        times = [*times[: loop.depth], 1 if loop.steps is None else loop.steps]
         longest = max(longest, math.prod(times))
-    return sum(loop.cycles * (loop.steps or 1) for loop in outer) / longest
+    return sum(loop.cycles * (loop.steps or 0) for loop in outer) / longest
 
 
 def kernel_line(row: Row) -> list[object]:

@@ -61,7 +61,7 @@ def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
     """
     if plan.choice is None or plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
         return body
-    price = _Price(plan)
+    price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if _is_innermost(loop)]))
     if not price.is_latency_seen:
         return body
     used = {name.id for name in names_in(*body)}
@@ -84,11 +84,11 @@ class Fresh:
 class _Price:
     """How many steps ahead a loop of a plan had better read."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loops: int) -> None:
         assert plan.choice is not None  # a loop carries something
         self.estimate, self.policy = plan.choice.chosen, plan.policy
         self.blocks = {planned.axis.name: planned.block for planned in plan.axes}
-        self.num_warps = plan.num_warps
+        self.num_warps, self.loops = plan.num_warps, max(loops, 1)  # the estimate is of a step of each of them
 
     @property
     def is_latency_seen(self) -> bool:
@@ -97,9 +97,10 @@ class _Price:
         return warps <= self.policy.loops.warps_that_wait
 
     def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
-        room = self.policy.cost.kept_by_a_thread - self.estimate.kept
+        room = self.policy.cost.room_of_a_thread - self.estimate.kept
         fitting = room // max(sum(map(self._numbers, reads)), 1)
-        wanted = math.ceil(self.policy.loops.under_way / max(self.estimate.cycles, 1)) if is_innermost else 1
+        cycles = max(self.estimate.cycles // self.loops, 1)
+        wanted = math.ceil(self.policy.loops.under_way / cycles) if is_innermost else 1
         most = min(fitting, self.policy.loops.steps_ahead)
         return next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
 
@@ -126,7 +127,7 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
 def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
     """What is read before a loop, which from now on reads what its next steps want."""
     reads, places = _reads(loop)
-    is_innermost = not any(isinstance(statement, ast.For | ast.While) for statement in loop.body)
+    is_innermost = _is_innermost(loop)
     start, stop, step = _bounds(loop)
     ahead = min(steps_ahead(reads, is_innermost), -(-(stop - start) // step) - 1) if reads else 0
     if ahead < 1:
@@ -157,6 +158,10 @@ def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
     if ahead > 1:
         loop.iter = ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={ahead})", mode="eval").body
     return before
+
+
+def _is_innermost(node: ast.AST) -> bool:
+    return isinstance(node, ast.For) and not any(isinstance(each, ast.For | ast.While) for each in node.body)
 
 
 def _own_name(read: Read, body: Body) -> str | None:

@@ -157,6 +157,11 @@ class Recurrence(Node):
     carried: tuple[Carried, ...]
     nexts: tuple[Node, ...]
 
+    @property
+    def seldom(self) -> bool:
+        """Whether it hardly ever has a step."""
+        return bool(self.eqn.params.get("seldom"))
+
 
 @dataclass(frozen=True, eq=False)
 class Final(Node):

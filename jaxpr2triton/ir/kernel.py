@@ -29,6 +29,7 @@ class KernelAxis:
     role: Role
     block: int
     unbounded: bool = False  # the steps of a `while`: the size says nothing
+    seldom: bool = False  # … that hardly ever has any
 
     def __str__(self) -> str:
         match self.role:

@@ -32,10 +32,11 @@ class PlannedAxis:
     role: Role
     block: int  # elements held at once; a power of two, except for unrolled axes
     unbounded: bool = False  # the steps of a `while`
+    seldom: bool = False  # … that hardly ever has any
 
     @property
     def shown(self) -> KernelAxis:
-        return KernelAxis(self.axis.name, self.axis.size, self.role, self.block, self.unbounded)
+        return KernelAxis(self.axis.name, self.axis.size, self.role, self.block, self.unbounded, self.seldom)
 
     @property
     def is_tile(self) -> bool:

@@ -30,13 +30,14 @@ def _region_avals(*args: Any, jaxpr: Any, name: str, apart: Any = None) -> list[
 mlir.register_lowering(region_p, mlir.lower_fun(_region_impl, multiple_results=True))
 
 # A `while` in the form that kernels have: the first carried value says whether to go on, and a step computes it anew.
-# Where it has an axis, each lane goes on by itself, and the loop ends when none does.
+# Where it has an axis, each lane goes on by itself, and the loop ends when none does. One that is `seldom` is there for
+# what hardly ever happens.
 repeat_p = jex.Primitive("repeat")
 repeat_p.multiple_results = True
 
 
 @repeat_p.def_impl
-def _repeat_impl(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
+def _repeat_impl(*args: Any, jaxpr: Any, num_consts: int, seldom: bool = False) -> list[Any]:
     consts = args[:num_consts]
 
     def step(carried: list[Any]) -> list[Any]:
@@ -46,7 +47,7 @@ def _repeat_impl(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
 
 
 @repeat_p.def_abstract_eval
-def _repeat_avals(*args: Any, jaxpr: Any, num_consts: int) -> list[Any]:
+def _repeat_avals(*args: Any, jaxpr: Any, num_consts: int, seldom: bool = False) -> list[Any]:
     return list(jaxpr.out_avals)
 
 

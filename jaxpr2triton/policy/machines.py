@@ -235,16 +235,22 @@ class Cost:
     """What a step takes (`plan/schedule/cost.py`, `emit/emitter.py`): cycles of an H100, rounded."""
 
     latency: int = 4  # cycles until the next instruction can use a result
-    shuffle: int = 25  # … one that another lane of the warp made
+    shuffle: int = 29  # … one that another lane of the warp made
+    alone: float = 1.8  # cycles from one instruction of a warp that is alone to the next
     barrier: int = 20  # cycles of a barrier
-    barrier_of_a_warp: int = 5  # … more for each warp that waits
-    barriers_of_a_meeting: int = 5  # where another warp made it, as Triton writes sums and changes of layout
+    barrier_of_a_warp: int = 2  # … more for each warp that waits
+    barriers_of_a_meeting: int = 2  # where another warp made it, as Triton writes sums and changes of layout
+    barriers_of_a_move: int = 1  # where lanes read what others have
+    shared: int = 52  # cycles until what was written to shared memory can be used
+    long: int = 4  # instructions of a function, from which on not all of them wait for each other …
+    special: int = 30  # … and some for a special function
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
     address: int = 2  # instructions for each request
-    kept_by_a_thread: int = _thread(160)  # numbers that a thread keeps through a loop, of its 255 registers
+    kept_by_a_thread: int = _thread(160)  # numbers of what it reads at once that a thread has room for
+    room_of_a_thread: int = _thread(215)  # numbers that a thread keeps through a loop, of its 255 registers
     kept_beside: int = _thread(64)  # … and needs besides, to compute with them
-    spill: int = 100  # cycles for each that does not fit: it is fetched again, and others wait for it
+    spill: int = 10  # cycles for each that does not fit
     waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
     barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
     multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
@@ -257,7 +263,7 @@ class Cost:
     @property
     def meeting(self) -> int:
         """Cycles until a number that all lanes have made is there."""
-        return self.barriers_of_a_meeting * self.barrier
+        return self.barriers_of_a_meeting * self.barrier + self.shared
 
 
 @dataclass(frozen=True)

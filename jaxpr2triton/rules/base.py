@@ -42,6 +42,11 @@ class Pointwise:
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
     helpers: tuple[str, ...] = ()  # functions that the expression may call
     linear_in: tuple[int, ...] = ()  # the operands in each of which it is linear, of floats, while the others are held
+    instructions: int | None = None  # of machine code, where they are not as many as operations
+
+    @property
+    def weight(self) -> int:
+        return self.flops if self.instructions is None else self.instructions
 
     def called(self, text: str) -> tuple[str, ...]:
         """The helpers that this expression calls."""
@@ -49,7 +54,12 @@ class Pointwise:
 
 
 def pointwise(
-    template: str | None = None, *, flops: int = 1, linear_in: tuple[int, ...] = (), **by_kind: str
+    template: str | None = None,
+    *,
+    flops: int = 1,
+    linear_in: tuple[int, ...] = (),
+    instructions: int | None = None,
+    **by_kind: str,
 ) -> Pointwise:
     """A row from templates such as "{0} + {1}"; `float=`, `int=` … hold for first operands of that kind."""
 
@@ -67,7 +77,7 @@ def pointwise(
             return WhyNot(f"there is no rule for operands of dtype {call.in_dtypes[0]}")
         return None
 
-    return Pointwise(write, flops, refuse, linear_in=linear_in)
+    return Pointwise(write, flops, refuse, linear_in=linear_in, instructions=instructions)
 
 
 _ATOM = re.compile(r"[\w.]+")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,14 +11,16 @@ from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.literals import with_dtype
 
 
-def function(template: str | None = None, *, flops: int = 1, **by_kind: str) -> Pointwise:
+def function(
+    template: str | None = None, *, flops: int = 1, instructions: int | None = None, **by_kind: str
+) -> Pointwise:
     """Like `pointwise`, for templates such as "libdevice.atan2({0}, {1})", where a bare number keeps its own dtype."""
-    row = pointwise(template, flops=flops, linear_in=(), **by_kind)
+    row = pointwise(template, flops=flops, linear_in=(), instructions=instructions, **by_kind)
 
     def write(call: Call, args: Sequence[str]) -> str:
         return row.write(call, [with_dtype(arg, dtype) for arg, dtype in zip(args, call.in_dtypes)])
 
-    return Pointwise(write, flops, row.refuse)
+    return replace(row, write=write)
 
 
 def by_digits(helper: str, dtype: np.dtype, wide: str) -> str:

@@ -12,10 +12,12 @@ import numpy as np
 from jax import lax
 
 import jaxpr2triton as j2t
+from bench.windows import THREES, block
 from tests.compiling import shapes_of
 from tests.loop_programs import PROGRAMS as LOOPS
 from tests.loop_programs.recurrent import gru, recurrent
 from tests.programs import PROGRAMS
+from tests.window_programs import residual
 
 NAMED = {program.name: program for program in (*PROGRAMS, *LOOPS)}
 Fn = Callable[..., Any]
@@ -347,6 +349,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         ),
         (floats(64, 4096, 16), floats(25, 16, 16)),
     ),
+    "residual block": (residual("NCHW"), block("NCHW", *THREES)),
     "averaged": (lambda x: lax.reduce_window(x, 0.0, lax.add, (9, 9), (1, 1), "SAME"), (floats(30, 30),)),
     "pooled": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (3, 3), "VALID"), (floats(30, 30),)),
     "shifts": (shifts, (floats(1000),)),

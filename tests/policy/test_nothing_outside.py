@@ -57,6 +57,7 @@ NAMED = {
     "pipeline.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT},
     "plan/schedule/schedule.py": {"SMALLER": "names of smaller schedules: each halves the tiles of the one before"},
+    "plan/schedule/values.py": {"WIDEST": LIMIT},
     "rules/products.py": {"LEAST": LIMIT},
     "plan/partition/alike.py": {"WORTH_LOOKING": WORK, "NEARBY": WORK},
     "plan/partition/group.py": {"WORTH_TRYING": WORK},

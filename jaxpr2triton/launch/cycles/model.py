@@ -27,7 +27,7 @@ from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, Machine, machine_o
 from jaxpr2triton.launch.cycles.path import Walker
 from jaxpr2triton.launch.cycles.reuse import reuse_of
 from jaxpr2triton.launch.cycles.sass import instructions
-from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops
+from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.trips import rounds_of
 from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, Part, Phase, Tally, Warp, tally
 
@@ -109,6 +109,8 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     near, far = (Warp(machine, from_memory, rounds, reuse).walk(way) for from_memory in (False, True))
     known = matched(near.inner, source, rounds)
+    ends = [axis.seldom for axis in kernel.axes if axis.unbounded]
+    rounds = taken(known, rounds, bool(ends) and all(ends))
     whole, whole_far = (_whole(part, crowd, rounds) for part in (near, far))
     moved = (kernel.bytes_read + kernel.bytes_written) / machine.memory_rate * machine.clock
     once, once_far = (_round(part, crowd, rounds) for part in (near, far))
@@ -177,7 +179,7 @@ def _round(part: Part, crowd: Crowd, rounds: Mapping[int, int | None]) -> Spent:
     programs = min(crowd.programs, crowd.at_once)
     spent = _spent(part, crowd, programs, 1)
     for inner in part.inner:
-        spent += _round(inner, crowd, rounds) * (rounds[inner.head] or 1)
+        spent += _round(inner, crowd, rounds) * _times(inner, rounds)
     return spent
 
 
@@ -196,7 +198,7 @@ def _loops(
         yield LoopCycles(
             name=source.name,
             depth=depth,
-            steps=source.steps,
+            steps=0 if rounds[part.head] == 0 else source.steps,
             unrolled=source.unrolled,
             cycles=spent.cycles / source.unrolled,
             from_memory=distant.cycles / source.unrolled,
@@ -210,13 +212,19 @@ def _loops(
 
 def _of_one_warp(part: Part, rounds: Mapping[int, int | None]) -> Tally:
     """What a lone warp spends a round on."""
-    inner = [(_of_one_warp(inner, rounds), rounds[inner.head] or 1) for inner in part.inner]
+    inner = [(_of_one_warp(inner, rounds), _times(inner, rounds)) for inner in part.inner]
     return tally((part.all_phases.stalls, 1), *inner)
 
 
 def _instructions(part: Part, rounds: Mapping[int, int | None]) -> float:
-    inside = sum(_instructions(inner, rounds) * (rounds[inner.head] or 1) for inner in part.inner)
+    inside = sum(_instructions(inner, rounds) * _times(inner, rounds) for inner in part.inner)
     return part.all_phases.busy[ISSUE] + inside
+
+
+def _times(part: Part, rounds: Mapping[int, int | None]) -> int:
+    """One where the device finds out."""
+    times = rounds[part.head]
+    return 1 if times is None else times
 
 
 def stalls(spent: Mapping[str, float]) -> tuple[Stall, ...]:

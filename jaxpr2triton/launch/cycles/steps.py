@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from jaxpr2triton.launch.cycles.flow import Loop
 from jaxpr2triton.launch.cycles.warp import Part
 
+WHILE = "while"
+
 
 @dataclass(frozen=True)
 class SourceLoop:
@@ -28,6 +30,18 @@ def source_loops(source: str, name: str) -> tuple[SourceLoop, ...]:
     return tuple(_loops_in(functions[name].body))
 
 
+def taken(known: Mapping[int, Known], rounds: Mapping[int, int | None], is_seldom: bool) -> dict[int, int | None]:
+    """How often loops run: as their counters say, or the source; a `while` that is there for rare cases does not."""
+    return {
+        head: 0
+        if is_seldom and loop.name == WHILE
+        else times
+        if (times := rounds[head]) is not None or loop.steps is None
+        else loop.steps // loop.unrolled
+        for head, loop in known.items()
+    }
+
+
 def _loops_in(body: Sequence[ast.stmt]) -> Iterator[SourceLoop]:
     for statement in body:
         match statement:
@@ -35,7 +49,7 @@ def _loops_in(body: Sequence[ast.stmt]) -> Iterator[SourceLoop]:
                 # range(16), range(0, 512, 32): range_start is what the axis `range` is called
                 yield SourceLoop(counter.removesuffix("_start"), _steps(arguments), tuple(_loops_in(statement.body)))
             case ast.While():
-                yield SourceLoop("while", None, tuple(_loops_in(statement.body)))
+                yield SourceLoop(WHILE, None, tuple(_loops_in(statement.body)))
             case ast.If():
                 yield from _loops_in([*statement.body, *statement.orelse])
 
@@ -47,7 +61,7 @@ def _steps(arguments: Sequence[ast.expr]) -> int | None:
 
 @dataclass(frozen=True)
 class Known:
-    """What the source says of a loop of machine code."""
+    """What the source says of a loop of machine code, or its counter."""
 
     name: str
     steps: int | None
@@ -61,9 +75,15 @@ def matched(parts: Sequence[Part], source: Sequence[SourceLoop], rounds: Mapping
     """
     found: dict[int, Known] = {}
     waiting = list(source)
-    for part in parts:
+    for number, part in enumerate(parts):
         times = rounds[part.head]
         place = next((n for n, loop in enumerate(waiting) if _fits(times, loop)), None)
+        if place is None and times is None and len(parts) == len(source):  # its counter is not in a register
+            loop = source[number]
+            waiting = list(source[number + 1 :])
+            found[part.head] = Known(loop.name, loop.steps, 1)
+            found |= matched(part.inner, loop.inner, rounds)
+            continue
         if place is None:
             found[part.head] = Known("a loop", times, 1)
             found |= matched(part.inner, (), rounds)

@@ -280,7 +280,7 @@ def _one_by_one(
         return [lax.bitwise_and(going, lax.lt(following, steps)), *chosen]
 
     inner = made(jax.make_jaxpr(step)(*map(jax.typeof, [*operands, *state])))
-    results = repeat_p.bind(*operands, *state, jaxpr=inner, num_consts=len(operands))
+    results = repeat_p.bind(*operands, *state, jaxpr=inner, num_consts=len(operands), seldom=True)
     return [lax.transpose(each, [rank, *range(rank)]) for each in results[-size:]]
 
 

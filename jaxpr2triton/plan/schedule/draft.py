@@ -48,6 +48,7 @@ class Draft:
     unrolled: list[Axis] = field(default_factory=list)
     steps: list[Axis] = field(default_factory=list)
     unbounded: set[Axis] = field(default_factory=set)  # those that count the steps of a `while`
+    seldom: set[Axis] = field(default_factory=set)  # … that hardly ever has any
     asked: dict[Axis, Role] = field(default_factory=dict)  # inner axes that were asked to be a lane or a loop
     made_of: dict[str, frozenset[Axis]] = field(default_factory=dict)  # by name, after cutting
     known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
@@ -142,11 +143,12 @@ def _repeated(space: Space) -> frozenset[Axis]:
 
 
 def _place_steps(draft: Draft, groups: Sequence[list[Axis]], space: Space) -> None:
-    unbounded = {loop.step for loop in space.graph.of_kind(Recurrence) if loop.conditional}
+    unbounded = {loop.step: loop.seldom for loop in space.graph.of_kind(Recurrence) if loop.conditional}
     for group in groups:
         counted = draft.place(group, f"t{len(draft.steps) or ''}", draft.steps)
-        if not unbounded.isdisjoint(group):
-            draft.unbounded.add(counted)
+        found = [unbounded[axis] for axis in group if axis in unbounded]
+        draft.unbounded |= {counted} if found else set()
+        draft.seldom |= {counted} if found and all(found) else set()
 
 
 def _shared_out(draft: Draft, groups: Sequence[list[Axis]], space: Space) -> tuple[list[Axis], list[list[Axis]]]:

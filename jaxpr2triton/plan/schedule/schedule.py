@@ -25,7 +25,7 @@ from jaxpr2triton.ir.kernel import Choice, Estimate, Role, Steps
 from jaxpr2triton.ir.plan import Form, Plan, PlannedAxis, power_of_two
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
-from jaxpr2triton.plan.schedule.cost import Shape, Work, as_emitted, estimate, multiplied, work_of
+from jaxpr2triton.plan.schedule.cost import Work, as_emitted, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
@@ -33,6 +33,7 @@ from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, bloc
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.steps import multiplied_in, steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
+from jaxpr2triton.plan.schedule.walked import Shape
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.policy.machines import Block
@@ -70,6 +71,18 @@ def schedule(
     policy: Policy = DEFAULT_POLICY,
 ) -> Plan:
     """The plan of one region; `roles` are those asked for, by the names of axes in the plan without them."""
+    return schedules(region, name, shrink, roles, policy, 1)[0]
+
+
+def schedules(
+    region: Closed,
+    name: str,
+    shrink: int = 0,
+    roles: Mapping[str, Role] | None = None,
+    policy: Policy = DEFAULT_POLICY,
+    most: int | None = None,
+) -> list[Plan]:
+    """The plans that there are to choose from, or so many of them: the one that is chosen, and then the next best."""
     jaxpr = region.jaxpr
     stored = variables(stored_by(jaxpr))
     space = space_of(jaxpr, stored, Classes(jaxpr.eqns), union=True)
@@ -77,33 +90,47 @@ def schedule(
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in stored))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *stored]), default=4)
     width = 2 if widest == 8 else 1
-    best, choice = _best(_candidates(space, arrays, width, shrink, policy, ()))
+    ranked = _ranked(_candidates(space, arrays, width, shrink, policy, ()))
     if roles:
-        wishes = wishes_of(roles, best.draft, space, name)
-        best, choice = _best(_candidates(space, arrays, width, shrink, policy, wishes))
-    map_of = best.draft.map
+        wishes = wishes_of(roles, ranked[0].draft, space, name)
+        ranked = _ranked(_candidates(space, arrays, width, shrink, policy, wishes))
+    asked = dict(roles or {})
+    return [_plan(region, name, space, arrays, width, each, ranked, asked) for each in ranked[:most]]
+
+
+def _plan(
+    region: Closed,
+    name: str,
+    space: Space,
+    arrays: Arrays,
+    width: int,
+    each: Candidate,
+    ranked: Sequence[Candidate],
+    asked: Mapping[str, Role],
+) -> Plan:
+    map_of, policy = each.draft.map, each.draft.policy
     places = tuple(tuple(map_of(i) for i in place) for place in space.places)
     reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
-    asked = dict(roles or {})
-    itemsizes = [var.aval.dtype.itemsize for var in jaxpr.invars]
     return Plan(
         name,
         region,
-        best.axes,
+        each.axes,
         places,
         reduced,
-        best.num_warps,
-        best.num_stages,
-        best.reload,
-        choice,
+        each.num_warps,
+        each.num_stages,
+        each.reload,
+        _choice(each, ranked),
         asked,
         policy,
-        best.form,
-        _steps(best, space, itemsizes, width),
+        each.form,
+        _steps(each, space, arrays.read, [var.aval.dtype.itemsize for var in region.jaxpr.invars], width),
     )
 
 
-def _steps(best: Candidate, space: Space, itemsizes: Sequence[int], width: int) -> Steps | None:
+def _steps(
+    best: Candidate, space: Space, shapes: Sequence[tuple[int, ...]], itemsizes: Sequence[int], width: int
+) -> Steps | None:
     """What the steps of a kernel take that multiply matrices, with and without that."""
     if best.estimate is None:
         return None
@@ -112,9 +139,9 @@ def _steps(best: Candidate, space: Space, itemsizes: Sequence[int], width: int) 
         return None
     draft, policy = best.draft, best.draft.policy
     state, whole = resident_state(space, draft), best.estimate
-    beside = _estimate(work_of(space, draft, state, graph, sums), best.axes, best.num_warps, width, policy)
+    beside = _estimate(work_of(space, draft, state, graph, shapes, sums), best.axes, best.num_warps, width, policy)
     if best.form is None and (waves := waves_of(whole, best.num_warps, policy)) > 1:
-        work = work_of(space, draft, state, graph)
+        work = work_of(space, draft, state, graph, shapes)
         alone = _estimate(work, best.axes, best.num_warps, width, policy, 1).cycles * waves
         whole = replace(whole, cycles=max(whole.cycles, alone))
     return steps_of(graph, space, draft, best.axes, best.reload, itemsizes, whole, beside)
@@ -148,18 +175,21 @@ def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[Wish]:
     return [Wish(name, group, Role.UNROLL) for name, group in made if group <= own]
 
 
-def _best(candidates: Iterator[Candidate]) -> tuple[Candidate, Choice | None]:
-    """The cheapest candidate, and how it compares with the next best: one of other roles, if there is one."""
-    first, *rest = candidates
-    if first.estimate is None:
-        return first, None
-    ranked = sorted([first, *rest], key=lambda each: each.rank)
-    best, others = ranked[0], ranked[1:]
-    assert best.estimate is not None
-    other = next((each for each in others if _roles(each) != _roles(best)), next(iter(others), None))
+def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:
+    """The cheapest candidate first; those without an estimate have no others beside them."""
+    found = list(candidates)
+    return found if found[0].estimate is None else sorted(found, key=lambda each: each.rank)
+
+
+def _choice(chosen: Candidate, ranked: Sequence[Candidate]) -> Choice | None:
+    """How a candidate compares with the best of the others: one of other roles, if there is one."""
+    if chosen.estimate is None:
+        return None
+    others = [each for each in ranked if each is not chosen]
+    other = next((each for each in others if _roles(each) != _roles(chosen)), next(iter(others), None))
     if other is None:
-        return best, Choice(best.estimate)
-    return best, Choice(best.estimate, _difference(other, best), other.estimate)
+        return Choice(chosen.estimate)
+    return Choice(chosen.estimate, _difference(other, chosen), other.estimate)
 
 
 def _roles(candidate: Candidate) -> dict[str, Role]:
@@ -292,7 +322,8 @@ def _whole(tiles: Sequence[frozenset[Axis]], blocks: Mapping[Axis, int]) -> int:
 
 def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) -> tuple[PlannedAxis, ...]:
     planned = [PlannedAxis(axis, Role.GRID, blocks[axis]) for axis in draft.grid]
-    planned += [PlannedAxis(axis, Role.LOOP, 1, axis in draft.unbounded) for axis in draft.steps]
+    seldom, unbounded = draft.seldom, draft.unbounded
+    planned += [PlannedAxis(axis, Role.LOOP, 1, axis in unbounded, axis in seldom) for axis in draft.steps]
     for axis in draft.inner:
         planned.append(PlannedAxis(axis, Role.LOOP if axis in looped else Role.LANE, blocks[axis]))
     return (*planned, *(PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled))
@@ -303,10 +334,10 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     draft, policy = seen.draft, seen.draft.policy
     graph = as_emitted(space, draft)
     operands, state = resident_operands(space, arrays.read, draft, graph), resident_state(space, draft)
-    work = work_of(space, draft, [*operands[0], *state], graph)
+    work = work_of(space, draft, [*operands[0], *state], graph, arrays.read)
     products = in_steps(graph, draft, space, arrays.read) if not shrink else None
     if products is not None:
-        beside = work_of(space, draft, state, graph, products.sums)
+        beside = work_of(space, draft, state, graph, arrays.read, products.sums)
         yield from _with_dots(draft, beside, products, seen.width)
     blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece)
     held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
@@ -378,6 +409,5 @@ def _estimate(
     one = {each.axis: 1 for each in planned}
     tiles = {each.axis: each.block for each in planned}
     pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
-    shared = frozenset(each.axis for each in planned if each.role is Role.GRID)
     programs = programs or math.prod(each.steps for each in planned if each.role is Role.GRID)
-    return estimate(work, Shape(tiles, one | pieces, shared, warps, policy), programs, width)
+    return estimate(work, Shape(tiles, one | pieces, warps, policy), programs, width)

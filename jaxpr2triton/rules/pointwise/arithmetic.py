@@ -80,7 +80,7 @@ TABLE = {
     "mul": pointwise("{0} * {1}", linear_in=(0, 1)),
     "mulhi": Pointwise(_high_product, flops=4),
     "div": Pointwise(_quotient, flops=8, linear_in=(0,)),
-    "rem": Pointwise(_remainder, flops=16),
+    "rem": Pointwise(_remainder, flops=16, instructions=49),
     "neg": pointwise("-{0}", float="-1.0 * {0}", linear_in=(0,)),  # Triton's minus is 0 - x, and 0 - 0.0 is not -0.0
     "abs": pointwise("tl.abs({0})"),
     "sign": pointwise("tl.where({0} > 0, 1, tl.where({0} < 0, -1, {0}))", uint="tl.where({0} > 0, 1, {0})", flops=4),

@@ -114,6 +114,19 @@ def test_a_loop_that_the_device_ends_has_no_whole() -> None:
     assert [(loop.name, loop.steps) for loop in found.loops] == [("while", None)] and found.loops[0].cycles > 100
 
 
+def test_what_a_sweep_has_for_rare_cases_is_not_taken() -> None:
+    """A tile that is not finite goes step by step: the loop is there, and has no step."""
+
+    def filtered(gains: Any, signal: Any) -> Any:
+        return lax.scan(lambda y, now: ((now[0] * y + now[1],) * 2), 0.0, (gains, signal))[1]
+
+    cycles = modelled(filtered, (4096,), (4096,))
+    (rare,) = (loop for loop in cycles.loops if loop.name == "while")
+    assert rare.steps == 0 and rare.cycles > 0 and cycles.whole is not None
+    (tiles,) = (loop for loop in cycles.loops if not loop.depth)
+    assert tiles.steps is not None and cycles.whole < 2 * tiles.cycles * tiles.steps
+
+
 def test_a_slow_sine_is_not_taken() -> None:
     """Large arguments need a table in local memory, and a loop over it."""
     found = modelled(lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=100)[0], (32,))

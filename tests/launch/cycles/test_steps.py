@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.launch.cycles.steps import SourceLoop, foreign_loops, matched, source_loops
+from jaxpr2triton.launch.cycles.steps import SourceLoop, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.warp import Part
 from tests.launch.cycles.written import flow
 
@@ -45,3 +45,20 @@ def test_a_loop_that_the_source_has_not() -> None:
     assert foreign_loops(loops, (SourceLoop("t", 100, ()),), rounds) == {0x10}
     assert foreign_loops(loops, (SourceLoop("t", 100, (SourceLoop("k", 6, ()),)),), rounds) == frozenset()
     assert foreign_loops(loops, (), rounds) == {0x00, 0x10}
+
+
+def test_a_counter_that_is_not_in_a_register() -> None:
+    """The source says how long such a loop is, if it has as many loops as the machine code."""
+    source = (SourceLoop("t", 1000, (SourceLoop("while", None, ()),)),)
+    parts, rounds = [Part(0x10, inner=[Part(0x20)])], {0x10: None, 0x20: None}
+    known = matched(parts, source, rounds)
+    assert [(loop.name, loop.steps) for loop in known.values()] == [("t", 1000), ("while", None)]
+    assert taken(known, rounds, is_seldom=False) == {0x10: 1000, 0x20: None}
+    assert matched([*parts, Part(0x30)], source, rounds | {0x30: None})[0x10].name == "a loop"
+
+
+def test_a_loop_that_is_there_for_rare_cases() -> None:
+    source = (SourceLoop("t", 32, (SourceLoop("while", None, ()),)),)
+    rounds = {0x10: 16, 0x20: None}
+    known = matched([Part(0x10, inner=[Part(0x20)])], source, rounds)
+    assert taken(known, rounds, is_seldom=True) == {0x10: 16, 0x20: 0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,9 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Kernel
-from jaxpr2triton.plan.schedule.cost import Resident, Shape, Work, estimate
+from jaxpr2triton.plan.schedule.cost import Resident, Work, estimate
+from jaxpr2triton.plan.schedule.values import Kind, Round, Value
+from jaxpr2triton.plan.schedule.walked import Shape
 from jaxpr2triton.policy import DEFAULT_POLICY
 
 ROW, COL = Axis("row", 4096), Axis("col", 64)
@@ -26,41 +28,83 @@ def floats(*shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, np.float32)
 
 
-def step_of(lanes: int, warps: int, columns: int = 1, **work: Any) -> Estimate:
+def step_of(lanes: int, warps: int, columns: int = 1, values: Sequence[Value] = (), **more: Any) -> Estimate:
     """A step of 4096 rows, `lanes` of them in each program."""
-    shape = Shape({ROW: lanes, COL: columns}, {ROW: 1, COL: 1}, frozenset((ROW,)), warps, DEFAULT_POLICY)
-    counts = {name: defaultdict(float, count) for name, count in work.items() if name != "resident"}
-    return estimate(Work(work.get("resident", ()), **counts), shape, 4096 // lanes, 1)
+    shape = Shape({ROW: lanes, COL: columns}, {ROW: 1, COL: 1}, warps, DEFAULT_POLICY)
+    counts = {name: defaultdict(float, count) for name, count in more.items() if name != "resident"}
+    work = Work(more.get("resident", ()), (Round(1, tuple(values)),), **counts)
+    return estimate(work, shape, 4096 // lanes, 1)
 
 
 ROWS, ALL = frozenset((ROW,)), frozenset((ROW, COL))
+COLS = ALL - ROWS
+
+
+def made(axes: frozenset[Axis], weight: float, *reads: int) -> Value:
+    return Value(Kind.MADE, axes, weight, reads)
+
+
+def summed(axes: frozenset[Axis], over: frozenset[Axis], *order: Axis, vector: int = 1) -> Value:
+    """A sum of the value before it, whose tile lies in this order."""
+    return Value(Kind.SUM, axes, 1, (0,), over, order, vector)
 
 
 def test_memory_is_read_by_all_processors() -> None:
-    crowded = step_of(128, 4, instructions={ROWS: 10}, requests={ROWS: 5})
-    spread = step_of(32, 1, instructions={ROWS: 10}, requests={ROWS: 5})
+    crowded = step_of(128, 4, values=[made(ROWS, 10)], requests={ROWS: 5})
+    spread = step_of(32, 1, values=[made(ROWS, 10)], requests={ROWS: 5})
     assert (crowded.programs, spread.programs, spread.processors) == (32, 128, DEFAULT_TARGET.processors)
     assert spread.cycles < crowded.cycles and spread.instructions == crowded.instructions == 10
 
 
 def test_lanes_that_meet_in_one_warp_need_no_barrier() -> None:
-    meeting: dict[str, Any] = {"instructions": {ALL: 1}, "meetings": {(ALL, frozenset((COL,))): 1}}
-    one, two, rows = step_of(1, 1, 64, **meeting), step_of(1, 2, 64, **meeting), step_of(2, 2, 64, **meeting)
+    meeting = [made(ALL, 1), summed(ROWS, COLS, COL, ROW)]
+    one, two, rows = step_of(1, 1, 32, meeting), step_of(1, 2, 64, meeting), step_of(2, 2, 32, meeting)
     assert one.barriers == 0 and two.barriers > 0 and rows.barriers == 0  # … nor where each warp has a row
     assert one.cycles < two.cycles
 
 
+def test_what_a_sum_leaves_is_with_all_that_had_a_part_in_it() -> None:
+    """Of 32 rows of 32, of which a thread has 4 columns: 8 threads are along a row, so each has 8 sums."""
+    after = made(ROWS, 100, 1)
+    wide = step_of(32, 1, 32, [made(ALL, 1), summed(ROWS, COLS, COL, ROW, vector=4), after])
+    assert wide.instructions == 32 + (32 + 2 * 3 * 8) + 8 * 100
+    whole = step_of(32, 1, 32, [made(ALL, 1), summed(ROWS, COLS, ROW, COL), after])  # a row for each thread
+    assert whole.instructions == 32 + 32 + 100 and whole.cycles < wide.cycles
+
+
+def test_what_is_read_beside_a_sum_stands_one_number_a_lane() -> None:
+    read = Value(Kind.READ, ROWS, 2)
+    values = [made(ALL, 1), summed(ROWS, COLS, COL, ROW, vector=4), read, made(ROWS, 100, 1, 2)]
+    assert step_of(32, 1, 32, values).instructions < step_of(32, 1, 32, [*values[:3], made(ROWS, 100, 1)]).instructions
+
+
+def test_what_does_not_wait_for_each_other_goes_along() -> None:
+    long = DEFAULT_POLICY.cost.long + 1
+    chain = step_of(32, 1, values=[made(ROWS, long), made(ROWS, long, 0), made(ROWS, long, 1)])
+    apart = step_of(32, 1, values=[made(ROWS, long)] * 3)
+    assert chain.instructions == apart.instructions and apart.cycles < chain.cycles
+
+
+def test_a_sweep_is_combined_by_threads_then_by_lanes() -> None:
+    def swept(length: int, warps: int) -> Estimate:
+        return step_of(1, warps, length, [made(COLS, 1), Value(Kind.SWEPT, COLS, 7, (0,), COLS, (COL,))])
+
+    short, long, shared = swept(32, 1), swept(128, 1), swept(128, 4)
+    assert short.instructions < long.instructions and short.cycles < long.cycles
+    assert long.barriers == 0 < shared.barriers and shared.instructions < long.instructions
+
+
 def test_a_loop_that_ends_when_all_lanes_do() -> None:
-    many, few = (step_of(lanes, lanes // 32, instructions={ROWS: 10}, ends={ROWS: 1}) for lanes in (128, 32))
+    many, few = (step_of(lanes, lanes // 32, values=[made(ROWS, 10)], ends={ROWS: 1}) for lanes in (128, 32))
     assert few.barriers == 0 < many.barriers and few.cycles < many.cycles
 
 
 def test_what_does_not_fit_is_dear() -> None:
     tile = frozenset((COL,))
-    most = DEFAULT_POLICY.cost.kept_by_a_thread
+    most = DEFAULT_POLICY.cost.room_of_a_thread // 2 * 2
     fits = Resident((tile,) * (most // 2), 1 << 20)
     spills = Resident((tile,) * (most // 2 + 1), 1 << 20)
-    costs = [step_of(1, 1, 64, instructions={ALL: 1}, resident=(each,)) for each in (fits, spills)]
+    costs = [step_of(1, 1, 64, [made(ALL, 1)], resident=(each,)) for each in (fits, spills)]
     assert costs[0].kept == most and costs[0].cycles < costs[1].cycles
     assert Resident((tile, tile), 100).elements({COL: 64}) == 100
 
@@ -105,12 +149,12 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
         (
             rnn,
             [(64, 64), (32, 64), (99, 32, 64)],
-            "row: grid 32 | t: loop 99 by 1 | col: lane 64 of 64 | k: lane 64 of 64; 1 warp",
+            "row: grid 32 | t: loop 99 by 1 | col: lane 64 of 64 | k: lane 64 of 64; 2 warps",
         ),
         (
             state_space,
             [(512, 16), (512, 16), (30, 512), (30, 16)],
-            "row: grid 512 by 2 | t: loop 30 by 1 | col: lane 16 of 16; 1 warp",
+            "row: grid 512 by 4 | t: loop 30 by 1 | col: lane 16 of 16; 1 warp",
         ),
         (
             state_space,

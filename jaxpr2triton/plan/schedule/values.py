@@ -1,0 +1,211 @@
+"""The values of a kernel's loops, as far as the time of a step goes: what each takes, and what it waits for.
+
+    h = tanh(x + h @ u)         read h            no work: it is there
+                                k: h              lanes read what other lanes have
+                                sum over k        [col, k], the columns of u side by side: each thread adds up some
+                                add, tanh         14 instructions, as often as a thread holds the sum
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from jaxpr2triton.graph.nodes import (
+    Carried,
+    Choose,
+    Collected,
+    Compute,
+    Graph,
+    Keep,
+    Kept,
+    Load,
+    Node,
+    Product,
+    Recurrence,
+    Reduce,
+    Swept,
+    Take,
+    Turn,
+    operands_of,
+)
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.plan.schedule.draft import Draft
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.rows import TABLE
+
+Axes = frozenset[Axis]
+Shapes = Sequence[tuple[int, ...]]
+WIDEST = 16  # bytes that a thread reads at once
+
+
+class Kind(Enum):
+    MADE = auto()  # of other values, lane by lane
+    READ = auto()  # from memory, one number a lane
+    SUM = auto()  # of lanes
+    SWEPT = auto()  # each lane with those before it
+    MOVED = auto()  # from other lanes
+    STORED = auto()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a step; `axes` are those of the draft, without the steps of loops."""
+
+    kind: Kind
+    axes: Axes
+    weight: float  # instructions for each element
+    reads: tuple[int, ...] = ()  # values of the same loop before it
+    over: Axes = frozenset()  # along these lanes meet
+    order: tuple[Axis, ...] = ()  # of a sum's tile, what lies side by side first
+    vector: int = 1  # neighbours that one thread has, where it has several
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is done in a step of one loop, in order, and how often, for each step of the longest loop."""
+
+    times: float
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """How the lanes of a tile lie: along the axis that comes first a thread reads `vector` neighbours at once."""
+
+    order: tuple[Axis, ...]
+    vector: int
+    of_load: bool = False
+
+
+def rounds_of(space: Space, draft: Draft, graph: Graph, shapes: Shapes, without: frozenset[Node]) -> tuple[Round, ...]:
+    """The steps of all loops, or where none has any, all there is to do; `graph` is as it will be emitted."""
+    return _Rounds(space, draft, graph, shapes, without).found()
+
+
+class _Rounds:
+    def __init__(
+        self, space: Space, draft: Draft, graph: Graph, shapes: Shapes, without: frozenset[Node]
+    ) -> None:
+        self.space, self.draft, self.graph, self.shapes, self.without = space, draft, graph, shapes, without
+        self.values: defaultdict[Axes, list[Value]] = defaultdict(list)
+        self.places: dict[Node, int] = {}
+        self.tiles: dict[Node, _Tile | None] = {}
+        self.made: set[tuple[str | int, tuple[Node, ...]]] = set()
+        self.steps = frozenset(draft.steps)
+        self.inner, self.draft_inner = [*draft.grid, *draft.inner], frozenset(draft.inner)
+
+    def found(self) -> tuple[Round, ...]:
+        for node in self.graph.nodes:
+            steps = steps_of(node, self.space)
+            self.tiles[node] = self._tile(node)
+            if node not in self.without:
+                self.places[node] = len(self.values[steps])
+                self.values[steps].append(self._value(node, steps))
+        for store in self.graph.stores:
+            axes = [axis for index in store.place for axis in index.axes]
+            steps = self.space.steps.intersection(axes)
+            reads = self._reads([store.value], steps)
+            self.values[steps].append(Value(Kind.STORED, self.along(axes), self.draft.policy.cost.address, reads))
+        rare = {loop.step for loop in self.graph.of_kind(Recurrence) if loop.seldom}
+        trips = {steps: math.prod(axis.size for axis in steps) for steps in self.values if steps.isdisjoint(rare)}
+        if len(trips) > 1:  # what is done beside loops is done once
+            trips.pop(frozenset(), None)
+        longest = max(trips.values(), default=1)
+        return tuple(Round(times / longest, tuple(self.values[steps])) for steps, times in trips.items())
+
+    def along(self, axes: Iterable[Axis]) -> Axes:
+        return frozenset(a for axis in axes for a in self.draft.axes_of(axis)) - self.steps
+
+    def _reads(self, nodes: Iterable[Node], steps: Axes) -> tuple[int, ...]:
+        return tuple(self.places[each] for each in nodes if each in self.places and steps_of(each, self.space) == steps)
+
+    def _value(self, node: Node, steps: Axes) -> Value:
+        axes, reads = self.along(node.axes), self._reads(operands_of(node), steps)
+        match node:
+            case Reduce() | Swept():
+                over = self.along(node.over)
+                tile = self._summed(node, axes | over)
+                kind = Kind.SUM if isinstance(node, Reduce) else Kind.SWEPT
+                return Value(kind, axes, self._weight(node), reads, over, tile.order, tile.vector)
+            case Take():
+                return Value(Kind.MOVED, axes, 1, reads, self.along([node.axis]))
+            case Turn():
+                return Value(Kind.MOVED, axes, 1, reads, self.along(axis for pair in node.renamed for axis in pair))
+            case Load() | Kept():
+                return Value(Kind.READ, axes, self._weight(node), reads)
+            case Keep():
+                return Value(Kind.STORED, self.along([*node.axes, *node.over]), self._weight(node), reads)
+            case _:
+                return Value(Kind.MADE, axes, self._weight(node), reads)
+
+    def _weight(self, node: Node) -> float:
+        """Instructions for each element, of which a request takes some for its address."""
+        if isinstance(node, (Compute, Swept)):
+            call = (node.eqn.primitive.name if isinstance(node, Swept) else id(node.eqn), node.operands)
+            if call in self.made:  # another of its results
+                return 0
+            self.made.add(call)
+        match node:
+            case Compute():
+                row = TABLE[node.eqn.primitive.name]
+                return row.weight if isinstance(row, Pointwise) else row.flops
+            case Reduce():
+                return len(node.operands)
+            case Swept():
+                return float(TABLE[node.eqn.primitive.name].flops(node.axis.size))
+            case Load() | Kept() | Keep():
+                return self.draft.policy.cost.address
+            case Choose():
+                return 1
+            case _:  # an addition takes a product along, and all others are not computed
+                return 0
+
+    def _summed(self, node: Collected, axes: Axes) -> _Tile:
+        """The tile that a sum begins with: as what is read lies in memory, or in the order of its dimensions."""
+        found = self._widest(node.operands, axes)
+        order = found.order if found is not None else ()
+        rest = [axis for axis in reversed(self.inner) if axis in axes and axis not in order]
+        vector = 1 if found is None else found.vector
+        if isinstance(node, Reduce) and found is not None and found.of_load and self._is_unaligned(node, found):
+            return _Tile((*order, *rest), 1)
+        return _Tile((*order, *rest), vector)
+
+    def _is_unaligned(self, node: Reduce, tile: _Tile) -> bool:
+        """Whether it is a product with a matrix whose columns are results: threads then have whole columns."""
+        is_product = all(isinstance(term, Product) for term in node.operands)
+        return is_product and tile.order[0] not in self.along(node.over)
+
+    def _tile(self, node: Node) -> _Tile | None:
+        """How the lanes of a value lie, where it has several axes of them."""
+        axes = [axis for axis in self.inner if axis in self.along(node.axes)]
+        if len(axes) < 2:
+            return None
+        if isinstance(node, Load | Kept):
+            return self._as_read(node, axes)
+        return self._widest([each for each in operands_of(node) if not isinstance(each, Carried)], frozenset(axes))
+
+    def _widest(self, nodes: Iterable[Node], axes: Axes) -> _Tile | None:
+        tiles = [self.tiles.get(each) for each in nodes]
+        fitting = [each for each in tiles if each is not None and axes >= set(each.order)]
+        return max(fitting, key=lambda tile: len(self.draft_inner.intersection(tile.order)), default=None)
+
+    def _as_read(self, node: Load | Kept, axes: Sequence[Axis]) -> _Tile:
+        shape = self.shapes[node.buffer] if isinstance(node, Load) else node.keep.shape
+        place = self.draft.map(flatten(node.place, shape))
+        apart: Mapping[Axis, int] = {axis: abs(place.coefficient(axis) or 0) or 1 << 62 for axis in axes}
+        order = tuple(sorted(axes, key=lambda axis: (apart[axis], -axes.index(axis))))
+        others = [times for atom, times in place.terms if atom is not order[0]]
+        vector = math.gcd(max(WIDEST // node.dtype.itemsize, 1), place.const, *others) if apart[order[0]] == 1 else 1
+        return _Tile(order, vector, not steps_of(node, self.space))
+
+
+def steps_of(node: Node, space: Space) -> Axes:
+    """The steps of the loops that a value is made in."""
+    if isinstance(node, Recurrence):
+        return frozenset((node.step,)) | (node.axes & space.steps)
+    return space.steps & node.axes.union(getattr(node, "over", ()))
