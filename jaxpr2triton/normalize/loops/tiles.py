@@ -251,7 +251,7 @@ def _one_by_one(
     fixed: Mapping[Var, Value],
 ) -> list[Value]:
     """What was found, where it is right; elsewhere the steps one after the other."""
-    rank, size = len(starts[0].shape), len(starts)
+    rank, size = jnp.ndim(starts[0]), len(starts)
     lanes = [*range(1, rank + 1), 0]  # in front, so that each lane goes on by itself
 
     def turned(x: Value) -> Value:
