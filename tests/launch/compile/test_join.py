@@ -70,7 +70,7 @@ def lines(text: str) -> str:
 
 
 def steps(w: Any, h: Any) -> Any:
-    return lax.scan(lambda h, _: (jnp.tanh(w @ h), h.sum()), h, None, length=3)
+    return lax.scan(lambda h, _: (jnp.tanh(w @ h), h.sum()), h, None, length=100)
 
 
 def test_a_thread_multiplies_and_adds_at_once() -> None:
