@@ -133,7 +133,7 @@ CASES = {
     "loops.lanes_to_fill": Case("grown", 128),
     "loops.kept": Case("large elman", 1 / 4),
     "loops.warps_that_reload": Case("elman", 1 / 2, NO_ROOM),
-    "loops.under_way": Case("long chain", 1 / 8),
+    "loops.under_way": Case("rnn:bench", 1 / 8),
     "loops.steps_ahead": Case("long chain", 1 / 2),
     "loops.warps_that_wait": Case("long chain", 0),
     "loops.large_product": Case("lstm:bench", 16),
@@ -165,7 +165,7 @@ CASES = {
     "cost.barriers_of_a_product": Case("elman of 16 bits", 2),
     "cost.multiplied": Case("elman of 16 bits", 1 / 2),
     "cost.copies_of_state": Case("rnn:bench:g", 2),
-    "cost.copies_of_sums": Case("rnn:bench:g", 1 / 2),
+    "cost.copies_of_sums": Case("rnn:bench:g", 4),
     "cost.copies_of_operands": Case("rnn:bench", 1 / 4),
     "writing.branch": Case("maybe long", 1 / 2),
     "writing.written_out": Case("waves", 2),
@@ -174,8 +174,8 @@ CASES = {
     "doubts.few": Case("states", 0),
     "doubts.moved": Case("states", 4),
     "doubts.computed": Case("steps", 16),
-    "doubts.long_step": Case("wide", 100),
-    "doubts.far_above": Case("wide", 4),
+    "doubts.long_step": Case("wide", 100, others={"doubts": {"far_above": 2}}),
+    "doubts.far_above": Case("wide", 1 / 16),
 }
 COMMON_CASES = {
     "byte_read": Case("thomas:g", 2),

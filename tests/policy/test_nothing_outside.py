@@ -51,6 +51,8 @@ NAMED = {
     "launch/machine/run.py": {"MOST_FINDINGS": WORK},
     "launch/source.py": {"_KEPT": "entries of a cache"},
     "normalize/numbers/algebra.py": {"STEPS_TO_NEGATION": WORK},
+    "normalize/random/generators.py": {"PER_BLOCK": EXACT},
+    "normalize/random/keys.py": {"MOST_WORDS": LIMIT},
     "normalize/random/threefry.py": {"MOST": EXACT},
     "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "emit/branches.py": {"SIDES": "places of operands"},
