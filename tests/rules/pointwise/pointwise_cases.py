@@ -30,7 +30,7 @@ from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
 SIZE = 512
-_LETTERS = "abcd"
+_LETTERS = "abcdef"
 FLOATS = tuple(np.dtype(name) for name in (np.float16, jnp.bfloat16, np.float32, np.float64))
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
 BOOL = np.dtype(np.bool_)
