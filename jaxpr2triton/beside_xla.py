@@ -65,4 +65,3 @@ def _in_body(body: Jaxpr) -> Iterator[tuple[Eqn, int]]:
         else:
             for inner in jaxprs_in(eqn):
                 yield from _in_body(inner)
-

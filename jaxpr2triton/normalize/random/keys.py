@@ -15,6 +15,7 @@ from jax import lax
 from jaxpr2triton._compat import implementation_of_keys, wrapped_keys
 from jaxpr2triton.normalize.random import threefry
 from jaxpr2triton.normalize.random.threefry import Words
+from jaxpr2triton.normalize.rewrite import Node
 
 Value = Any  # a tracer of the new program, a scalar constant, or `Keys`
 MOST_WORDS = 16  # of one key
@@ -120,6 +121,11 @@ def as_array(value: Value) -> Any:
     if value.typed and value.key_array is not None:
         return value.key_array
     return wrapped_keys(value.raw, value.kind) if value.typed else value.raw
+
+
+def static_shape(node: Node) -> tuple[int, ...]:
+    """Of what each key draws, or is split into."""
+    return tuple(int(size) for size in node.params["shape"])
 
 
 def shaped(x: Any, shape: Sequence[int]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import implementation_of_keys
-from jaxpr2triton.normalize.random.keys import MOST_WORDS, Keys, Value, as_array, columns, written
+from jaxpr2triton.normalize.random.keys import MOST_WORDS, Keys, Value, as_array, columns, static_shape, written
 from jaxpr2triton.normalize.random.threefry import MOST
 from jaxpr2triton.normalize.rewrite import Node, Rewriter
 
@@ -26,7 +26,7 @@ def _seed(node: Node, kind: Any, rewriter: Rewriter) -> list[Value] | None:
 
 
 def _split(node: Node, kind: Any, rewriter: Rewriter) -> list[Value] | None:
-    shape = _static(node)
+    shape = static_shape(node)
     if math.prod(shape) * math.prod(jnp.shape(node.args[0].raw)) > MOST:
         return None
     return _keys(_computed(rewriter, _splitted, node.args[0].raw, kind=kind, shape=shape), kind)
@@ -37,7 +37,7 @@ def _fold_in(node: Node, kind: Any, rewriter: Rewriter) -> list[Value] | None:
 
 
 def _bits(node: Node, kind: Any, rewriter: Rewriter) -> list[Value] | None:
-    params = {"kind": kind, "width": node.params["bit_width"], "shape": _static(node)}
+    params = {"kind": kind, "width": node.params["bit_width"], "shape": static_shape(node)}
     bits = _computed(rewriter, _drawn, node.args[0].raw, **params)
     return None if bits is None else [as_array(bits)]
 
@@ -65,10 +65,6 @@ def _written_out(array: Any) -> Any:
     if numbers.size == 0:
         return lax.full(numbers.shape, 0, numbers.dtype)
     return lax.reshape(lax.concatenate([lax.full((1,), each) for each in numbers.ravel()], 0), numbers.shape)
-
-
-def _static(node: Node) -> tuple[int, ...]:
-    return tuple(int(size) for size in node.params["shape"])
 
 
 def _seeded(seeds: Any, *, kind: Any) -> Any:

@@ -22,7 +22,17 @@ from jaxpr2triton.normalize.random import other_kinds, threefry
 from jaxpr2triton.normalize.random.generators import generated
 from jaxpr2triton.normalize.random.key_loops import LOOPS, like
 from jaxpr2triton.normalize.random.key_moves import move_keys
-from jaxpr2triton.normalize.random.keys import Keys, Value, as_array, as_keys, drawn, is_key, shaped, written
+from jaxpr2triton.normalize.random.keys import (
+    Keys,
+    Value,
+    as_array,
+    as_keys,
+    drawn,
+    is_key,
+    shaped,
+    static_shape,
+    written,
+)
 from jaxpr2triton.normalize.rewrite import Node, Rewriter
 
 
@@ -141,7 +151,7 @@ def _fold_in(node: Node) -> list[Value] | None:
 
 def _split(node: Node) -> list[Value] | None:
     (keys,) = node.args
-    shape = _static(node)
+    shape = static_shape(node)
     if not isinstance(keys, Keys) or 2 * math.prod(shape) > threefry.MOST:
         return None
     return [drawn(keys, shape, local=_is_local())]
@@ -149,7 +159,7 @@ def _split(node: Node) -> list[Value] | None:
 
 def _bits(node: Node) -> list[Value] | None:
     (keys,) = node.args
-    shape, width = _static(node), node.params["bit_width"]
+    shape, width = static_shape(node), node.params["bit_width"]
     count = math.prod(shape)
     if not isinstance(keys, Keys) or count * max(1, width // 32) > threefry.MOST:
         return None
@@ -163,7 +173,7 @@ def _hash(node: Node) -> list[Value]:
 
 
 def _counts(node: Node) -> list[Value] | None:
-    shape = _static(node)
+    shape = static_shape(node)
     place = threefry.places((), shape)
     zeros = lax.full(shape, 0, np.uint32)
     return None if math.prod(shape) > threefry.MOST else [zeros, zeros if isinstance(place, int) else place]
@@ -171,10 +181,6 @@ def _counts(node: Node) -> list[Value] | None:
 
 def _generated(node: Node) -> list[Value] | None:
     return generated(as_array(node.args[0]), node.params)
-
-
-def _static(node: Node) -> tuple[int, ...]:
-    return tuple(int(size) for size in node.params["shape"])
 
 
 def _is_local() -> bool:
