@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -337,19 +338,8 @@ def scan(draft: Draft) -> None:
             ys.append(y)
     if not ys and not parts:
         return
-    draft.add_statement(
-        Loop(
-            "scan",
-            str(next(draft.names)),
-            str(length),
-            carries_of(draft, parts, after),
-            tuple(body.lines),
-            xs=tuple((inside.name, source.name) for source, inside in xs),
-            ys=tuple((new_name(draft, "v"), y.name) for y in ys),
-            reverse=draft.pick((False, False, True)),
-            unroll=draft.pick((1, 1, 2, 3)),
-        )
-    )
+    made = scanned(draft, length, xs, parts, after, body, ys)
+    draft.add_statement(replace(made, reverse=draft.pick((False, False, True)), unroll=draft.pick((1, 1, 2, 3))))
 
 
 def recurrence(draft: Draft) -> None:
@@ -370,18 +360,27 @@ def recurrence(draft: Draft) -> None:
             text += join.format(body.pick(terms).format(c=each.name, u=inside.name))
         after.append((own, body.add(text, inside, *read).name))
     ys = [value for value in body.values[-len(parts) - 1 :] if body.chance()]
-    draft.add_statement(
-        Loop(
-            "scan",
-            str(next(draft.names)),
-            str(length),
-            carries_of(draft, parts, after),
-            tuple(body.lines),
-            xs=((inside.name, source.name),),
-            ys=tuple((new_name(draft, "v"), y.name) for y in ys),
-            reverse=draft.chance(),
-            unroll=1,
-        )
+    made = scanned(draft, length, [(source, inside)], parts, after, body, ys)
+    draft.add_statement(replace(made, reverse=draft.chance()))
+
+
+def scanned(
+    draft: Draft,
+    length: int,
+    xs: Sequence[tuple[Value, Value]],
+    parts: Sequence[tuple[Value, Value]],
+    after: Any,
+    body: Draft,
+    ys: Sequence[Value],
+) -> Loop:
+    return Loop(
+        "scan",
+        str(next(draft.names)),
+        str(length),
+        carries_of(draft, parts, after),
+        tuple(body.lines),
+        xs=tuple((inside.name, source.name) for source, inside in xs),
+        ys=tuple((new_name(draft, "v"), y.name) for y in ys),
     )
 
 
