@@ -98,7 +98,8 @@ def _broken(node: ast.expr, head: str, tail: str, pad: str, inside: bool = False
             rest = ast.unparse(ast.Subscript(ast.Name("_"), node.slice))[1:]
             return _as_operand(node.value, head, rest + tail, pad)
         case ast.Tuple():
-            return _each([("", each) for each in node.elts], f"{head}(", f"){tail}", pad)
+            last = "," if len(node.elts) == 1 else ""  # or it would be no tuple
+            return _each([("", each) for each in node.elts], f"{head}(", f"){tail}", pad, last)
         case ast.BinOp() | ast.Compare():
             operands = list(_operands(node))
             if inside:
@@ -115,9 +116,9 @@ def _broken(node: ast.expr, head: str, tail: str, pad: str, inside: bool = False
     return [line]
 
 
-def _each(words: Sequence[tuple[str, ast.expr]], head: str, tail: str, pad: str) -> list[str]:
-    """Operands of a call: on one line of their own, or each on one."""
-    together = pad + STEP + ", ".join(word + ast.unparse(value) for word, value in words)
+def _each(words: Sequence[tuple[str, ast.expr]], head: str, tail: str, pad: str, last: str = "") -> list[str]:
+    """Operands of a call: on one line of their own, with `last` behind the last one, or each on one."""
+    together = pad + STEP + ", ".join(word + ast.unparse(value) for word, value in words) + last
     if len(together) <= WIDTH:
         return [pad + head, together, pad + tail]
     inner = [line for word, value in words for line in _broken(value, word, ",", pad + STEP, not word)]
@@ -147,8 +148,8 @@ def _sign(node: ast.expr) -> str:
 
 
 def _in_place(sign: str, operand: ast.expr, head: str, pad: str) -> list[str]:
-    """An operand on a line of its own, in parentheses unless it is a name, a number, a call or a product of a sum."""
-    bare = isinstance(operand, ast.Name | ast.Constant | ast.Call | ast.Subscript | ast.Attribute)
+    """An operand on a line of its own; in parentheses, but for one that has some, a name, or a product of a sum."""
+    bare = isinstance(operand, ast.Name | ast.Constant | ast.Call | ast.Subscript | ast.Attribute | ast.Tuple)
     bare = bare or (sign.strip() in ("", "+") and isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Mult))
     if bare and not isinstance(operand, ast.BinOp):
         return _broken(operand, head + sign, "", pad)

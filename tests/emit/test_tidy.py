@@ -254,6 +254,14 @@ def test_long_lines_mean_the_same(text: str, depth: int) -> None:
     assert ast.dump(again) == ast.dump(ast.Module(body, []))
 
 
+@pytest.mark.parametrize("text", ["x_next = x_next[1:] + (tl.load({0}, mask=ok),)", "x = (tl.load({0}, mask=ok),)"])
+def test_what_is_read_ahead_is_a_tuple_however_long_it_is(text: str) -> None:
+    for length in range(1, WIDTH):
+        body = ast.parse(text.format("x" * length)).body
+        again = ast.parse(textwrap.dedent("\n".join(text_of(body, "    "))))
+        assert ast.dump(again) == ast.dump(ast.Module(body, []))
+
+
 def test_short_lines_stay_as_they_are() -> None:
     text = "x = a + b * (c - d)\nwhile x:\n    x = f(x)\nif x:\n    y = 1\nelse:\n    y = 2"
     assert text_of(ast.parse(text).body, "") == text.split("\n")
