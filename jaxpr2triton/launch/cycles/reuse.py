@@ -101,7 +101,7 @@ def _follow(each: Instruction, depends: Depends) -> Causes:
 def _registers(each: Instruction) -> tuple[list[str], list[str]]:
     """Results and operands: LDG.E.64 R2, desc[UR4][R4.64] → R2 R3, UR4 R4 R5."""
     first, _, rest = each.operands.partition(",")
-    if each.kind.startswith(("ST", "RED", "BRA", "BAR")):
+    if not each.has_result:
         first, rest = "", each.operands
     result = _REGISTERS.fullmatch(first.strip())
     wide = max(1, each.width // _WORDS) if each.kind.startswith("LD") else 1

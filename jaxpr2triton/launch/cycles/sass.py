@@ -46,6 +46,11 @@ class Instruction:
         return int(found[1], 16) if found else None
 
     @property
+    def has_result(self) -> bool:
+        """Whether its first operand is written, not read."""
+        return not self.kind.startswith("ST") and self.kind not in ("RED", "REDG", "BRA", "BAR")
+
+    @property
     def is_conditional(self) -> bool:
         return bool(self.guard) or (self.kind == "BRA" and "," in self.operands)
 

@@ -186,7 +186,7 @@ def _written(loop: Loop) -> set[str]:
 def _results(each: Instruction) -> list[str]:
     """The registers that it writes, as far as counters are concerned: not the third and fourth of wide loads."""
     first = _words(each)[0]
-    if each.kind.startswith(("ST", "RED")) or not _REGISTER.fullmatch(first):
+    if not each.has_result or not _REGISTER.fullmatch(first):
         return []
     if any(part in each.name for part in _PAIRS) and ".32" not in each.name:
         letters = first.rstrip("0123456789")

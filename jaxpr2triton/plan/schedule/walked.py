@@ -145,6 +145,8 @@ class _Walk:
                 return self._swept(value)
             case Kind.MOVED:
                 return self._moved(value)
+            case Kind.CHOSEN:
+                return self._chosen(value)
             case Kind.READ:
                 lanes, times = self.size(value.axes)
                 self.threads.append(self.shape.threads)
@@ -167,6 +169,11 @@ class _Walk:
         if value.weight > self.cost.long:
             wait = (self.cost.latency - 1) * value.weight + self.cost.special
         return _Price(value.weight * elements + move.issue, wait + move.wait, move.barriers)
+
+    def _chosen(self, value: Value) -> _Price:
+        made = self._made(value)
+        among_variables = self.size(value.over)[0] == 1  # it is one or the other where the code is written
+        return _Price(0) if among_variables else made
 
     def _exchange(self, lanes: int, times: int) -> _Price:
         """Through shared memory."""

@@ -58,6 +58,10 @@ UNKNOWN = {
         *("MOV R4, RZ", "FSETP.GT.AND P1, PT, R1, 2, PT", "@P1 BRA 0x60", "IADD3 R4, R4, 0x1, RZ"),
         *("ISETP.NE.AND P0, PT, R4, 0x8, PT", "@P0 BRA 0x10"),
     ),
+    "lanes agree where the counter was": (
+        *("MOV R4, RZ", "UMOV UR5, 0x9", "IADD3 R4, R4, 0x1, RZ", "UIADD3 UR5, UR5, -0x1, URZ"),
+        *("REDUX.MAX.S32 UR5, R3", "MOV R7, UR5", "ISETP.GE.AND P0, PT, R7, 0x1, PT", "@P0 BRA 0x20"),
+    ),
     "it never ends": ("MOV R4, RZ", "IADD3 R4, R4, 0x1, RZ", "BRA 0x10"),
 }  # fmt: skip
 
