@@ -29,7 +29,6 @@ import jax
 import numpy as np
 
 import jaxpr2triton as j2t
-from bench.cycles import step_of
 from bench.loops import Work, markdown_rows, works
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.graph.planned import graph_of
@@ -131,7 +130,7 @@ def _modelled(kernel: Kernel, target: Target) -> float | None:
         cycles = cycles_of(kernel, target)
     except j2t.KernelRefused:
         return None
-    return cycles.whole or step_of(cycles)
+    return cycles.whole or cycles.a_step
 
 
 def compared(work: Work, known: Known, target: Target) -> Iterator[Compared]:

@@ -41,7 +41,7 @@ from bench import xla
 from bench.kernels import Found, all_kernels
 from bench.loops import launches_of, markdown_rows, why_no_xla
 from jaxpr2triton.hardware import DEFAULT_TARGET, Target, target_named
-from jaxpr2triton.ir.cycles import Cycles, LoopCycles
+from jaxpr2triton.ir.cycles import LoopCycles
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.cycles.latencies import MACHINES, machine_of
 from jaxpr2triton.launch.cycles.model import cycles_of
@@ -98,7 +98,7 @@ def row_of(kernel: Kernel, found: Found, target: Target) -> Row:
             found.program, kernel.name, found.kind, shape, "", *missing, problem=" ".join(str(refusal).split())[:200]
         )
     loops = "; ".join(_loop(loop) for loop in cycles.loops)
-    numbers = (cycles.whole, cycles.from_memory, step_of(cycles), estimate)
+    numbers = (cycles.whole, cycles.from_memory, cycles.a_step, estimate)
     words = (shown_shares(cycles.shares), cycles.bound, cycles.trust)
     return Row(found.program, kernel.name, found.kind, shape, loops, *numbers, *words, cycles.clock)
 
@@ -106,21 +106,6 @@ def row_of(kernel: Kernel, found: Found, target: Target) -> Row:
 def _loop(loop: LoopCycles) -> str:
     steps = "?" if loop.steps is None else f"{loop.steps:,}"
     return f"{'in it ' * loop.depth}{loop.name} {steps} x {loop.cycles:,.0f}/{loop.from_memory:,.0f}"
-
-
-def step_of(cycles: Cycles) -> float | None:
-    """All loops, for each step of the one that runs most often, as schedules are estimated; None without loops."""
-    outer = [loop for loop in cycles.loops if not loop.depth]
-    if not outer:
-        return None
-    if any(loop.steps is None for loop in cycles.loops):
-        return sum(loop.cycles for loop in outer)
-    times: list[int] = []
-    longest = 1
-    for loop in cycles.loops:
-        times = [*times[: loop.depth], 1 if loop.steps is None else loop.steps]
-        longest = max(longest, math.prod(times))
-    return sum(loop.cycles * (loop.steps or 0) for loop in outer) / longest
 
 
 def kernel_line(row: Row) -> list[object]:

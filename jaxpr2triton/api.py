@@ -45,6 +45,7 @@ def fuse(
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
+    schedule: str = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -67,6 +68,7 @@ def fuse(
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
+    schedule: str = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -88,12 +90,13 @@ def fuse(
     contractions: str = "auto",
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
+    schedule: str = "estimate",
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
 
     It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
-    differentiate, batch, `.lower(...)` and so on. Five options are new:
+    differentiate, batch, `.lower(...)` and so on. Seven options are new:
 
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
@@ -119,6 +122,9 @@ def fuse(
     exact_order
               take the steps of every loop one after the other, even where what is carried is `a * c + b` and could be
               combined in tiles of steps, with other roundings
+    schedule  "estimate"   of the schedules of a kernel with loops the one that is estimated to take least is chosen
+              "compile"    the best three are compiled, and the one is chosen whose machine code takes least, by the
+                           model of `explain --cycles`; for NVIDIA devices
 
     A fused function inside another one is part of it: the outer one's options count. Callbacks
     (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
@@ -130,16 +136,17 @@ def fuse(
     _known_backend("backend", backend)
     if function is None:
         options = {"backend": backend, "strict": strict, "roles": roles, "contractions": contractions}
-        return functools.partial(fuse, **options, checkpoint=checkpoint, exact_order=exact_order, **jit_options)
+        options |= {"checkpoint": checkpoint, "exact_order": exact_order, "schedule": schedule}
+        return functools.partial(fuse, **options, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = parse_roles(program_name(function), roles, contractions, checkpoint, exact_order)
+    asked = parse_roles(program_name(function), roles, contractions, checkpoint, exact_order, schedule)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
     return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
 
 
-_OURS = frozenset({"backend", "strict", "roles", "contractions", "checkpoint", "exact_order"})
+_OURS = frozenset({"backend", "strict", "roles", "contractions", "checkpoint", "exact_order", "schedule"})
 _JIT_OPTIONS = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
 
 
@@ -226,6 +233,7 @@ def transpile(
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
+    schedule: str = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -242,6 +250,7 @@ def transpile(
     contractions: str = ...,
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
+    schedule: str = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -257,6 +266,7 @@ def transpile(
     contractions: str = "auto",
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
+    schedule: str = "estimate",
     for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -266,13 +276,14 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `roles`, `contractions`, `checkpoint` and `exact_order` are as in `fuse`. `for_target` is the device that kernels
-    are planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else sm_90.
+    `roles`, `contractions`, `checkpoint`, `exact_order` and `schedule` are as in `fuse`. `for_target` is the device
+    that kernels are planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else
+    sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     name = program_name(function)
-    asked = parse_roles(name, roles, contractions, checkpoint, exact_order)
+    asked = parse_roles(name, roles, contractions, checkpoint, exact_order, schedule)
     read_knobs()  # a misspelt one is an error here too
     target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))

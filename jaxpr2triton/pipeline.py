@@ -31,6 +31,7 @@ from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
+from jaxpr2triton.launch.cycles.latencies import machine_of
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
@@ -49,6 +50,7 @@ from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
+from jaxpr2triton.quickest import quickest_of, schedules_compiled
 from jaxpr2triton.report.equations import name_of, printed
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
@@ -118,16 +120,18 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
         if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
             return dearer
         plans.append(plan)
-    if lost or not decisions.with_roles:  # the axes that roles were asked for may be theirs
-        return Plans(program, tuple(plans), lost)
-    wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
+    with_roles = decisions.with_roles and not lost  # the axes that roles were asked for may be those of lost ones
+    wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans}) if with_roles else {}
     for number, plan in enumerate(plans):
         if asked := wishes.get(plan.name):
             found = _or_without_roles(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
             if isinstance(found, DropRoles):
                 return found
             plans[number] = found
-    return Plans(program, tuple(plans))
+    if roles.schedule == "compile":
+        machine_of(policy.target)  # an error also where there is no kernel
+        plans = [quickest_of(plan) for plan in counted("kernel", plans)]
+    return Plans(program, tuple(plans), lost)
 
 
 def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
@@ -321,7 +325,8 @@ class Compiled:
     def steps(self) -> tuple[str, ...]:
         """How it was planned: what stood in the way, and what was decided then."""
         products = multiplied(self.stages["normalize"], self.policy)
-        return (*said(self.rounds, self.stages["normalize"]), *self.convolved, *products)
+        compiled = schedules_compiled(self.stages["schedule"].plans)
+        return (*said(self.rounds, self.stages["normalize"]), *self.convolved, *products, *compiled)
 
     @cached_property
     def divided(self) -> tuple[Divided, ...]:

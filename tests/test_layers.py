@@ -16,7 +16,7 @@ LEVELS = {
     2: ("rules",),
     3: ("graph",),
     4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report", "shards"),
-    5: ("beside_xla", "inside"),
+    5: ("beside_xla", "inside", "quickest"),
     6: ("pipeline",),
     7: ("front",),
     8: ("api",),

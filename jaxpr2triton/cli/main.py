@@ -110,7 +110,7 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    words = ("contractions", "checkpoint", "exact_order")
+    words = ("contractions", "checkpoint", "exact_order", "schedule")
     return {"roles": dict(options.role), **{word: getattr(options, word) for word in words}}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import TARGETS
-from jaxpr2triton.ir.roles import CONTRACTIONS, SQRT
+from jaxpr2triton.ir.roles import CONTRACTIONS, SCHEDULES, SQRT
 
 STAGES = ("trace", "normalize", "partition", "schedule", "graph")
 ASSEMBLIES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -132,6 +132,12 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "computed again",
     )
     add("--exact-order", action="store_true", help="take the steps of every loop one after the other")
+    add(
+        "--schedule",
+        choices=SCHEDULES,
+        default="estimate",
+        help="compare the schedules of loops by an estimate, or compile the best three and read their machine code",
+    )
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)
     add("--target", metavar="NAME", type=_name, help=f"the device to compile for, none is needed: {known}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -55,6 +56,21 @@ class Cycles:
     @property
     def bound(self) -> str:
         return self.shares[0].what if self.shares else ""
+
+    @property
+    def a_step(self) -> float | None:
+        """All loops, for each step of the one that runs most often, as schedules are estimated; None without loops."""
+        outer = [loop for loop in self.loops if not loop.depth]
+        if not outer:
+            return None
+        if any(loop.steps is None for loop in self.loops):
+            return sum(loop.cycles for loop in outer)
+        times: list[int] = []
+        longest = 1
+        for loop in self.loops:
+            times = [*times[: loop.depth], loop.steps or 0]
+            longest = max(longest, math.prod(times))
+        return sum(loop.cycles * (loop.steps or 0) for loop in outer) / longest
 
     @property
     def microseconds(self) -> float | None:

@@ -87,6 +87,7 @@ class Choice:
     chosen: Estimate
     other: str = ""  # what is different about the next best one; empty if there was none
     of_other: Estimate | None = None
+    compiled: tuple[float, ...] = ()  # cycles of it and of others, the least first, if that is how it was chosen
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Roles:
     asked: tuple[Asked, ...] = ()
     contractions: str = "auto"  # whose kernels contractions are
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
+    schedule: str = "estimate"  # how schedules are compared
     exact_order: bool = False  # whether the steps of loops are taken one after the other
 
     def __repr__(self) -> str:
@@ -54,6 +55,7 @@ class Roles:
 
 
 NO_ROLES = Roles()
+SCHEDULES = ("estimate", "compile")
 CONTRACTIONS = ("auto", "triton", "xla")
 
 
@@ -63,16 +65,18 @@ def parse_roles(
     contractions: str = "auto",
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
+    schedule: str = "estimate",
 ) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
-    if contractions not in CONTRACTIONS:
-        words = ", ".join(CONTRACTIONS)
-        raise UserError(f"contractions={contractions!r} is not a choice", hint=f"one of {words}")
+    for word, said, known in (("contractions", contractions, CONTRACTIONS), ("schedule", schedule, SCHEDULES)):
+        if said not in known:
+            raise UserError(f"{word}={said!r} is not a choice", hint="one of " + ", ".join(known))
     if not (checkpoint is None or checkpoint == SQRT or (type(checkpoint) is int and checkpoint > 0)):
         hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order))
+    asked = {"contractions": contractions, "checkpoint": checkpoint, "schedule": schedule}
+    made = replace(parsed, **asked, exact_order=bool(exact_order))
     return parsed if made == parsed else made
 
 

@@ -267,7 +267,7 @@ def _choice_facts(choice: Choice | None) -> dict[str, Any] | None:
     if choice is None:
         return None
     other = None if choice.of_other is None else {"with": choice.other, **asdict(choice.of_other)}
-    return {**asdict(choice.chosen), "next_best": other}
+    return {**asdict(choice.chosen), "next_best": other, "compiled": list(choice.compiled)}
 
 
 def _launch_facts(launches: Launches | None) -> dict[str, Any] | None:

@@ -122,7 +122,7 @@ def test_what_a_loop_costs() -> None:
     ]
     facts = json.loads(json.dumps(explain_json(program)))
     assert facts["kernels"][0]["estimate"]["next_best"]["with"] == "row: grid 4096 by 8, 2 warps"
-    assert facts["kernels"][2]["estimate"] == {**asdict(chosen), "next_best": None}
+    assert facts["kernels"][2]["estimate"] == {**asdict(chosen), "next_best": None, "compiled": []}
     assert [each["launches"] for each in facts["leftovers"]] == [
         {"a_step": 3, "steps": 1000, "in_all": 3000},
         {"a_step": 1, "steps": None, "in_all": None},
