@@ -24,12 +24,13 @@ from jaxpr2triton.rules.sweeps import axis_of
 def ask(walk: Sweeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
     """Choose the axis: the one at which the result is wanted, if the rest of its place has nothing to do with that."""
     operand, dim = eqn.invars[0], axis_of(eqn)
-    in_use = frozenset().union(*(_beside(demand, dim) for demand in demands))
+    in_use = walk.choose.steps.union(*(_beside(demand, dim) for demand in demands))
     hints = walk.hints(operand, (dim,))
     (index,) = walk.choose.reduction(number, operand, (dim,), in_use, hints)
     axis = plain_axis(index)
     assert axis is not None  # no plan cuts what is swept into pieces, or makes it one with something else
     walk.reduced_axes.add(axis)
+    walk.choose.final.add(axis)  # never the steps of a loop: a program has all of it at once
     for place, guard in demands:
         whole = (*place[:dim], index, *place[dim + 1 :])
         rest = tuple(condition for condition in guard if axis not in condition.index.axes)

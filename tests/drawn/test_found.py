@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.drawn.check import check
+from tests.drawn.loops import Carry, Loop
 from tests.drawn.program import Input, Line, Program
 
 FOUND = {
@@ -196,6 +197,29 @@ FOUND = {
         transform="grad",
         small=True,
         seed=381,
+    ),
+    # A sweep over all steps at once ran along the axis that a loop beside it took its steps along.
+    "a_sweep_beside_the_steps_of_a_loop": Program(
+        inputs=(
+            Input("x", (8,), "float32", "normal"),
+            Input("y", (8,), "float32", "normal"),
+            Input("z", (2, 8), "float32", "normal"),
+        ),
+        lines=(
+            Loop(
+                kind="scan",
+                label="1",
+                steps="2",
+                carries=(Carry(name="b", start="x", after="v", result="w"), Carry("c", "y", "e", "u")),
+                lines=(Line("v", "e + jnp.where(e > 0, b, 0) * 0.3 + jnp.where(e > 0, c, 0) * 0.3", ("e", "b", "c")),),
+                xs=(("e", "z"),),
+            ),
+        ),
+        outputs=("w",),
+        transform="grad",
+        outside=True,
+        small=True,
+        seed=600,
     ),
     # XLA's CPU multiplies what is no number by the zeros between groups, in float64 and not in float32.
     "strange_numbers_beside_groups": Program(
