@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -92,9 +92,17 @@ class Emitter(Stores):
         return home
 
     def _require(self, target: Node, scope: Scope) -> None:
-        """Write everything that the target needs and that is not there yet."""
+        self._require_all([target], scope)
+
+    def _require_all(self, targets: Iterable[Node], scope: Scope) -> None:
+        """Write everything that the targets need and that is not there yet.
+
+        In the order in which the graph has it, or of several targets what may begin first: what stands together then
+        does not wait for each other.
+        """
         missing: dict[Node, None] = {}
-        stack = [target]
+        stack = list(targets)
+        several = len(stack) > 1
         while stack:
             node = stack.pop()
             if node in missing or scope.find(node) is not None:
@@ -107,13 +115,23 @@ class Emitter(Stores):
                 and not self._reads_outside(node, scope)
             ):
                 stack.extend(self._needed_for(node))
-        for node in sorted(missing, key=self._in_line):
+        begins = self._begins(missing) if several else {}
+        for node in sorted(missing, key=lambda node: (*self._in_line(node)[:1], begins.get(node, 0), node.number)):
             if scope.find(node) is not None:
                 continue
             if self._reads_outside(node, scope):
                 self._require(node, self._home(node, scope))
             else:
                 self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
+
+    def _begins(self, nodes: Iterable[Node]) -> dict[Node, float]:
+        """How many instructions each of them waits for that are written with it."""
+        begins: dict[Node, float] = {}
+        ends: dict[Node, float] = {}
+        for node in sorted(nodes, key=lambda node: node.number):
+            begins[node] = max((ends.get(operand, 0) for operand in operands_of(node)), default=0)
+            ends[node] = begins[node] + weight_of(node)
+        return begins
 
     def _in_line(self, node: Node) -> tuple[bool, int]:
         """When a node is written: what the results of a contraction meet waits, or registers hold it meanwhile."""
@@ -389,9 +407,7 @@ class Emitter(Stores):
 
     def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
         """What is carried to the next step, all at once if one variable takes the value of another."""
-        for loop in recurrences:
-            for value in loop.nexts:
-                self._require(value, body)
+        self._require_all((value for loop in recurrences for value in loop.nexts), body)
         changes: list[tuple[str, str]] = []
         for loop in recurrences:
             for value, leaf in list(zip(loop.nexts, loop.carried))[1 if self._is_a_branch(loop) else 0 :]:

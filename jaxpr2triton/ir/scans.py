@@ -129,6 +129,19 @@ def body_of(params: Mapping[str, Any]) -> Body:
     return Body(params["jaxpr"], *scan_counts_of(params))
 
 
+def body_of_loop(eqn: Eqn) -> Body:
+    """What a scan or a `repeat` runs."""
+    if eqn.primitive.name == "scan":
+        return body_of(eqn.params)
+    return Body(eqn.params["jaxpr"], eqn.params["num_consts"], len(eqn.outvars))
+
+
+def put(values: Sequence[Any], places: Sequence[int], others: Sequence[Any]) -> list[Any]:
+    """The values, with others in some places."""
+    changed = dict(zip(places, others))
+    return [changed.get(place, value) for place, value in enumerate(values)]
+
+
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
 

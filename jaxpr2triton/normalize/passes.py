@@ -23,6 +23,7 @@ from jaxpr2triton.normalize.calls.identities import drop_identities
 from jaxpr2triton.normalize.calls.inline import inline_calls
 from jaxpr2triton.normalize.calls.reduced import reduce_in_branches
 from jaxpr2triton.normalize.calls.sharing import share_equal
+from jaxpr2triton.normalize.loops.ahead import make_ahead
 from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
@@ -62,6 +63,7 @@ class Fact(Flag):
     HANDED_ON = auto()  # what a step computes of what it carries on, no next step computes again, where that pays
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
     SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
+    MADE_AHEAD = auto()  # what nothing else that is carried has a part in is made a step ahead, where that pays
     NOTHING_DEAD = auto()  # every equation leads to an output or has an effect
     SCANS_JOINED = auto()  # an associative scan is one equation for each result
     NO_IDENTITIES = auto()  # no equation returns its operand
@@ -137,6 +139,13 @@ SWEEP = Pass(  # before a sum over its steps is one more value that a loop carri
     needs=Fact.NO_CALLS,
 )
 
+AHEAD = Pass(  # of bodies that are no longer changed
+    "make_ahead",
+    make_ahead,
+    gives=Fact.MADE_AHEAD,
+    needs=Fact.NO_CALLS | Fact.CORE_BODIES | Fact.HANDED_ON | Fact.SUMS_DEFERRED,
+)
+
 LOOPS: tuple[Pass, ...] = (
     INLINE,
     APPLY,  # what it writes out may hold calls and loops
@@ -173,6 +182,7 @@ LOOPS: tuple[Pass, ...] = (
         gives=Fact.SUMS_DEFERRED,
         needs=Fact.NO_CALLS | Fact.CORE_BODIES | Fact.LEAST_STORED,
     ),
+    AHEAD,
 )
 
 AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
@@ -230,7 +240,7 @@ def normalize(
     are taken one after the other in an `exact_order`.
     """
     closed = without_empty_shardings(closed)
-    left = {APART: not apart, SWEEP: exact_order or inside}
+    left = {APART: not apart, SWEEP: exact_order or inside, AHEAD: inside}
     for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
         closed = closed if left.get(each) else each.run(closed)
     return part_lanes(closed, _body)  # once what is equal is seen to be, and nobody reads what nobody needs

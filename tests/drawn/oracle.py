@@ -84,10 +84,17 @@ class Answer:
 
 
 def answers(
-    function: Callable[..., Any], args: Sequence[np.ndarray], seed: int, contracted: bool = False
+    function: Callable[..., Any],
+    args: Sequence[np.ndarray],
+    seed: int,
+    contracted: bool = False,
+    regrouped: bool = False,
 ) -> list[Answer]:
-    """An answer for each output of the function at these arguments; `contracted` if compilers may join a product and a
-    sum, so that a product is rounded in one place and not in another."""
+    """An answer for each output of the function at these arguments.
+
+    `contracted` if compilers may join a product and a sum, so that a product is rounded in one place and not in
+    another; `regrouped` if sums may have another order, so that one which happens to be exact is rounded in that.
+    """
     closed = jax.make_jaxpr(function)(*args)
     narrow = [aval.dtype for aval in closed.out_avals]
     with jax.enable_x64(True):
@@ -96,7 +103,7 @@ def answers(
         nothing = np.zeros(TABLE)
 
         def widely(table: Any, bounded: Any, rounded: Any, *wide: Any) -> list[Any]:
-            return _Wide(table, bounded, rounded, contracted).run(closed, wide)
+            return _Wide(table, bounded, rounded, contracted, regrouped).run(closed, wide)
 
         jitted = jax.jit(widely)
         evaluate = jitted.lower(nothing, True, NOWHERE, *wide).compile(compiler_options=QUICKLY)
@@ -142,9 +149,9 @@ def _widened(x: Any) -> Any:
 class _Wide:
     """Evaluates a jaxpr in float64, with noise from a table, with the bounds of its dtypes, and rounded to them."""
 
-    def __init__(self, table: Any, bounded: Any, rounded: Any, contracted: bool) -> None:
+    def __init__(self, table: Any, bounded: Any, rounded: Any, contracted: bool, regrouped: bool) -> None:
         self.table, self.bounded, self.rounded, self.count = table, bounded, rounded, 0
-        self.contracted = contracted
+        self.contracted, self.regrouped = contracted, regrouped
         self.products: dict[int, Any] = {}  # values that are products, or parts of some, by their identity
         self.step: Any = None  # a number for the steps of the loops around, inside of one
 
@@ -300,7 +307,7 @@ class _Wide:
         moved = x * (1 + eps * noise) + (tiny + eps * (name in ABSOLUTE and not operand)) * noise
         if operand and name in SUMS:
             return jnp.where(jnp.all(jnp.round(x) == x) & (jnp.sum(jnp.abs(x)) * eps < 1), x, moved)
-        if name in RIGHT and aval.dtype != np.float64:
+        if name in RIGHT and aval.dtype != np.float64 and not (self.regrouped and name in JOINED):
             moved = jnp.where(narrowed(x, aval) == x, x, moved)
         if operand:
             return moved

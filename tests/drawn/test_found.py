@@ -221,6 +221,32 @@ FOUND = {
         small=True,
         seed=600,
     ),
+    # JAX adds up these cotangents without rounding, and in another order they are rounded.
+    "exact_in_one_order": Program(
+        inputs=(Input("x", (1000,), "float32", "normal"), Input("y", (1000,), "int32", "normal")),
+        lines=(
+            Line("v", "lax.associative_scan(lambda a, b: jnp.where(b > 0.5, b, a), x, axis=0)", ("x",)),
+            Line("z", "lax.select_n(lax.clamp(jnp.int32(0), y, jnp.int32(2)), v, x, v)", ("y", "v", "x")),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=428,
+    ),
+    # What was around an array was combined with what is no number, and chosen.
+    "windows_around_what_is_no_number": Program(
+        inputs=(Input("x", (13, 13), "float16", "special"),),
+        lines=(
+            Line("v", "jnp.max(jnp.abs(x[:, None] * x[None]), -1)", ("x",)),
+            Line(
+                "z",
+                "lax.reduce_window(lax.stop_gradient(v), np.asarray(0.5, v.dtype)[()], helpers.nearer, "
+                "(1, 2), (1, 1), ((-1, 0), (1, 0)), base_dilation=(2, 2), window_dilation=(1, 1))",
+                ("v",),
+            ),
+        ),
+        outputs=("z",),
+        seed=458,
+    ),
     # XLA's CPU multiplies what is no number by the zeros between groups, in float64 and not in float32.
     "strange_numbers_beside_groups": Program(
         inputs=(Input("x", (31, 5), "float32", "normal"), Input("y", (1, 31, 2), "float32", "normal")),

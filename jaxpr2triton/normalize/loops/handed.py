@@ -15,7 +15,7 @@ from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
-from jaxpr2triton.ir.scans import LOOPS, Body, body_of, scan_of, scanned
+from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of, scanned
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
 from jaxpr2triton.normalize.loops.accumulators import count, nbytes
 from jaxpr2triton.normalize.loops.recompute import does_again
@@ -87,7 +87,7 @@ class Plan:
 def _plan_of(eqn: Eqn) -> Plan | None:
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
         return None
-    body = _body_of(eqn)
+    body = body_of_loop(eqn)
     again: dict[Var, Later] = {}
     for carried in _chosen_alike(body):
         again.update(_computed_again(body, carried))
@@ -95,12 +95,6 @@ def _plan_of(eqn: Eqn) -> Plan | None:
         return None
     plan = Plan(body, {var: again[var] for var in _to_carry(body, again)})
     return plan if plan.handed and _is_worth_it(plan) else None
-
-
-def _body_of(eqn: Eqn) -> Body:
-    if eqn.primitive.name == "scan":
-        return body_of(eqn.params)
-    return Body(eqn.params["jaxpr"], eqn.params["num_consts"], len(eqn.outvars))
 
 
 def _chosen_alike(body: Body) -> Iterator[dict[Var, Later]]:

@@ -16,7 +16,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Atom, Literal, Var, made
 from jaxpr2triton.ir.region import boundary_p, repeat_p
 from jaxpr2triton.ir.scanned import Combination, combination, scanned_p
-from jaxpr2triton.ir.scans import Body, scanned
+from jaxpr2triton.ir.scans import Body, put, scanned
 from jaxpr2triton.normalize.loops.affine import Carried, Kind
 from jaxpr2triton.normalize.loops.forms import coefficients
 from jaxpr2triton.normalize.loops.products_apart import of_all_steps
@@ -76,7 +76,7 @@ def _loop(
     distinct = {id(atom): atom for atom in asked}  # what is put out twice is written once
 
     def step(carry: Sequence[Value], parts: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        ends, ys = _tile(plan, fixed, _put(starts, places, carry), parts, list(distinct.values()))
+        ends, ys = _tile(plan, fixed, put(starts, places, carry), parts, list(distinct.values()))
         return [ends[place] for place in places], ys
 
     tiles = length // plan.size
@@ -84,17 +84,12 @@ def _loop(
     how = {**node.params, "length": tiles, "unroll": 1}
     last, ys = scanned(how, step, [starts[place] for place in places], parts)
     found = dict(zip(distinct, (lax.reshape(y, (length, *y.shape[2:])) for y in _in_memory(plan, ys))))
-    return _put(starts, places, last), [found[id(atom)] for atom in asked]
+    return put(starts, places, last), [found[id(atom)] for atom in asked]
 
 
 def _in_memory(plan: Plan, ys: list[Value]) -> list[Value]:
     """Of a loop by itself, so that none of its programs has more lanes than it needs."""
     return [boundary_p.bind(y, dim=0) for y in ys] if plan.apart else ys
-
-
-def _put(values: Sequence[Value], places: Sequence[int], others: Sequence[Value]) -> list[Value]:
-    changed = dict(zip(places, others))
-    return [changed.get(place, value) for place, value in enumerate(values)]
 
 
 def _tile(
@@ -141,7 +136,7 @@ def _tile(
                 after = [lax.add(before[0], lax.reduce_sum(b, (0,)))]
             case Kind.RUNNING:
                 after = _run(plan, each, given, before, known, there)
-        ends = _put(ends, each.places, after)
+        ends = put(ends, each.places, after)
     return ends, values(asked)
 
 

@@ -72,15 +72,29 @@ def _reduced(x: Array, combine: Any, whole: Any, running: Any, fill: Any, params
 
 
 def _general(*operands: Array, jaxpr: Any, consts: Any, **params: Any) -> list[Array]:
-    """Of several arrays at once, with a function of the user's, from the value that it begins with."""
+    """Of several arrays at once, with a function of the user's, from the value that it begins with.
+
+    What is around the arrays is left out: beside what is no number, a function may choose the value to begin with.
+    """
     count = len(operands) // 2
     arrays, starts = operands[:count], operands[count:]
     padded = [_padded(x, start, params) for x, start in zip(arrays, starts)]
     shape = tuple(_counts(padded[0].shape, params))
     totals = [lax.broadcast(start, shape) for start in starts]
+    around = _around(arrays[0].shape, params)
     for tap in _taps(params):
-        totals = _combined(jaxpr, consts, totals, [_tap(x, tap, params) for x in padded])
+        found = _combined(jaxpr, consts, totals, [_tap(x, tap, params) for x in padded])
+        if around is not None:
+            out = _tap(around, tap, params)
+            found = [lax.select(out, before, after) for before, after in zip(totals, found)]
+        totals = found
     return totals
+
+
+def _around(shape: Sequence[int], params: Params) -> Array | None:
+    """Where windows reach beside an array, or between its elements."""
+    is_padded = any(map(any, params["padding"])) or any(each > 1 for each in params.get("base_dilation", ()))
+    return _padded(lax.full(shape, False), True, params) if is_padded else None
 
 
 def _combined(jaxpr: Any, consts: Any, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
@@ -109,7 +123,7 @@ def _running(shape: Sequence[int], params: Params) -> tuple[int, bool] | None:
 
 def _gathered(tangents: Array, x: Array, *, select_prim: Any, **params: Any) -> Array:
     """JAX begins with the least value, and nothing beside it, and goes on to what is larger; not to what is around."""
-    around = _padded(lax.full(x.shape, False), True, params) if any(map(any, params["padding"])) else None
+    around = _around(x.shape, params)
     x, tangents = _padded(x, _least(x.dtype, select_prim), params), _padded(tangents, 0, params)
     best = lax.full(_counts(x.shape, params), _least(x.dtype, select_prim), x.dtype)
     total = lax.full(best.shape, 0, tangents.dtype)

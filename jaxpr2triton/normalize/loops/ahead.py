@@ -1,0 +1,200 @@
+"""What no other carried value has a part in, as the numbers that a step draws → made one step ahead."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import jax
+
+from jaxpr2triton import policy
+from jaxpr2triton._compat import varies_over_mesh
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, made
+from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, put, scanned
+from jaxpr2triton.normalize.loops.accumulators import count
+from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.rows import TABLE
+
+
+def make_ahead(closed: Closed) -> Closed:
+    """Let each step make what the next one needs of values that lead a life of their own.
+
+        k, x = scan (λ k x. let l, s = split k; n = normal s in (l, f x n)) k0 x0
+            →    let l0, s = split k0; n0 = normal s
+                 _, x, _ = scan (λ l x n. let m, s = split l; o = normal s in (m, f x n, o)) l0 x0 n0
+
+    A thread then has two things to do that do not wait for each other, where before one followed the other. The last
+    step makes something for nobody. Left alone: what is soon made, or hardly waited for; what would be many more
+    numbers than the loop carries; loops of few steps, or that read what they need for it step by step; loops with so
+    many lanes that others have something to do anyway.
+    """
+    if not primitive_names(closed) & set(LOOPS):
+        return closed
+    read = set(evaluate.variables([*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars)]))
+    plans = [_plan_of(eqn, read) for eqn in closed.jaxpr.eqns if eqn.primitive.name in LOOPS]
+    if not any(plans):
+        return closed
+    upcoming = iter(plans)
+
+    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+        plan = next(upcoming)
+        return None if plan is None else _rebuilt(node, plan, rewriter)
+
+    return rewrite(closed, rule, named(set(LOOPS)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    body: Body
+    places: tuple[int, ...]  # of the carried values that run ahead
+    drawn: tuple[Var, ...]  # what is made of them for the rest of a step
+
+    @property
+    def ahead(self) -> list[Var]:
+        return [self.body.befores[place] for place in self.places]
+
+
+def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
+    numbers = policy.COMMON
+    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
+        return None
+    if eqn.primitive.name == "scan" and eqn.params["length"] < numbers.steps_worth_ahead:
+        return None
+    body = body_of_loop(eqn)
+    causes = _causes(body)
+    sources = _sources(body, causes, is_ended=eqn.primitive.name != "scan")
+    waits = _waits(body.jaxpr.eqns)
+    _, asked = _rest(body, _made_of(causes, sources))
+    long = [causes[var] or () for var in asked if waits[var] >= numbers.worth_ahead]
+    ahead = {other for carried in long for one in carried for other in sources[one]}
+    early = _made_of(causes, ahead)
+    late, asked = _rest(body, early)
+    if not ahead or max(_waits(late).values(), default=0) < numbers.worth_ahead:
+        return None
+    results = dict(zip(body.befores, eqn.outvars))
+    others = evaluate.variables(after for var, after in zip(body.befores, body.afters) if var not in ahead)
+    drawn = dict.fromkeys([*asked, *(var for var in others if var in early)])
+    drawn |= dict.fromkeys(var for var in body.befores if var in ahead and results[var] in read)
+    sizes = [count(var) for var in body.befores if var not in ahead]
+    if sum(map(count, drawn)) > numbers.times_carried_ahead * sum(sizes) or max(sizes) > numbers.lanes_of_steps:
+        return None
+    return Plan(body, tuple(place for place, var in enumerate(body.befores) if var in ahead), tuple(drawn))
+
+
+def _made_of(causes: Mapping[Var, frozenset[Var] | None], carried: Collection[Var]) -> set[Var]:
+    return {var for var, found in causes.items() if found and all(each in carried for each in found)}
+
+
+def _rest(body: Body, early: Collection[Var]) -> tuple[list[Eqn], list[Var]]:
+    """The other equations of a step, and what they read, or the step puts out, of what is made early."""
+    there = {*early, *body.invariants()}
+    late = [eqn for eqn in body.jaxpr.eqns if not there.issuperset(eqn.outvars)]
+    asked = evaluate.variables([*(atom for eqn in late for atom in eqn.invars), *body.ys])
+    return late, [var for var in dict.fromkeys(asked) if var in early]
+
+
+def _causes(body: Body) -> dict[Var, frozenset[Var] | None]:
+    """The carried values that each value is made of; None where there is something else that a step reads, or does."""
+    found: dict[Var, frozenset[Var] | None] = dict.fromkeys(body.consts, frozenset())
+    found |= {var: frozenset((var,)) for var in body.befores} | dict.fromkeys(body.xs)
+    for eqn in body.jaxpr.eqns:
+        of = [found[var] for var in evaluate.variables(eqn.invars)]
+        known = [each for each in of if each is not None]
+        is_known = len(known) == len(of) and does_again(eqn)
+        found.update(dict.fromkeys(eqn.outvars, frozenset().union(*known) if is_known else None))
+    return found
+
+
+def _sources(
+    body: Body, causes: Mapping[Var, frozenset[Var] | None], is_ended: bool
+) -> dict[Var, frozenset[Var]]:
+    """The carried values that are made of each other and of nothing else that is carried, each with those."""
+    carried = dict(zip(body.befores, body.afters))
+    ends = frozenset(body.befores[:1]) if is_ended else frozenset()  # says whether there is another step
+    behind: dict[Var, frozenset[Var]] = {}
+    for before in carried.keys() - ends:
+        found, waiting = {before}, [before]
+        while waiting:
+            after = carried[waiting.pop()]
+            more = frozenset() if isinstance(after, Literal) else causes[after]
+            if more is None or more & ends:
+                break
+            waiting += more - found
+            found |= more
+        else:
+            behind[before] = frozenset(found)
+    return {var: found for var, found in behind.items() if all(behind.get(other) == found for other in found)}
+
+
+def _waits(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
+    """The instructions on the longest way to each value, which wait for each other."""
+    found: defaultdict[Var, float] = defaultdict(float)
+    for eqn in eqns:
+        row = TABLE.get(eqn.primitive.name)
+        own = row.weight if isinstance(row, Pointwise) else 0 if does_again(eqn) else policy.COMMON.lanes_meet
+        longest = max((found[var] for var in evaluate.variables(eqn.invars)), default=0)
+        found.update(dict.fromkeys(eqn.outvars, longest + own))
+    return found
+
+
+def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
+    body, number = plan.body, plan.body.num_consts
+    starts = body.inits(node.args)
+    first, drawn = _made(plan, body.fixed(node.args), [starts[place] for place in plan.places])
+    carried = [*put(starts, plan.places, first), *drawn]
+    if node.name == "scan":
+        fixed, xs = body.fixed(node.args), body.stacked(node.args)
+        after, ys = scanned(node.params, lambda before, x: _step(plan, fixed, before, x), carried, xs)
+        return [*_results(plan, after), *ys]
+
+    def step(*args: Value) -> list[Value]:
+        return _step(plan, body.fixed(args), args[number:], ())[0]
+
+    operands = (*node.args[:number], *carried)
+    inner = made(jax.make_jaxpr(step)(*map(jax.typeof, operands)))
+    again = Node(node.primitive, {**node.params, "jaxpr": inner}, operands, tuple(inner.out_avals))
+    return _results(plan, rewriter.again(again))
+
+
+def _step(
+    plan: Plan, fixed: Mapping[Var, Value], before: Sequence[Value], x: Sequence[Value]
+) -> tuple[list[Value], list[Value]]:
+    """What was drawn is used, and what the next step needs is drawn."""
+    body = plan.body
+    carried, drawn = before[: body.num_carry], before[body.num_carry :]
+    others = [var for place, var in enumerate(body.befores) if place not in plan.places]
+    env = dict(_with_what_stays(body, fixed))
+    later, drawn_later = _made(plan, env, [carried[place] for place in plan.places])
+    env.update(zip(others, (value for place, value in enumerate(carried) if place not in plan.places)))
+    env.update(zip(plan.drawn, drawn))
+    env.update(zip(body.xs, x))
+    afters = [body.afters[place] for place, var in enumerate(body.befores) if place not in plan.places]
+    evaluate.run(evaluate.needed(body.jaxpr.eqns, [*afters, *body.ys], env), env)
+    found = iter(evaluate.read(env, after) for after in afters)
+    whole = [next(found) if place not in plan.places else None for place in range(body.num_carry)]
+    return [*put(whole, plan.places, later), *drawn_later], [evaluate.read(env, atom) for atom in body.ys]
+
+
+def _with_what_stays(body: Body, fixed: Mapping[Var, Value]) -> dict[Var, Value]:
+    env, still = dict(fixed), body.invariants()
+    evaluate.run([eqn for eqn in body.jaxpr.eqns if still.issuperset(eqn.outvars)], env)
+    return env
+
+
+def _made(plan: Plan, fixed: Mapping[Var, Value], ahead: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    """What those that run ahead are a step later, and what is drawn for this one."""
+    env = {**fixed, **dict(zip(plan.ahead, ahead))}
+    afters = [plan.body.afters[place] for place in plan.places]
+    evaluate.run(evaluate.needed(plan.body.jaxpr.eqns, [*afters, *plan.drawn], env), env)
+    return [evaluate.read(env, after) for after in afters], [env[var] for var in plan.drawn]
+
+
+def _results(plan: Plan, after: Sequence[Value]) -> list[Value]:
+    """Those that run ahead are one step too far; if anybody reads them, they have been drawn as well."""
+    drawn = dict(zip(plan.drawn, after[plan.body.num_carry :]))
+    carried = after[: plan.body.num_carry]
+    return [drawn.get(var, value) for var, value in zip(plan.body.befores, carried)]
