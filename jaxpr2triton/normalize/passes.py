@@ -139,12 +139,7 @@ SWEEP = Pass(  # before a sum over its steps is one more value that a loop carri
     needs=Fact.NO_CALLS,
 )
 
-AHEAD = Pass(  # of bodies that are no longer changed
-    "make_ahead",
-    make_ahead,
-    gives=Fact.MADE_AHEAD,
-    needs=Fact.NO_CALLS | Fact.CORE_BODIES | Fact.HANDED_ON | Fact.SUMS_DEFERRED,
-)
+AHEAD = Pass("make_ahead", make_ahead, gives=Fact.MADE_AHEAD, needs=Fact.NO_CALLS)
 
 LOOPS: tuple[Pass, ...] = (
     INLINE,
