@@ -1,18 +1,10 @@
-"""Eight fake CPU devices, quick compiling by XLA, mistakes raised, hypothesis profiles, markers `gpu` and `standin`."""
+"""Eight fake CPU devices, mistakes raised, hypothesis profiles, and the markers `gpu` and `standin`."""
 
 from __future__ import annotations
 
 import os
 
-os.environ["XLA_FLAGS"] = " ".join(
-    (
-        os.environ.get("XLA_FLAGS", ""),
-        "--xla_force_host_platform_device_count=8",
-        "--xla_backend_optimization_level=1",  # so that what tests compare with is compiled in half the time
-        "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters",
-        "--xla_cpu_parallel_codegen_split_count=1",
-    )
-).strip()
+os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
 os.environ.pop("JAX_PLATFORMS", None)
 os.environ.pop("COLUMNS", None)  # test runners set it for their own workers
 os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes that tests start too
