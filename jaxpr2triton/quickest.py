@@ -20,12 +20,14 @@ from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.plan.schedule.schedule import schedules
 from jaxpr2triton.report.table import count
 
+COMPILED = 3  # schedules, the best ones by estimate
+
 
 def quickest_of(plan: Plan) -> Plan:
     """The plan of the same region that takes the fewest cycles; the same one if none can be compiled."""
     if plan.choice is None:
         return plan
-    plans = schedules(plan.jaxpr, plan.name, 0, plan.roles, plan.policy, plan.policy.loops.compiled)
+    plans = schedules(plan.jaxpr, plan.name, 0, plan.roles, plan.policy, COMPILED)
     modelled = [(each, cycles) for each in plans if (cycles := _modelled(each)) is not None]
     if not modelled:
         return plan

@@ -23,7 +23,6 @@ class Common:
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
     worth_carrying: int = 8  # operations that a step has to save for each number that it carries to do so
     worth_ahead: int = 64  # instructions that wait for each other, both of what is made a step ahead and of the rest
-    lanes_meet: int = 32  # … about, where lanes meet
     steps_worth_ahead: int = 16  # of a loop that makes something ahead
     times_carried_ahead: int = 4  # … so many times as many numbers as it carries, at most
     worth_a_launch: int = 1 << 14  # factors that a program multiplies in all steps of a loop, one after the other

@@ -187,7 +187,7 @@ class Products:
         Block(32, 32, 32, 2, 2),
     )
     outer: tuple[Block, ...] = (Block(128, 128, 1, 8, 2), Block(64, 64, 1, 4, 2), Block(32, 64, 1, 4, 2))
-    lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2),)
+    lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2), Block(16, 1, 32, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
     chunks: int = 4  # … so many of them at least, for what is written for each is read again
@@ -223,7 +223,6 @@ class Loops:
     steps_ahead: int = 8  # that it is read at most
     launch: float = 1.5  # µs of each launch of a loop that XLA runs
     asking: float = 10.0  # … until the host knows whether a `while` goes on
-    compiled: int = 3  # schedules that are compiled to be compared, where that is asked for
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits

@@ -131,11 +131,11 @@ def _sources(
 
 
 def _waits(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
-    """The instructions on the longest way to each value, which wait for each other."""
+    """The instructions on the longest way to each value, which wait for each other; as if lanes met twice at most."""
     found: defaultdict[Var, float] = defaultdict(float)
     for eqn in eqns:
         row = TABLE.get(eqn.primitive.name)
-        own = row.weight if isinstance(row, Pointwise) else 0 if does_again(eqn) else policy.COMMON.lanes_meet
+        own = row.weight if isinstance(row, Pointwise) else 0 if does_again(eqn) else policy.COMMON.worth_ahead / 2
         longest = max((found[var] for var in evaluate.variables(eqn.invars)), default=0)
         found.update(dict.fromkeys(eqn.outvars, longest + own))
     return found
