@@ -75,8 +75,9 @@ def parse_roles(
         hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    asked = {"contractions": contractions, "checkpoint": checkpoint, "schedule": schedule}
-    made = replace(parsed, **asked, exact_order=bool(exact_order))
+    made = replace(
+        parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order), schedule=schedule
+    )
     return parsed if made == parsed else made
 
 
