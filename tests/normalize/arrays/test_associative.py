@@ -111,8 +111,8 @@ def test_of_a_batch_in_a_loop_and_in_a_gradient() -> None:
     close(program(a, b), jax.jit(loop)(a, b))
 
     loss = lambda a, b: jnp.sin(scan_of("affine", 1)(a, b)).sum()  # noqa: E731
-    got = jax.value_and_grad(j2t.fuse(loss, backend="interpret"), (0, 1))(a, b)
-    close(got, jax.value_and_grad(loss, (0, 1))(a, b))
+    fused = j2t.fuse(loss, backend="interpret")
+    close(*(jax.jit(jax.value_and_grad(fn, (0, 1)))(a, b) for fn in (fused, loss)))
 
 
 def test_the_derivative_of_a_maximum_is_not_associative_where_numbers_are_equal() -> None:

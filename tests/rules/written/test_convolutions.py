@@ -66,7 +66,7 @@ def same(found: Any, wanted: Any, digits: float = 1e-5) -> None:
         np.testing.assert_allclose(np.float64(one), np.float64(other), rtol=digits, atol=digits * 10)
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(convolutions(), st.sampled_from(["float32", "bfloat16", "float16", "int32"]), st.integers(0, 99))
 def test_what_is_written_is_a_convolution(drawn: Any, dtype: str, seed: int) -> None:
     x, w, params = drawn
@@ -76,7 +76,7 @@ def test_what_is_written_is_a_convolution(drawn: Any, dtype: str, seed: int) -> 
     same(convolution(jnp.asarray(x), jnp.asarray(w), shape=eqn.outvars[0].aval.shape, **eqn.params), run(x, w), 1e-2)
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(convolutions(most=5), st.integers(0, 99))
 def test_values_and_gradients(drawn: Any, seed: int) -> None:
     x, w, params = drawn

@@ -66,7 +66,7 @@ def fused(fn: Callable[..., Any]) -> Callable[..., Any]:
     return j2t.fuse(fn, backend="interpret", strict=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(windows(), st.sampled_from(DTYPES), st.sampled_from(list(START)), st.integers(0, 99))
 def test_values(drawn: Any, dtype: str, combine: Any, seed: int) -> None:
     shape, params = drawn
@@ -78,7 +78,7 @@ def test_values(drawn: Any, dtype: str, combine: Any, seed: int) -> None:
         same(fused(run)(x), jax.jit(run)(x), 4 * digits_of(dtype))
 
 
-@settings(max_examples=60)
+@settings(max_examples=24)
 @given(windows(dilated=False), st.sampled_from([lax.max, lax.min, lax.add]), st.booleans(), st.integers(0, 99))
 def test_gradients(drawn: Any, combine: Any, ties: bool, seed: int) -> None:
     """Of equal elements the first one in the window gets all, as in JAX."""
@@ -90,12 +90,13 @@ def test_gradients(drawn: Any, combine: Any, ties: bool, seed: int) -> None:
     def gradient(x: Any, weights: Any) -> Any:
         return jax.vjp(run, x)[1](weights)[0]
 
-    same(fused(gradient)(x, weights), jax.jit(gradient)(x, weights), 1e-5)
+    theirs = jax.jit(gradient)(x, weights)
+    same(fused(gradient)(x, weights), theirs, 1e-5)
     with_ours = jax.vjp(j2t.fuse(run, backend="interpret"), x)[1](weights)[0]
-    same(with_ours, gradient(x, weights), 1e-5)
+    same(with_ours, theirs, 1e-5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(windows(), st.sampled_from([lax.max, lax.min]), st.integers(0, 99))
 def test_tangents(drawn: Any, combine: Any, seed: int) -> None:
     shape, params = drawn
