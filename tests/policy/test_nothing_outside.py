@@ -58,6 +58,7 @@ NAMED = {
     "emit/branches.py": {"SIDES": "places of operands"},
     "pipeline.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT},
+    "quickest.py": {"COMPILED": "how many the user waits for, no threshold of a device"},
     "plan/schedule/schedule.py": {"SMALLER": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/values.py": {"WIDEST": LIMIT},
     "rules/products.py": {"LEAST": LIMIT},
