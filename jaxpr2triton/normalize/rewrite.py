@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.extend.core as jex
@@ -15,9 +15,10 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import Here, StandIn, here, source_of, varies_over_mesh, without_empty_sharding
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.jaxprs import Closed, frozen, made
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, frozen, made
 
 Value = Any  # a value of the new program that JAX functions take, or a scalar constant
+Plan = TypeVar("Plan")
 DEEPEST = 100  # calls within calls, and expansions within expansions
 
 
@@ -152,6 +153,25 @@ def rewrite(closed: Closed, rule: Rule, offered: Offered = lambda eqn: True) -> 
 
     traced = made(jax.make_jaxpr(run)())
     return _assembled(closed, written[0], traced) if written[0].changed else closed
+
+
+def rewrite_planned(
+    closed: Closed,
+    names: Collection[str],
+    plan_of: Callable[[Eqn], Plan | None],
+    rebuilt: Callable[[Node, Plan, Rewriter], Sequence[Value]],
+) -> Closed:
+    """Let equations of these primitives be rebuilt that have a plan; all plans are made before anything is."""
+    plans = [plan_of(eqn) for eqn in closed.jaxpr.eqns if eqn.primitive.name in names]
+    if not any(plans):
+        return closed
+    upcoming = iter(plans)
+
+    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+        plan = next(upcoming)
+        return None if plan is None else rebuilt(node, plan, rewriter)
+
+    return rewrite(closed, rule, named(names))
 
 
 mark_p = jex.Primitive("mark")  # ends a section of the traced equations

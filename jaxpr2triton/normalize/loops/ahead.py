@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import jax
+from functools import partial
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, made
-from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, put, scanned
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, put
 from jaxpr2triton.normalize.loops.accumulators import count
+from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
@@ -32,19 +32,8 @@ def make_ahead(closed: Closed) -> Closed:
     numbers than the loop carries; loops of few steps, or that read what they need for it step by step; loops with so
     many lanes that others have something to do anyway.
     """
-    if not primitive_names(closed) & set(LOOPS):
-        return closed
     read = set(evaluate.variables([*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars)]))
-    plans = [_plan_of(eqn, read) for eqn in closed.jaxpr.eqns if eqn.primitive.name in LOOPS]
-    if not any(plans):
-        return closed
-    upcoming = iter(plans)
-
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = next(upcoming)
-        return None if plan is None else _rebuilt(node, plan, rewriter)
-
-    return rewrite(closed, rule, named(set(LOOPS)))
+    return rewrite_planned(closed, LOOPS, lambda eqn: _plan_of(eqn, read), _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -116,7 +105,7 @@ def _sources(
     carried = dict(zip(body.befores, body.afters))
     ends = frozenset(body.befores[:1]) if is_ended else frozenset()  # says whether there is another step
     behind: dict[Var, frozenset[Var]] = {}
-    for before in carried.keys() - ends:
+    for before in (var for var in body.befores if var not in ends):
         found, waiting = {before}, [before]
         while waiting:
             after = carried[waiting.pop()]
@@ -142,22 +131,11 @@ def _waits(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
 
 
 def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
-    body, number = plan.body, plan.body.num_consts
-    starts = body.inits(node.args)
+    body, starts = plan.body, plan.body.inits(node.args)
     first, drawn = _made(plan, body.fixed(node.args), [starts[place] for place in plan.places])
     carried = [*put(starts, plan.places, first), *drawn]
-    if node.name == "scan":
-        fixed, xs = body.fixed(node.args), body.stacked(node.args)
-        after, ys = scanned(node.params, lambda before, x: _step(plan, fixed, before, x), carried, xs)
-        return [*_results(plan, after), *ys]
-
-    def step(*args: Value) -> list[Value]:
-        return _step(plan, body.fixed(args), args[number:], ())[0]
-
-    operands = (*node.args[:number], *carried)
-    inner = made(jax.make_jaxpr(step)(*map(jax.typeof, operands)))
-    again = Node(node.primitive, {**node.params, "jaxpr": inner}, operands, tuple(inner.out_avals))
-    return _results(plan, rewriter.again(again))
+    after, ys = loop_again(node, body, rewriter, carried, partial(_step, plan))
+    return [*_results(plan, after), *ys]
 
 
 def _step(
@@ -165,18 +143,16 @@ def _step(
 ) -> tuple[list[Value], list[Value]]:
     """What was drawn is used, and what the next step needs is drawn."""
     body = plan.body
-    carried, drawn = before[: body.num_carry], before[body.num_carry :]
-    others = [var for place, var in enumerate(body.befores) if place not in plan.places]
-    env = dict(_with_what_stays(body, fixed))
-    later, drawn_later = _made(plan, env, [carried[place] for place in plan.places])
-    env.update(zip(others, (value for place, value in enumerate(carried) if place not in plan.places)))
-    env.update(zip(plan.drawn, drawn))
+    env = _with_what_stays(body, fixed)
+    later, drawn = _made(plan, env, [before[place] for place in plan.places])
+    others = [place for place in range(body.num_carry) if place not in plan.places]
+    env.update((body.befores[place], before[place]) for place in others)
+    env.update(zip(plan.drawn, before[body.num_carry :]))
     env.update(zip(body.xs, x))
-    afters = [body.afters[place] for place, var in enumerate(body.befores) if place not in plan.places]
+    afters = [body.afters[place] for place in others]
     evaluate.run(evaluate.needed(body.jaxpr.eqns, [*afters, *body.ys], env), env)
-    found = iter(evaluate.read(env, after) for after in afters)
-    whole = [next(found) if place not in plan.places else None for place in range(body.num_carry)]
-    return [*put(whole, plan.places, later), *drawn_later], [evaluate.read(env, atom) for atom in body.ys]
+    carried = put(body.afters, others, [evaluate.read(env, after) for after in afters])
+    return [*put(carried, plan.places, later), *drawn], [evaluate.read(env, atom) for atom in body.ys]
 
 
 def _with_what_stays(body: Body, fixed: Mapping[Var, Value]) -> dict[Var, Value]:

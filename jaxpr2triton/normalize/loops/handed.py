@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
-import jax
 from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
 from jaxpr2triton.ir.cheapest import cheapest
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
-from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of, scanned
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
 from jaxpr2triton.normalize.loops.accumulators import count, nbytes
+from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, is_plain, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import (
+    Node,
+    Rewriter,
+    Value,
+    is_plain,
+    rewrite_planned,
+)
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.indexing import MOVES
@@ -38,18 +45,7 @@ def hand_on(closed: Closed) -> Closed:
     value is chosen alike. What is carried is as little as the rest can be computed from with moves and cheap
     arithmetic. Left alone: what is worth less than the numbers that would be carried; loops with effects.
     """
-    if not primitive_names(closed) & set(LOOPS):
-        return closed
-    plans = [_plan_of(eqn) for eqn in closed.jaxpr.eqns if eqn.primitive.name in LOOPS]
-    if not any(plans):
-        return closed
-    upcoming = iter(plans)
-
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = next(upcoming)
-        return None if plan is None else _rebuilt(node, plan, rewriter)
-
-    return rewrite(closed, rule, named(set(LOOPS)))
+    return rewrite_planned(closed, LOOPS, _plan_of, _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -239,22 +235,12 @@ def _operations(eqn: Eqn) -> int:
 
 
 def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
-    body, number = plan.body, plan.body.num_consts
+    body = plan.body
     first = {**body.fixed(node.args), **dict(zip(body.befores, body.inits(node.args)))}
     evaluate.run(evaluate.needed(body.jaxpr.eqns, plan.handed, first), first)
     start = [*body.inits(node.args), *(first[var] for var in plan.handed)]
-    if node.name == "scan":
-        fixed, xs = body.fixed(node.args), body.stacked(node.args)
-        after, ys = scanned(node.params, lambda before, x: _step(plan, fixed, before, x), start, xs)
-        return [*after[: body.num_carry], *ys]
-
-    def step(*args: Value) -> list[Value]:
-        return _step(plan, body.fixed(args), args[number:], ())[0]
-
-    operands = (*node.args[:number], *start)
-    inner = made(jax.make_jaxpr(step)(*map(jax.typeof, operands)))
-    again = Node(node.primitive, {**node.params, "jaxpr": inner}, operands, tuple(inner.out_avals))
-    return rewriter.again(again)[: body.num_carry]
+    after, ys = loop_again(node, body, rewriter, start, partial(_step, plan))
+    return [*after[: body.num_carry], *ys]
 
 
 def _step(

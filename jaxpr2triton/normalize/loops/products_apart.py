@@ -15,7 +15,7 @@ from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Body, scanned
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 
 
 def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body: body) -> Closed:
@@ -34,18 +34,9 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     so few terms, in so few steps, that a launch takes longer; those whose factors are much larger than what they make;
     `while`, and scans with effects.
     """
-    if "scan" not in primitive_names(closed):
-        return closed
-    plans = [_plan_of(eqn, prepare) for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
-    if not any(plans):
-        return closed
-    upcoming = iter(plans)
-
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = next(upcoming)
-        return None if plan is None else _rebuilt(node, plan)
-
-    return rewrite(closed, rule, named({"scan"}))
+    return rewrite_planned(
+        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: _rebuilt(node, plan)
+    )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest, price
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.scans import Body, scanned
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
@@ -55,20 +55,12 @@ def recompute_stored(
     Before differentiation is over, `num_outputs` tells how many of the outputs are more than what a derivative keeps,
     `again` which equations may be done again, and `prepare` makes a body into one without transparent calls.
     """
-    if "scan" not in primitive_names(closed):
-        return closed
     outputs = {atom for atom in closed.jaxpr.outvars[:num_outputs] if not isinstance(atom, jex.Literal)}
-    scans = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
-    plans = [_plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again) for eqn in scans]
-    if not any(plans):
-        return closed
-    upcoming = iter(plans)
 
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = next(upcoming)
-        return None if plan is None else _rebuilt(node, plan)
+    def plan_of(eqn: Any) -> Plan | None:
+        return _plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again)
 
-    return rewrite(closed, rule, named({"scan"}))
+    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _rebuilt(node, plan))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import rewrite_planned
 
 SUMS = ("reduce_sum", "dot_general")
 
@@ -48,18 +48,9 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     Left alone: loops of few steps or so many lanes that each of these may as well go by itself; numbers of 16 bits,
     that each step rounds; bodies of more than elementwise work and sums; more values that depend on each other.
     """
-    if "scan" not in primitive_names(closed):
-        return closed
-    plans = [_plan_of(eqn, prepare) for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
-    if not any(plans):
-        return closed
-    upcoming = iter(plans)
-
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = next(upcoming)
-        return None if plan is None else in_tiles(node, plan)
-
-    return rewrite(closed, rule, named({"scan"}))
+    return rewrite_planned(
+        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: in_tiles(node, plan)
+    )
 
 
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
