@@ -31,7 +31,6 @@ from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
-from jaxpr2triton.launch.cycles.latencies import machine_of
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
@@ -50,7 +49,7 @@ from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
-from jaxpr2triton.quickest import quickest_of, schedules_compiled
+from jaxpr2triton.quickest import quickest, schedules_compiled
 from jaxpr2triton.report.equations import name_of, printed
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
@@ -129,8 +128,7 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
                 return found
             plans[number] = found
     if roles.schedule == "compile":
-        machine_of(policy.target)  # an error also where there is no kernel
-        plans = [quickest_of(plan) for plan in counted("kernel", plans)]
+        plans = quickest(plans, name, policy.target)
     return Plans(program, tuple(plans), lost)
 
 

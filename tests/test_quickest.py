@@ -69,6 +69,18 @@ def test_what_is_refused_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert quickest_of(plan) is plan
 
 
+def test_a_mistake_costs_the_comparison_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(plan: Any) -> Any:
+        raise KeyError(plan.name)
+
+    plain = j2t.transpile(rnn, *ARGS, for_target="sm_90")
+    monkeypatch.setattr(quickest, "quickest_of", broken)
+    monkeypatch.delenv("J2T_RAISE")
+    with pytest.warns(j2t.BugWarning, match="kernel rnn has a schedule by estimate"):
+        program = j2t.transpile(rnn, *ARGS, for_target="sm_90", schedule="compile")
+    assert program.source == plain.source
+
+
 def test_whole_kernels_are_compared_where_all_have_an_end() -> None:
     (kernel,) = j2t.transpile(rnn, some(64, 16), some(500, 64, 16), some(16, 16), for_target="sm_90").kernels
     found = cycles_of(kernel, SM_90)

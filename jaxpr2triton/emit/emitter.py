@@ -24,7 +24,7 @@ from jaxpr2triton.emit.statements import LAST_PLACE
 from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
-from jaxpr2triton.emit.work import weight_of, work_of
+from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import (
@@ -97,11 +97,10 @@ class Emitter(Stores):
     def _require_all(self, targets: Iterable[Node], scope: Scope) -> None:
         """Write everything that the targets need and that is not there yet.
 
-        In the order in which the graph has it, or of several targets what may begin first: what stands together then
-        does not wait for each other.
+        Of several targets what may begin first comes first: what stands together then does not wait for each other.
         """
         missing: dict[Node, None] = {}
-        stack = list(targets)
+        stack = [*targets]
         several = len(stack) > 1
         while stack:
             node = stack.pop()
@@ -115,8 +114,8 @@ class Emitter(Stores):
                 and not self._reads_outside(node, scope)
             ):
                 stack.extend(self._needed_for(node))
-        begins = self._begins(missing) if several else {}
-        for node in sorted(missing, key=lambda node: (*self._in_line(node)[:1], begins.get(node, 0), node.number)):
+        begins = begins_of(missing) if several else {}
+        for node in sorted(missing, key=lambda node: (self._waits(node), begins.get(node, 0), node.number)):
             if scope.find(node) is not None:
                 continue
             if self._reads_outside(node, scope):
@@ -124,18 +123,9 @@ class Emitter(Stores):
             else:
                 self._place(node, scope if self._is_read_again(node) else self._home(node, scope))
 
-    def _begins(self, nodes: Iterable[Node]) -> dict[Node, float]:
-        """How many instructions each of them waits for that are written with it."""
-        begins: dict[Node, float] = {}
-        ends: dict[Node, float] = {}
-        for node in sorted(nodes, key=lambda node: node.number):
-            begins[node] = max((ends.get(operand, 0) for operand in operands_of(node)), default=0)
-            ends[node] = begins[node] + weight_of(node)
-        return begins
-
-    def _in_line(self, node: Node) -> tuple[bool, int]:
-        """When a node is written: what the results of a contraction meet waits, or registers hold it meanwhile."""
-        return self.plan.form is not None and not self.order.ends_a_loop(node), node.number
+    def _waits(self, node: Node) -> bool:
+        """Whether a node is written last: what the results of a contraction meet, or registers hold it meanwhile."""
+        return self.plan.form is not None and not self.order.ends_a_loop(node)
 
     def _needed_for(self, node: Node) -> Sequence[Node]:
         """What has to be written before: of products that are blocks the factors."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
-from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept
+from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept, operands_of
 from jaxpr2triton.ir.index import flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.rules.rows import TABLE
@@ -23,6 +24,16 @@ def weight_of(node: Node) -> int:
             return len(node.operands)
         case _:
             return 0
+
+
+def begins_of(nodes: Iterable[Node]) -> dict[Node, int]:
+    """How many operations of others among these each of them waits for."""
+    begins: dict[Node, int] = {}
+    ends: dict[Node, int] = {}
+    for node in sorted(nodes, key=lambda node: node.number):
+        begins[node] = max((ends.get(operand, 0) for operand in operands_of(node)), default=0)
+        ends[node] = begins[node] + weight_of(node)
+    return begins
 
 
 def work_of(node: Node) -> int:

@@ -38,8 +38,8 @@ class Roles:
     asked: tuple[Asked, ...] = ()
     contractions: str = "auto"  # whose kernels contractions are
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
-    schedule: str = "estimate"  # how schedules are compared
     exact_order: bool = False  # whether the steps of loops are taken one after the other
+    schedule: str = "estimate"  # how the schedules of loops are compared
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters

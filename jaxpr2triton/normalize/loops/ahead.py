@@ -19,6 +19,8 @@ from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planne
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
+Causes = Mapping[Var, frozenset[Var] | None]  # carried values; None where a step reads something else, or does
+
 
 def make_ahead(closed: Closed) -> Closed:
     """Let each step make what the next one needs of values that lead a life of their own.
@@ -55,26 +57,37 @@ def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
         return None
     body = body_of_loop(eqn)
     causes = _causes(body)
-    sources = _sources(body, causes, is_ended=eqn.primitive.name != "scan")
-    waits = _waits(body.jaxpr.eqns)
-    _, asked = _rest(body, _made_of(causes, sources))
-    long = [causes[var] or () for var in asked if waits[var] >= numbers.worth_ahead]
-    ahead = {other for carried in long for one in carried for other in sources[one]}
+    ahead = _long_ahead(body, causes, is_ended=eqn.primitive.name != "scan")
+    if not ahead:
+        return None
     early = _made_of(causes, ahead)
     late, asked = _rest(body, early)
-    if not ahead or max(_waits(late).values(), default=0) < numbers.worth_ahead:
-        return None
-    results = dict(zip(body.befores, eqn.outvars))
-    others = evaluate.variables(after for var, after in zip(body.befores, body.afters) if var not in ahead)
-    drawn = dict.fromkeys([*asked, *(var for var in others if var in early)])
-    drawn |= dict.fromkeys(var for var in body.befores if var in ahead and results[var] in read)
+    results = [var for var, result in zip(body.befores, eqn.outvars) if var in ahead and result in read]
+    drawn = tuple(dict.fromkeys([*asked, *_handed_on(body, early, ahead), *results]))
     sizes = [count(var) for var in body.befores if var not in ahead]
-    if sum(map(count, drawn)) > numbers.times_carried_ahead * sum(sizes) or max(sizes) > numbers.lanes_of_steps:
+    is_little = sum(map(count, drawn)) <= numbers.times_carried_ahead * sum(sizes)
+    is_waited_for = max(_waits(late).values(), default=0) >= numbers.worth_ahead
+    if not is_little or not is_waited_for or max(sizes) > numbers.lanes_of_steps:
         return None
-    return Plan(body, tuple(place for place, var in enumerate(body.befores) if var in ahead), tuple(drawn))
+    return Plan(body, tuple(place for place, var in enumerate(body.befores) if var in ahead), drawn)
 
 
-def _made_of(causes: Mapping[Var, frozenset[Var] | None], carried: Collection[Var]) -> set[Var]:
+def _long_ahead(body: Body, causes: Causes, is_ended: bool) -> set[Var]:
+    """The carried values that lead a life of their own, and to what takes long and the rest of a step reads."""
+    sources = _sources(body, causes, is_ended)
+    waits = _waits(body.jaxpr.eqns)
+    _, asked = _rest(body, _made_of(causes, sources))
+    long = [causes[var] or () for var in asked if waits[var] >= policy.COMMON.worth_ahead]
+    return {other for carried in long for one in carried for other in sources[one]}
+
+
+def _handed_on(body: Body, early: Collection[Var], ahead: Collection[Var]) -> list[Var]:
+    """What is made early and becomes a carried value as it is."""
+    others = [after for var, after in zip(body.befores, body.afters) if var not in ahead]
+    return [var for var in evaluate.variables(others) if var in early]
+
+
+def _made_of(causes: Causes, carried: Collection[Var]) -> set[Var]:
     return {var for var, found in causes.items() if found and all(each in carried for each in found)}
 
 
@@ -86,8 +99,8 @@ def _rest(body: Body, early: Collection[Var]) -> tuple[list[Eqn], list[Var]]:
     return late, [var for var in dict.fromkeys(asked) if var in early]
 
 
-def _causes(body: Body) -> dict[Var, frozenset[Var] | None]:
-    """The carried values that each value is made of; None where there is something else that a step reads, or does."""
+def _causes(body: Body) -> Causes:
+    """The carried values that each value is made of."""
     found: dict[Var, frozenset[Var] | None] = dict.fromkeys(body.consts, frozenset())
     found |= {var: frozenset((var,)) for var in body.befores} | dict.fromkeys(body.xs)
     for eqn in body.jaxpr.eqns:
@@ -98,9 +111,7 @@ def _causes(body: Body) -> dict[Var, frozenset[Var] | None]:
     return found
 
 
-def _sources(
-    body: Body, causes: Mapping[Var, frozenset[Var] | None], is_ended: bool
-) -> dict[Var, frozenset[Var]]:
+def _sources(body: Body, causes: Causes, is_ended: bool) -> dict[Var, frozenset[Var]]:
     """The carried values that are made of each other and of nothing else that is carried, each with those."""
     carried = dict(zip(body.befores, body.afters))
     ends = frozenset(body.befores[:1]) if is_ended else frozenset()  # says whether there is another step

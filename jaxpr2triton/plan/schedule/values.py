@@ -49,7 +49,7 @@ class Kind(Enum):
     SUM = auto()  # of lanes
     SWEPT = auto()  # each lane with those before it
     MOVED = auto()  # from other lanes
-    CHOSEN = auto()  # of two, by where it is
+    CHOSEN = auto()  # of two, by where it is: what stands there, if that is known where the code is written
     STORED = auto()
 
 
@@ -61,7 +61,7 @@ class Value:
     axes: Axes
     weight: float  # instructions for each element
     reads: tuple[int, ...] = ()  # values of the same loop before it
-    over: Axes = frozenset()  # along these lanes meet, or they are chosen
+    over: Axes = frozenset()  # along these lanes meet, or by their places it is chosen
     order: tuple[Axis, ...] = ()  # of a sum's tile, what lies side by side first
     vector: int = 1  # neighbours that one thread has, where it has several
 
@@ -139,9 +139,8 @@ class _Rounds:
                 return Value(Kind.MOVED, axes, 1, reads, self.along(axis for pair in node.renamed for axis in pair))
             case Choose():
                 asked = [axis for condition in node.conditions for axis in condition.index.axes]
-                if self.steps.isdisjoint(asked):
-                    return Value(Kind.CHOSEN, axes, self._weight(node), reads, self.along(asked))
-                return Value(Kind.MADE, axes, self._weight(node), reads)
+                kind = Kind.CHOSEN if self.space.steps.isdisjoint(asked) else Kind.MADE
+                return Value(kind, axes, self._weight(node), reads, self.along(asked))
             case Load() | Kept():
                 return Value(Kind.READ, axes, self._weight(node), reads)
             case Keep():

@@ -172,8 +172,8 @@ class _Walk:
 
     def _chosen(self, value: Value) -> _Price:
         made = self._made(value)
-        among_variables = self.size(value.over)[0] == 1  # it is one or the other where the code is written
-        return _Price(0) if among_variables else made
+        is_among_variables = self.size(value.over)[0] == 1
+        return _Price(0) if is_among_variables else made
 
     def _exchange(self, lanes: int, times: int) -> _Price:
         """Through shared memory."""
