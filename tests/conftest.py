@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 
 os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
 os.environ.pop("JAX_PLATFORMS", None)
@@ -23,11 +24,19 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile(
     "deep", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=_ANY_HEALTH
 )
+hypothesis.settings.register_profile("ci-few", hypothesis.settings.get_profile("ci"), max_examples=8)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-in", type=int, default=1, metavar="N", help="of each test one case in N, the same always")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests marked `gpu` need a device, those marked `standin` the driver without one; else they are skipped."""
+    some = one_in(config.getoption("--one-in"), [item.nodeid for item in items])
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in some])
+    items[:] = [item for item in items if item.nodeid in some]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() not in ("gpu", "cuda", "rocm"):
         for item in marked:
@@ -37,3 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("standin"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def one_in(share: int, names: list[str]) -> set[str]:
+    """Of each test's cases one in so many, and one at least; which one they begin with depends on the test's name."""
+    cases: dict[str, list[str]] = {}
+    for name in names:
+        cases.setdefault(name.partition("[")[0], []).append(name)
+    found: set[str] = set()
+    for test, of_test in cases.items():
+        found.update(of_test[zlib.crc32(test.encode()) % min(share, len(of_test)) :: share])
+    return found

@@ -61,7 +61,7 @@ def test_few_kernels(name: str, place: str) -> None:
     halves = j2t.transpile(function, *args, grad=moving(args))
     for half in (halves.forward, halves.backward):
         assert not half.leftovers and len(half.kernels) <= (3 if place == "long" else 1), half.explain()
-    if place in ("rows", "long"):
+    if place == "rows" or (place == "long" and name != "matrices"):  # XLA takes long to compile what those are
         gradients(function, args)
 
 

@@ -6,6 +6,7 @@ import _thread
 import contextlib
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from jaxpr2triton.launch.call import primitive
 
 CHECKOUT = Path(__file__).parents[3]
 X = jnp.ones(8)
+# what Python says of an interrupt that comes while the garbage collector calls JAX
+LOST = re.compile(r"Exception ignored in: <function _xla_gc_callback .*?KeyboardInterrupt: \n", re.DOTALL)
 
 
 def endless(x: Any) -> Any:
@@ -150,4 +153,4 @@ def test_the_command_line_exits_with_130(tmp_path: Path) -> None:
                 break
         else:
             process.kill()
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out, LOST.sub("", err)) == (130, "", "")

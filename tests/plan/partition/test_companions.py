@@ -57,7 +57,7 @@ def test_layer_norm_backward_reads_each_row_once(rows: int, columns: int) -> Non
         assert moved(program.kernels) <= 1.1 * least_bytes(program.compiled)
 
 
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("rows", ROWS[::2] + ROWS[-1:])
 def test_layer_norm_and_its_gradients_agree_with_jax(rows: int) -> None:
     columns = 100 if rows < 1000 else 33 if rows < 5000 else 9
     rng = np.random.default_rng(rows)
