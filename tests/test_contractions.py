@@ -118,6 +118,22 @@ def test_distances_are_little_but_their_arithmetic() -> None:
     assert len(found[first:last]) < 1.2 * arithmetic
 
 
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_programs_walk_down_bands_of_blocks(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last band has fewer rows of blocks; what one side makes alone is stored by one program of each row."""
+
+    def fn(x: Any, w: Any) -> Any:
+        return jnp.maximum(x @ w, 0.5), x.sum(1)
+
+    rng = np.random.default_rng(7)
+    x, w = rng.uniform(size=(1100, 20)).astype(np.float32), rng.uniform(size=(20, 1200)).astype(np.float32)
+    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    assert "tl.swizzle2d" in j2t.transpile(fn, x, w, contractions="triton", for_target="sm_80").source
+    product, sums = j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(x, w)
+    np.testing.assert_allclose(product, np.maximum(x @ w, 0.5), rtol=1e-3)
+    np.testing.assert_allclose(sums, x.sum(1), rtol=1e-5)
+
+
 def test_nothing_between_is_written() -> None:
     kernel = kernel_of(contractions.distances, *shapes((jnp.float32, 784, 1024), (jnp.float32, 784, 128)))
     assert kernel.bytes_written == 4 * 1024 * 128

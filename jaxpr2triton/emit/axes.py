@@ -4,6 +4,10 @@
     col = tl.arange(0, 1024)                        # lanes
     for k_start in range(0, 4096, 512):             # a loop, block by block
         k = k_start + tl.arange(0, 512)
+
+Programs that multiply blocks walk down bands of rows, so that those that run at once read few rows and few columns:
+
+    m_block, n_block = tl.swizzle2d(tl.program_id(1), tl.program_id(0), 32, 64, 8)
 """
 
 from __future__ import annotations
@@ -18,11 +22,19 @@ from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
 
 
-def places_of_program(axes: Sequence[PlannedAxis], cast: str) -> list[str]:
-    """The places of a program along the axes that no loop runs over; `cast` is for places beyond 32 bits."""
+def places_of_program(axes: Sequence[PlannedAxis], cast: str, band: int = 0) -> list[str]:
+    """The places of a program along the axes that no loop runs over; `cast` is for places beyond 32 bits.
+
+    `band`: of so many blocks along the second axis from the end programs walk down, if not along the last one.
+    """
     grid = [planned for planned in axes if planned.role is Role.GRID]
     lines = [f"program = tl.program_id(0){cast}"] if _is_flat(grid) else []
-    for planned, program in _numbers(grid, cast):
+    if band:
+        *_, rows, columns = grid
+        places = f"tl.program_id(1){cast}, tl.program_id(0){cast}"
+        names = f"{rows.axis.name}_block, {columns.axis.name}_block"
+        lines.append(f"{names} = tl.swizzle2d({places}, {rows.steps}, {columns.steps}, {band})")
+    for planned, program in _numbers(grid, cast, band):
         name, block = planned.axis.name, planned.block
         if block == 1:
             lines.append(f"{name} = {program}")
@@ -34,16 +46,27 @@ def places_of_program(axes: Sequence[PlannedAxis], cast: str) -> list[str]:
     return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}" for planned in lanes]
 
 
-def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis]) -> list[str]:
+def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis], band: int = 0) -> list[str]:
     """What holds in one of the programs that differ in nothing but the axes that a result has not."""
     grid = [planned for planned in axes if planned.role is Role.GRID]
-    others = [(planned, number) for planned, number in _numbers(grid, "") if planned.axis not in have]
+    others = [(planned, number) for planned, number in _numbers(grid, "", band) if planned.axis not in have]
     return [f"{number} == 0" for planned, number in others if planned.steps > 1]
 
 
-def _numbers(grid: Sequence[PlannedAxis], cast: str) -> Iterator[tuple[PlannedAxis, str]]:
+def band_of(axes: Sequence[PlannedAxis], most: int) -> int:
+    """How many rows of blocks programs walk down together; 0 where they are too few, or their places one number."""
+    grid = [planned for planned in axes if planned.role is Role.GRID]
+    walks = len(grid) > 1 and not _is_flat(grid) and all(p.block > 1 and p.steps > most for p in grid[-2:])
+    return most if walks else 0
+
+
+def _numbers(grid: Sequence[PlannedAxis], cast: str, band: int) -> Iterator[tuple[PlannedAxis, str]]:
     """The number of a program along each axis, the last one first."""
-    programs = _numbers_in_one(grid) if _is_flat(grid) else (f"tl.program_id({n}){cast}" for n in range(len(grid)))
+    if _is_flat(grid):
+        return zip(reversed(grid), _numbers_in_one(grid))
+    programs = [f"tl.program_id({n}){cast}" for n in range(len(grid))]
+    if band:
+        programs[:2] = [f"{planned.axis.name}_block" for planned in reversed(grid[-2:])]
     return zip(reversed(grid), programs)
 
 

@@ -69,7 +69,7 @@ class Emitter(Stores):
 
     def run(self) -> list[Line]:
         root = Scope(None, None)
-        root.lines += places_of_program(self.plan.axes, self.cast)
+        root.lines += places_of_program(self.plan.axes, self.cast, self.band)
         root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] if self.unaligned else []
         for store in self.graph.stores:
             if self.keys[store]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton._compat import innermost_frame
+from jaxpr2triton.emit.axes import band_of
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.dots import dots_of, in_blocks, read_for
 from jaxpr2triton.emit.functions import Functions
@@ -54,7 +55,7 @@ from jaxpr2triton.ir.index import (
     within,
 )
 from jaxpr2triton.ir.kernel import Buffer, Role
-from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
@@ -73,10 +74,11 @@ class Statements:
         self.plan, self.graph, self.buffers = plan, graph, buffers
         self.spell = Spelling(plan.axes, self._computed)
         self.scope_now = Scope(None, None)
+        self.band = band_of(plan.axes, plan.policy.products.band) if plan.form is Form.DOT else 0
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
         self.wish = wishes(plan.jaxpr.jaxpr)
         self.wish.of |= stored(graph, buffers, self.wish)
-        self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start"))
+        self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start", "_block"))
         self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], ranks(self.wish.own, buffers))
         self.users = users(graph)
         self.stored = stored_by(plan.jaxpr.jaxpr)

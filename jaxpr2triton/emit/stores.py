@@ -39,7 +39,7 @@ class Stores(Sweeps):
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
-        parts = [*([mask] if mask else []), *first_programs(self.plan.axes, axes)]
+        parts = [*([mask] if mask else []), *first_programs(self.plan.axes, axes, self.band)]
         value = self._operand(node, scope, tile)
         mask = conjunction(parts) if parts else None
         end = "" if mask is None else f", mask={mask}"

@@ -189,6 +189,7 @@ class Products:
     outer: tuple[Block, ...] = (Block(128, 128, 1, 8, 2), Block(64, 64, 1, 4, 2), Block(32, 64, 1, 4, 2))
     lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2), Block(16, 1, 32, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
+    made_by_a_thread: int = _thread(32)  # terms of a block, beside those; where they are more, by twice the warps
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
     chunks: int = 4  # … so many of them at least, for what is written for each is read again
     least: int = 256  # results, from which on factors are blocks
@@ -205,6 +206,7 @@ class Products:
     beside_held: tuple[int, ...] = (128, 64, 32)  # such rows at once: the first with programs enough
     summed: tuple[int, ...] = (64, 32)  # rows whose sum one program makes beside them: the first with programs enough
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
+    band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.6  # … and a kernel; not measured yet
     odd: int = 4  # times as long, where rows of 16 bits begin at odd places

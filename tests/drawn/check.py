@@ -39,6 +39,7 @@ ROUNDS_AT_MOST = 12  # of the search for decisions, where there is little room
 SMALL: dict[str, dict[str, int]] = {
     "blocks": {"resident": 128, "resident_crossed": 64, "streamed": 32, "pointwise": 64},
     "loops": {"kept": 64, "read_again": 16, "large_product": 16},
+    "products": {"band": 2},
     "writing": {"branch": 0},
     "cuts": {"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
     "groups": {"cheap": 64, "walked": 64, "resident": 32},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.emit.axes import grid_of, loop_over, places_in_loop, places_of_program
+from jaxpr2triton.emit.axes import band_of, first_programs, grid_of, loop_over, places_in_loop, places_of_program
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import PlannedAxis
@@ -46,6 +46,24 @@ def test_so_do_two_if_the_second_dimension_of_a_launch_is_too_short() -> None:
     assert (places_of_program(axes, ""), grid_of(axes)) == (lines, (140_000, 1, 1))
     turned = axes[::-1]
     assert (places_of_program(turned, "")[0], grid_of(turned)) == ("row = tl.program_id(0)", (70_000, 2, 1))
+
+
+def test_many_blocks_are_walked_in_bands() -> None:
+    axes = [planned("b", 2, 1), planned("m", 640, 64), planned("n", 1280, 128)]
+    assert places_of_program(axes, "", band_of(axes, 8)) == [
+        "m_block, n_block = tl.swizzle2d(tl.program_id(1), tl.program_id(0), 10, 10, 8)",
+        "n = n_block * 128 + tl.arange(0, 128)",
+        "m = m_block * 64 + tl.arange(0, 64)",
+        "b = tl.program_id(2)",
+    ]
+    assert first_programs(axes, [axes[1].axis], 8) == ["n_block == 0", "tl.program_id(2) == 0"]
+    assert grid_of(axes) == (10, 10, 2)
+
+
+def test_few_blocks_are_walked_as_they_are() -> None:
+    assert band_of([planned("m", 512, 64), planned("n", 1280, 128)], 8) == 0
+    assert band_of([planned("m", 640, 1), planned("n", 1280, 128)], 8) == 0
+    assert band_of([planned("n", 1280, 128)], 8) == 0
 
 
 def test_loops() -> None:

@@ -298,6 +298,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "tanh of odd products": (lambda x, w: jnp.tanh(x @ w), (halves(1023, 1023), halves(1023, 1023))),
     "softmax of products": (lambda x, w: jax.nn.softmax(x @ w), (floats(32768, 512), floats(512, 200))),
     "products and their sums": (lambda x, w: (x @ w).sum(0), (floats(16384, 512), floats(512, 200))),
+    "products of waves": (lambda x, w: jnp.exp(x) @ w, (halves(4096, 512), halves(512, 512))),
     "products of many terms": (lambda x, y: x.T @ y, (floats(8192, 32), floats(8192, 16))),
     "products of 16 bits": (jnp.matmul, (halves(4096, 512), halves(512, 4096))),
     "sums over pairs": (lambda x, y: jnp.exp(-((x[:, None] - y) ** 2)).sum(1), (floats(10_000), floats(10_000))),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.chains import Chain, chain_of
-from jaxpr2triton.graph.nodes import Product, Reduce
+from jaxpr2triton.graph.nodes import Choose, Compute, Node, Product, Reduce
 from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.summed import Summed, summed_of
@@ -51,6 +51,7 @@ class Contracting:
     sums: int  # how many are accumulated at once
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
+    makes: bool = False  # terms, and not only reads them
 
     @property
     def of_one_program(self) -> Axes:
@@ -79,7 +80,8 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        found = Contracting(form, sides, size, exact, len(reductions), held=held)
+        makes = (found is not None and found.makes) or _makes(node)
+        found = Contracting(form, sides, size, exact, len(reductions), held=held, makes=makes)
     return found
 
 
@@ -111,6 +113,18 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     return Form.OUTER if min(rows, columns) >= most.least_side else None
 
 
+def _makes(node: Reduce) -> bool:
+    """Whether a factor is computed for each of its terms, in the type that it is computed in."""
+    factors = [factor for term in node.operands if isinstance(term, Product) for factor in term.operands]
+    return any(_is_made(factor) for factor in factors if factor.axes.issuperset(node.over))
+
+
+def _is_made(factor: Node) -> bool:
+    while isinstance(factor, Compute) and factor.eqn.primitive.name == "convert_element_type":
+        (factor,) = factor.operands
+    return isinstance(factor, Compute | Choose)
+
+
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
     fitting = [_cut(block, rows, columns, sums) for block in _blocks(how, policy)]
@@ -118,6 +132,8 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
     found = next(enough, fitting[-1])
+    if how.makes and found.rows * found.sums > policy.products.made_by_a_thread * LANES * found.warps:
+        found = replace(found, warps=2 * found.warps)
     warps = max(1, found.warps * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
 
