@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import one_in
+
 CHECKOUT = Path(__file__).parent.parent
 COMMANDS = ("scripts/test", "scripts/demo", "scripts/deep", ".ci/run")
 SHELL = (*COMMANDS, "scripts/environment.sh")
@@ -52,3 +54,12 @@ def test_a_python_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     command = f'. "{CHECKOUT}/scripts/environment.sh"; python_of_version 3.99; echo found nothing'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == "found nothing\n"
+
+
+def test_one_case_in_some_is_the_same_always() -> None:
+    names = [*(f"a.py::test_many[{n}]" for n in range(10)), "a.py::test_one", "a.py::test_two[x]", "a.py::test_two[y]"]
+    assert one_in(1, names) == set(names)
+    some = one_in(3, names)
+    assert some == one_in(3, names) and some < set(names)
+    assert 3 <= sum("many" in name for name in some) <= 4
+    assert "a.py::test_one" in some and sum("two" in name for name in some) == 1

@@ -80,8 +80,7 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        makes = (found is not None and found.makes) or _makes(node)
-        found = Contracting(form, sides, size, exact, len(reductions), held=held, makes=makes)
+        found = Contracting(form, sides, size, exact, len(reductions), held=held, makes=any(map(_makes, reductions)))
     return found
 
 
@@ -132,9 +131,9 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
     found = next(enough, fitting[-1])
-    if how.makes and found.rows * found.sums > policy.products.made_by_a_thread * LANES * found.warps:
-        found = replace(found, warps=2 * found.warps)
-    warps = max(1, found.warps * LANES // policy.target.warp_size)
+    made = found.rows * found.sums if how.makes else 0
+    most = 2 * found.warps if made > policy.products.made_by_a_thread * LANES * found.warps else found.warps
+    warps = max(1, most * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
 
 
