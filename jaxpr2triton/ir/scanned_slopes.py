@@ -87,22 +87,12 @@ def slopes_of(combine: Combination) -> Slopes:
     avals = combine.closed.out_avals
     parts = combine.parts
     moving = [n for n, aval in enumerate(avals) if is_differentiable(aval)]
-    which: list[tuple[int, int]] = []  # result and operand
+    places = [*moving, *(parts + n for n in moving)]
+    follows = {n: [place for place in places if n in _reached(combine, place)] for n in moving}
+    which = [(n, place) for place in places for n in moving if place in follows[n]]  # result and operand
 
     def run(*args: Any) -> list[Any]:
-        found = []
-        for operand in (*moving, *(parts + n for n in moving)):
-            results = [n for n in moving if n in _reached(combine, operand)]
-
-            def only(value: Any, operand: int = operand, results: Sequence[int] = results) -> list[Any]:
-                both = [*args[:operand], value, *args[operand + 1 :]]
-                made = combined(combine, both[:parts], both[parts:])
-                return [made[n] for n in results]
-
-            _, tangents = jax.jvp(only, (args[operand],), (np.ones((), args[operand].dtype),))
-            which.extend((n, operand) for n in results)
-            found.extend(tangents)
-        return found
+        return [_slope(combine, args, n, follows[n], place) for n, place in which]
 
     scalars = [jax.ShapeDtypeStruct((), aval.dtype) for aval in avals]
     closed = _without_ones(made(jax.make_jaxpr(run)(*scalars, *scalars)))
@@ -111,6 +101,22 @@ def slopes_of(combine: Combination) -> Slopes:
     left = tuple(tuple(place.get((n, m)) for m in range(parts)) for n in range(parts))
     right = tuple(tuple(place.get((n, parts + m)) for m in range(parts)) for n in range(parts))
     return Slopes(combination(closed), left, right, frozenset(ones), _blocks(left, moving))
+
+
+def _slope(combine: Combination, args: Sequence[Any], n: int, follows: Sequence[int], place: int) -> Any:
+    """How a result follows one of the operands that it follows.
+
+    Pulled back: a rule for tangents would add those of the others, 0 times their slopes, which may be infinite.
+    """
+
+    def result(*values: Any) -> Any:
+        both = [*args]
+        for operand, value in zip(follows, values):
+            both[operand] = value
+        return combined(combine, both[: combine.parts], both[combine.parts :])[n]
+
+    value, pull = jax.vjp(result, *(args[operand] for operand in follows))
+    return pull(np.ones((), value.dtype))[follows.index(place)]
 
 
 def _without_ones(closed: Closed) -> Closed:

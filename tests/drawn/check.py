@@ -29,7 +29,7 @@ from jaxpr2triton.plan.schedule.schedule import schedules
 from jaxpr2triton.policy import Policy
 from tests.drawn import helpers
 from tests.drawn.generator import UNKNOWN_STEPS
-from tests.drawn.oracle import Answer, answers
+from tests.drawn.oracle import Answer, answers, one_by_one
 from tests.drawn.program import Program
 from tests.drawn.transforms import arguments, transformed
 from tests.policies import planned_with
@@ -129,6 +129,10 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
         with jax.enable_x64(program.x64):
             regrouped = "lax.associative_scan(" in program.function_text()
             allowed = answers(plain, args, seed, backend == "machine", regrouped)
+            if regrouped:
+                others, _ = with_what_is_told(jax.jit(one_by_one(plain)), args)
+                found_so = zip(allowed, ours, theirs, map(np.asarray, others))
+                allowed = [each.in_any_order(*values) for each, *values in found_so]
         skipped = sum(check_values(*parts, n) for n, parts in enumerate(zip(ours, theirs, allowed, strict=True)))
     return Outcome(compared - skipped, skipped, tuple(compiled))
 

@@ -65,6 +65,21 @@ def test_few_kernels(name: str, place: str) -> None:
         gradients(function, args)
 
 
+def test_a_slope_that_is_infinite_is_that_of_its_operand_alone() -> None:
+    """As where steps follow each other: nothing is added to the others that is 0 times it."""
+    x = np.float32([np.inf, 1e4, 0.3, -0.5, 0.2])
+
+    def in_steps(x: Any) -> Any:
+        return lax.scan(lambda y, x: (jnp.logaddexp(y, x),) * 2, x[0], x[1:])[1].sum()
+
+    def at_once(x: Any) -> Any:
+        return lax.associative_scan(jnp.logaddexp, x)[1:].sum()
+
+    theirs = jax.jit(jax.grad(in_steps))(x)
+    assert np.isposinf(theirs[1]) and np.isfinite(np.delete(theirs, 1)).all()
+    close(jax.grad(j2t.fuse(at_once, backend="interpret", strict=True))(x), theirs)
+
+
 def test_what_is_read_is_saved_as_it_is() -> None:
     """Not as it is one place further on."""
     args = some((300,), 2, "affine")

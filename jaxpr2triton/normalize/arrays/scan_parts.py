@@ -8,6 +8,7 @@ from typing import Any
 
 from jax import lax
 
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.scanned import Combination, combination, scanned_p
 from jaxpr2triton.ir.scanned_slopes import affine, affine_scanned_p, parts_of, run_parts, scanned_parts_p
@@ -50,6 +51,7 @@ def written(values: Sequence[Value], combine: Combination, axis: int, output: in
     """One result of a scan."""
     inner = combine.closed.jaxpr
     name = inner.eqns[0].primitive.name if len(inner.eqns) == len(inner.outvars) == 1 else ""
-    if name in RUNNING and set(inner.eqns[0].invars) == set(inner.invars) and inner.outvars == inner.eqns[0].outvars:
+    all_of_it = name in RUNNING and {*variables(inner.eqns[0].invars)} == {*inner.invars}
+    if all_of_it and inner.outvars == inner.eqns[0].outvars:
         return RUNNING[name](values[0], axis, reverse)
     return scanned_p.bind(*values, combine=combine, axis=axis, output=output, reverse=reverse)

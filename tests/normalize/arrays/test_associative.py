@@ -166,3 +166,15 @@ def test_what_is_not_the_scan_of_one_function_stays() -> None:
     assert not changed(lambda x: recursion(x, [lax.add] * 4, shift=1), x)
     assert not changed(lambda x, y: lax.associative_scan(lambda a, b: a + b * y, x), x, x[0])  # it reads something else
     assert not changed(lambda x: lax.associative_scan(lambda a, b: a + b.sum(), x), x.reshape(8, 2))
+
+
+@pytest.mark.parametrize(
+    "combine", [lambda a, b: (b[0] * 1.5, jnp.maximum(a[1], b[1])), lambda a, b: (a[0] + b[0], b[1])]
+)
+def test_a_part_that_is_made_of_one_side(combine: Any) -> None:
+    args = some((40,), 2, "affine")
+
+    def scanned(*args: Any) -> Any:
+        return lax.associative_scan(combine, args)
+
+    close(j2t.fuse(scanned, backend="interpret", strict=True)(*args), jax.jit(scanned)(*args))
