@@ -89,7 +89,7 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
 
     roots = frozenset(space.axes) | {cut.rest for cut in cuts if cut.axis in space.axes}
     held = [group for group in inners if group[0] in roots]
-    draft.contracting = _contracts(draft, space, moved)
+    draft.contracting = _contracts(draft, space, moved, wishes)
     if draft.contracting is not None:
         _place_sides(draft, draft.contracting, grid_axes, space.axes)
     else:
@@ -180,6 +180,8 @@ def _may_be_unrolled(
     """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
     variables = unrolled_variables(draft, space, group)
+    if draft.contracting is not None and draft.contracting.thin.issuperset(group):
+        return True
     room = axis.size <= at_most and variables <= draft.policy.axes.unrolled_unasked
     return room and space.swept_axes.isdisjoint(group) and (group[0] not in roots or of_state)
 
@@ -270,9 +272,13 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
         draft.place(run, chosen, draft.grid)
 
 
-def _contracts(draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]]) -> Contracting | None:
+def _contracts(
+    draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]], wishes: Sequence[Wish]
+) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
+    if found is not None and any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
+        return None
     if found is not None and any(cut.axis in found.of_one_program for cut in draft.cuts):
         return None
     return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))

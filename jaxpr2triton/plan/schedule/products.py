@@ -51,6 +51,7 @@ class Contracting:
     sums: int  # how many are accumulated at once
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
+    thin: Axes = frozenset()  # of the results, along which a program has variables
     makes: bool = False  # terms, and not only reads them
 
     @property
@@ -65,9 +66,10 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         return _chained(chain, policy)
     summed = summed_of(space, unrolled)
     held: Axes = frozenset() if summed is None or summed.size > policy.products.held else summed.held
-    if space.steps or not space.inner <= held:
+    thin = frozenset(axis for axis in space.inner - held - space.swept_axes if axis.size <= unrolled)
+    if space.steps or not space.inner <= held | thin:
         return None
-    roots = frozenset(space.axes) | held
+    roots = (frozenset(space.axes) | held) - thin
     reductions = _two_sided(space, summed if held else None, unrolled)
     found: Contracting | None = None
     for node in reductions:
@@ -75,12 +77,13 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
         if sides is None or not node.over or (found is not None and not sides.fits(found.sides)):
             return None
         form = _form(node, sides, policy)
-        if form is None or (found is not None and form is not found.form):
+        if form is None or (thin and form is Form.DOT) or (found is not None and form is not found.form):
             return None
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        found = Contracting(form, sides, size, exact, len(reductions), held=held, makes=any(map(_makes, reductions)))
+        sums = len(reductions) * math.prod(axis.size for axis in thin)
+        found = Contracting(form, sides, size, exact, sums, held=held, thin=thin, makes=any(map(_makes, reductions)))
     return found
 
 
