@@ -192,12 +192,22 @@ def _parsed(text: str) -> Mapping[int, Sequence[tuple[Span, str]]]:
     except (SyntaxError, ValueError):  # a template, say, or a line of a debugger's
         return {}
     found: dict[int, list[tuple[Span, str]]] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if ":=" in text else _statements(tree):
         for name, value in _assigned(node):
             span = _span(value)
             for line in range(span[0], span[2] + 1):
                 found.setdefault(line, []).append((span, name))
     return found
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements, and what holds some; there are few beside what they are made of."""
+    stack: list[ast.AST] = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            stack.extend(getattr(node, part, ()))
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

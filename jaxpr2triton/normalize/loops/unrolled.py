@@ -16,6 +16,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.scans import Scan, scan_of
+from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite
 from jaxpr2triton.rules.dims import is_elementwise
 
@@ -132,12 +133,9 @@ def _known(value: Value, flags: Mapping[int, bool], rewriter: Rewriter) -> np.nd
     if number is not None or maker is None or jnp.ndim(value) or not is_elementwise(maker.name):
         return number
     operands = [_known(each, flags, rewriter) for each in maker.args]
-    return None if any(each is None for each in operands) else _computed(maker.primitive, operands, maker.params)
-
-
-def _computed(primitive: Any, operands: Sequence[Any], params: Mapping[str, Any]) -> np.ndarray:
-    with jax.ensure_compile_time_eval():
-        return np.asarray(primitive.bind(*map(jnp.asarray, operands), **params))
+    if any(each is None for each in operands):
+        return None
+    return computed(maker.primitive, operands, maker.params, jax.typeof(value).dtype)
 
 
 def _steps(
@@ -160,7 +158,8 @@ def _steps(
         env: dict[Var, Any] = dict(now)
         for eqn in eqns:
             (result,) = eqn.outvars
-            env[result] = _computed(eqn.primitive, [evaluate.read(env, atom) for atom in eqn.invars], eqn.params)
+            operands = [np.asarray(evaluate.read(env, atom), atom.aval.dtype) for atom in eqn.invars]
+            env[result] = computed(eqn.primitive, operands, eqn.params, result.aval.dtype)
         now = {before: np.asarray(evaluate.read(env, afters[before]), before.aval.dtype) for before in control}
         found.append(now)
     return found if len(now) == len(control) else None

@@ -69,10 +69,22 @@ def _number(node: Node, numbers: Sequence[np.ndarray]) -> Any:
     if node.name in EXACT:
         with np.errstate(all="ignore"):
             return EXACT[node.name](numbers, node.params)
-    if node.name in ROUNDED:
+    return computed(node.primitive, numbers, node.params) if node.name in ROUNDED else None
+
+
+def computed(primitive: Any, arrays: Sequence[Any], params: Mapping[str, Any], dtype: Any = None) -> np.ndarray:
+    """What a primitive makes of known arrays; by NumPy where the two agree, for XLA compiles it first."""
+    arrays = [np.asarray(array) for array in arrays]
+    found = None
+    with np.errstate(all="ignore"):
+        if primitive.name in ARRAYS:
+            found = ARRAYS[primitive.name](arrays, params)
+        elif primitive.name in EXACT and not any(array.shape for array in arrays):
+            found = EXACT[primitive.name](arrays, params)
+    if found is None:
         with jax.ensure_compile_time_eval():
-            return np.asarray(node.primitive.bind(*[number[()] for number in numbers], **node.params))
-    return None
+            found = primitive.bind(*map(jnp.asarray, arrays), **params)
+    return np.asarray(found, dtype)
 
 
 def _numpy(function: Callable[..., Any]) -> Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]:
@@ -131,6 +143,24 @@ def _clamp(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
     return None if raised is None else _extreme(np.minimum)((raised, high), params)
 
 
+def _bits(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    (x,), dtype = args, np.dtype(params["new_dtype"])
+    fits = x.dtype.itemsize == dtype.itemsize and not is_bool(dtype) and not is_bool(x.dtype)
+    return x.view(dtype) if fits and dtype.kind in "iuf" and x.dtype.kind in "iuf" else None
+
+
+def _broadcast(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    (x, *_), shape = args, params["shape"]
+    sizes = dict(zip(params["broadcast_dimensions"], x.shape))
+    return np.broadcast_to(x.reshape([sizes.get(dim, 1) for dim in range(len(shape))]), shape)
+
+
+def _counted(args: Sequence[np.ndarray], params: Mapping[str, Any]) -> Any:
+    shape, dim = params["shape"], params["dimension"]
+    line = np.arange(shape[dim]).astype(params["dtype"])
+    return np.broadcast_to(line.reshape([-1 if d == dim else 1 for d in range(len(shape))]), shape)
+
+
 EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = {
     **dict.fromkeys(("add", "add_any"), _numpy(lambda x, y: x + y)),
     "sub": _numpy(lambda x, y: x - y),
@@ -153,6 +183,13 @@ EXACT: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = 
     "select_n": _select,
     "clamp": _clamp,
     "convert_element_type": _convert,
+}
+# … of whole arrays
+ARRAYS: Mapping[str, Callable[[Sequence[np.ndarray], Mapping[str, Any]], Any]] = {
+    "bitcast_convert_type": _bits,
+    "broadcast_in_dim": _broadcast,
+    "iota": _counted,
+    **{name: EXACT[name] for name in ("add", "sub", "neg", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor")},
 }
 ROUNDED = frozenset(
     {

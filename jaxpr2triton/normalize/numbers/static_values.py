@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
@@ -36,8 +37,7 @@ def _computed(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     known = [arg for arg in args if arg is not None]
     if len(known) < len(args):
         return None
-    with jax.ensure_compile_time_eval():
-        return np.asarray(maker.primitive.bind(*map(jnp.asarray, known), **maker.params))
+    return computed(maker.primitive, known, maker.params, jax.typeof(value).dtype)
 
 
 def _is_simple(node: Node) -> bool:
