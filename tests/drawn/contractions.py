@@ -44,7 +44,7 @@ def einsum(draft: Draft) -> None:
             of_y += draft.pick(old)
         else:
             of_y += (new := LETTERS[len(sizes)])
-            sizes[new] = draft.pick([size for size in draft.dims if size])
+            sizes[new] = draft.pick([size for size in draft.dims if size] or [1])
     result = _in_any_order(draft, [letter for letter in sizes if draft.chance()])
     shape = tuple(sizes[letter] for letter in of_y)
     made = math.prod(sizes[letter] for letter in result)
