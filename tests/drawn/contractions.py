@@ -61,7 +61,7 @@ def pairs(draft: Draft) -> None:
     x = draft.float_value(lambda value: 1 <= value.rank <= 2 and value.size > 0)
     if not 1 <= x.rank <= 2 or not x.size:
         return
-    count = draft.pick([size for size in draft.dims if size])
+    count = draft.pick([size for size in draft.dims if size] or [1])
     if x.size * count > WORK * draft.most:
         return
     y = _other(draft, x, (count, *x.shape[1:]))
