@@ -149,7 +149,8 @@ def product(draft: Draft) -> None:
     x = draft.float_value(lambda value: value.rank in (1, 2) and value.size > 0)
     if x.rank not in (1, 2) or not x.size:
         return
-    inner, outer = x.shape[-1], draft.pick([size for size in draft.dims if size] or [1]) if draft.chance() else x.shape[-1]
+    inner = x.shape[-1]
+    outer = draft.pick([size for size in draft.dims if size] or [1]) if draft.chance() else inner
 
     def fits(value: Value) -> bool:
         return value.dtype == x.dtype and value.shape in ((inner, outer), (inner,))
