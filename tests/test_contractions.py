@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from bench.contractions import at_full_size
 from examples import contractions
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.hardware import target_named
+from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from tests.contraction_programs import PROGRAMS, Contraction
@@ -117,6 +119,49 @@ def test_distances_are_little_but_their_arithmetic() -> None:
     last = max(n for n, name in enumerate(found) if name.startswith("BRA"))
     first = next(n for n, name in enumerate(found) if name.startswith("FFMA"))
     assert len(found[first:last]) < 1.2 * arithmetic
+
+
+# Instructions of a thread for each pair of points, no more than so many.
+OF_A_PAIR = {"bodies": 115, "nearest": 25, "chamfer": 21, "chamfer_gradients": 60, "gaussian_gradients": 75}
+
+
+@pytest.mark.parametrize("name", OF_A_PAIR)
+def test_pairs_take_few_instructions(name: str) -> None:
+    """Each program has points of both sides, and a variable for each of the few coordinates."""
+    program = at_full_size(next(each for each in PROGRAMS if each.name == name))
+    found = []
+    for kernel in j2t.transpile(program.whole(), *program.sizes(), contractions="triton").kernels:
+        if any(axis.role is Role.LOOP for axis in kernel.axes):
+            pairs = math.prod(axis.block for axis in kernel.axes) / (SM_90.warp_size * kernel.num_warps)
+            found.append(in_the_loop(kernel) / pairs)
+            assert not any(axis.role is Role.LANE and axis.size < 8 for axis in kernel.axes)
+    assert found and max(found) <= OF_A_PAIR[name]
+
+
+def in_the_loop(kernel: Any) -> int:
+    """The instructions between the branch that goes furthest back, and where it goes."""
+    code, _ = machine_code(asm(kernel, SM_90, "ptx"), 90)
+    places = [int(match, 16) for match in re.findall(r"/\*([0-9a-f]{4,})\*/\s+[@A-Z]", code)]
+    jumps = [
+        (int(place, 16), int(to, 16))
+        for place, to in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+ )?BRA[^\n]*?0x([0-9a-f]+)", code)
+    ]
+    last, first = max((jump for jump in jumps if jump[1] < jump[0]), key=lambda jump: jump[0] - jump[1])
+    return sum(first <= place <= last for place in places)
+
+
+PAIRWISE = ("distances", "gaussian_product", "nearest", "logsumexp_of_distances", "bodies", "chamfer")
+
+
+@pytest.mark.parametrize("name", [*PAIRWISE, "distances_gradients", "gaussian_gradients", "chamfer_gradients"])
+def test_what_pairs_make_is_nowhere(name: str) -> None:
+    """No array that a kernel writes is larger than what the program is given, or returns."""
+    program = at_full_size(next(each for each in PROGRAMS if each.name == name))
+    fn, args = program.whole(), program.sizes()
+    made = j2t.transpile(fn, *args, contractions="triton")
+    largest = max(each.size for each in jax.tree.leaves((args, jax.eval_shape(fn, *args))))
+    written = [buffer for kernel in made.kernels for buffer in (*kernel.outputs, *kernel.kept)]
+    assert written and all(math.prod(buffer.shape) <= largest for buffer in written)
 
 
 @pytest.mark.parametrize("backend", ["interpret", "machine"])

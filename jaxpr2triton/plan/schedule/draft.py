@@ -279,7 +279,7 @@ def _contracts(
     found = None if moved else contracting(space, draft.policy)
     if found is not None and any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
         return None
-    if found is not None and any(cut.axis in found.of_one_program for cut in draft.cuts):
+    if found is not None and any(cut.axis in found.of_one_program | found.thin for cut in draft.cuts):
         return None
     return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
 

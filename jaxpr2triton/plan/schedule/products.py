@@ -67,24 +67,34 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     summed = summed_of(space, unrolled)
     held: Axes = frozenset() if summed is None or summed.size > policy.products.held else summed.held
     thin = frozenset(axis for axis in space.inner - held - space.swept_axes if axis.size <= unrolled)
-    if space.steps or not space.inner <= held | thin:
+    if space.steps or not space.inner <= held | thin or _results(thin) > policy.axes.unrolled_unasked:
         return None
-    roots = (frozenset(space.axes) | held) - thin
     reductions = _two_sided(space, summed if held else None, unrolled)
+    found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
+    if found is None or (thin and found.form is Form.DOT):
+        return None
+    return replace(found, sums=len(reductions) * _results(thin), held=held, thin=thin)
+
+
+def _of_all(reductions: Sequence[Reduce], roots: Axes, policy: Policy) -> Contracting | None:
+    """How one kernel makes all of these; None if they differ in their sides, or in how they are accumulated."""
     found: Contracting | None = None
     for node in reductions:
-        sides = sides_of(node, roots, unrolled)
+        sides = sides_of(node, roots, policy.axes.unrolled_sum)
         if sides is None or not node.over or (found is not None and not sides.fits(found.sides)):
             return None
         form = _form(node, sides, policy)
-        if form is None or (thin and form is Form.DOT) or (found is not None and form is not found.form):
+        if form is None or (found is not None and form is not found.form):
             return None
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        sums = len(reductions) * math.prod(axis.size for axis in thin)
-        found = Contracting(form, sides, size, exact, sums, held=held, thin=thin, makes=any(map(_makes, reductions)))
+        found = Contracting(form, sides, size, exact, len(reductions), makes=any(map(_makes, reductions)))
     return found
+
+
+def _results(axes: Axes) -> int:
+    return math.prod(axis.size for axis in axes)
 
 
 def _chained(chain: Chain, policy: Policy) -> Contracting:
