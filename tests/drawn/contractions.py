@@ -16,6 +16,7 @@ OF_A_PAIR = (
     "jnp.maximum({x} - {y}, 0)",
     "jnp.sin({x}) * {y}",
     "jnp.where({x} > {y}, {x} * {y}, {y})",
+    "({x} - {y}) * jnp.exp(-jnp.sum(jnp.square({x} - {y}), -1, keepdims=True))",
 )
 REDUCED = (
     "jnp.sum({f}, {n})",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.drawn.check import check
 from tests.drawn.choices import Random
-from tests.drawn.families import ALL, WINDOWS, unary
+from tests.drawn.families import ALL, CONTRACTIONS, WINDOWS, unary
 from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
 from tests.drawn.loop_families import drawn_loop_program
@@ -24,7 +24,7 @@ from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
 
 SLOW = 20  # seconds
-FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary)}
+FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary), "contractions": (*CONTRACTIONS, unary)}
 
 
 def main() -> int:

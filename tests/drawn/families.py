@@ -589,6 +589,7 @@ REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, 
 IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
 WINDOWS: tuple[Family, ...] = (pool, convolution)
+CONTRACTIONS: tuple[Family, ...] = (contraction, einsum, pairs)
 
 # How often each is drawn, by repetition; the first is what hypothesis shrinks to.
 ALL: tuple[Family, ...] = (
@@ -602,7 +603,7 @@ ALL: tuple[Family, ...] = (
     *LEFTOVERS,
     with_number,
     effect,
-    *(contraction, einsum, pairs) * 2,
+    *CONTRACTIONS * 2,
     small_matrices,
     collective,
     associative,
