@@ -87,6 +87,14 @@ def test_16_bits_are_multiplied_by_tensor_cores() -> None:
     assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
 
 
+@pytest.mark.parametrize("name", ["attention_gradients", "losses_gradients"])
+def test_what_is_made_of_several_arrays_fits_an_h100(name: str) -> None:
+    """Into registers, and the blocks that are under way into shared memory."""
+    program = at_full_size(next(each for each in PROGRAMS if each.name == name))
+    for kernel in j2t.transpile(program.whole(), *program.sizes(), contractions="triton").kernels:
+        assert resources(compile_kernel(kernel, SM_90)).spill_stores == 0
+
+
 @pytest.mark.parametrize("name", ["bf16", "eight_bits"])
 def test_full_sizes_are_multiplied_by_tensor_cores(name: str) -> None:
     """Each kernel of these programs multiplies; their factors are on the way while others are multiplied."""

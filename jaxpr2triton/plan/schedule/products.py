@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.chains import Chain, chain_of
 from jaxpr2triton.graph.nodes import Choose, Compute, Node, Product, Reduce
-from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, sides_of
+from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, loads_of, sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.summed import Summed, summed_of
 from jaxpr2triton.ir.index import Axis
@@ -52,6 +52,7 @@ class Contracting:
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
     thin: Axes = frozenset()  # of the results, along which a program has variables
+    read: tuple[int, int] = (0, 0)  # bytes of what is loaded for a term of a row, and of a column; 0 of a chain
     makes: bool = False  # terms, and not only reads them
 
     @property
@@ -73,7 +74,17 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
     if found is None or (thin and found.form is Form.DOT):
         return None
-    return replace(found, sums=len(reductions) * _results(thin), held=held, thin=thin)
+    read = _read(reductions, found.sides, unrolled)
+    return replace(found, sums=len(reductions) * _results(thin), held=held, thin=thin, read=read)
+
+
+def _read(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[int, int]:
+    """Bytes of what is loaded for a term of a row, and of a column."""
+    loads = dict.fromkeys(load for node in reductions for load in loads_of(node.operands, unrolled))
+    of_terms = [load for load in loads if any(load.axes.intersection(node.over) for node in reductions)]
+    both = (sides.rows, sides.columns)
+    rows, columns = (sum(load.dtype.itemsize for load in of_terms if load.axes & side) for side in both)
+    return rows, columns
 
 
 def _of_all(reductions: Sequence[Reduce], roots: Axes, policy: Policy) -> Contracting | None:
@@ -178,7 +189,9 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
     """As many blocks of factors as fit into shared memory, and there are."""
-    room = policy.target.shared_bytes // ((block.rows + block.columns) * block.sums * how.bytes)
+    one, other = (max(each, how.bytes) for each in how.read)
+    terms = max(block.rows * one + block.columns * other, block.rows * other + block.columns * one)
+    room = policy.target.shared_bytes // (terms * block.sums)
     return max(1, min(block.stages, room, -(-sums // block.sums)))
 
 
