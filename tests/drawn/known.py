@@ -19,7 +19,18 @@ def differentiates_large_windows(program: Program) -> bool:
     return program.transform not in ("plain", "vmap") and large is not None
 
 
-KNOWN: tuple[Callable[[Program], bool], ...] = (divides_by_itself, differentiates_large_windows)
+def spreads_what_windows_of_four_dimensions_see(program: Program) -> bool:
+    """XLA's CPU leaves out the base dilation there, of large arrays: each of a batch by itself gets other numbers."""
+    found = re.findall(r"lax\.reduce_window\(.*?base_dilation=\(([\d, ]+)\)", str(program))
+    spread = [each.split(",") for each in found if set(each) - set("1, ")]
+    return bool(spread) and ("vmap" in program.transform or any(len(each) > 3 for each in spread))
+
+
+KNOWN: tuple[Callable[[Program], bool], ...] = (
+    divides_by_itself,
+    differentiates_large_windows,
+    spreads_what_windows_of_four_dimensions_see,
+)
 
 
 def is_known(program: Program) -> bool:
