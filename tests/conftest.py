@@ -33,7 +33,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` need a device, those marked `standin` the driver without one; else they are skipped."""
+    """Some cases of each test, if so asked.
+
+    Tests marked `gpu` need a device, those marked `standin` the driver without one; else they are skipped.
+    """
     some = one_in(config.getoption("--one-in"), [item.nodeid for item in items])
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in some])
     items[:] = [item for item in items if item.nodeid in some]

@@ -19,6 +19,7 @@ from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
+from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.contraction_programs import PROGRAMS, Contraction
 
 SM_90 = target_named("sm_90")
@@ -141,21 +142,10 @@ def test_pairs_take_few_instructions(name: str) -> None:
     for kernel in j2t.transpile(program.whole(), *program.sizes(), contractions="triton").kernels:
         if any(axis.role is Role.LOOP for axis in kernel.axes):
             pairs = math.prod(axis.block for axis in kernel.axes) / (SM_90.warp_size * kernel.num_warps)
-            found.append(in_the_loop(kernel) / pairs)
+            (loop,) = cycles_of(kernel, SM_90).loops
+            found.append(loop.instructions / pairs)
             assert not any(axis.role is Role.LANE and axis.size < 8 for axis in kernel.axes)
     assert found and max(found) <= OF_A_PAIR[name]
-
-
-def in_the_loop(kernel: Any) -> int:
-    """The instructions between the branch that goes furthest back, and where it goes."""
-    code, _ = machine_code(asm(kernel, SM_90, "ptx"), 90)
-    places = [int(match, 16) for match in re.findall(r"/\*([0-9a-f]{4,})\*/\s+[@A-Z]", code)]
-    jumps = [
-        (int(place, 16), int(to, 16))
-        for place, to in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\d+ )?BRA[^\n]*?0x([0-9a-f]+)", code)
-    ]
-    last, first = max((jump for jump in jumps if jump[1] < jump[0]), key=lambda jump: jump[0] - jump[1])
-    return sum(first <= place <= last for place in places)
 
 
 PAIRWISE = ("distances", "gaussian_product", "nearest", "logsumexp_of_distances", "bodies", "chamfer")

@@ -46,7 +46,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     body = "\n".join(text_of(with_distinct_starts(early)))
     helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
-    header = _header(plan, buffers)
+    header = _header(plan, buffers, emitter.band)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\n{_signature(plan.name, parameters)}\n{body}\n"
     return Kernel(
         name=plan.name,
@@ -111,11 +111,12 @@ def _kept(jaxpr: Any, graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
     return {slot: Buffer(name, keep.shape, keep.dtype) for name, (slot, keep) in zip(names, found.items())}
 
 
-def _header(plan: Plan, buffers: Buffers) -> str:
+def _header(plan: Plan, buffers: Buffers, band: int) -> str:
     same = _same_variables(plan)
     axes = [_axis_text(axis, same) for axis in plan.kernel_axes()] or ["one element"]
     programs = math.prod([p.steps for p in plan.axes if p.role.value == "grid"])
-    axes[-1] += f"   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')})"
+    walk = f", down bands of {band} blocks" if band else ""
+    axes[-1] += f"   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')}{walk})"
     lines = filled("# ", axes, " | ", "#   ")
     for verb, listed in (("reads ", buffers.inputs), ("writes", buffers.outputs), ("keeps ", buffers.kept.values())):
         if listed or verb == "reads ":

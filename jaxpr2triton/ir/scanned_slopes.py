@@ -106,7 +106,8 @@ def slopes_of(combine: Combination) -> Slopes:
 def _slope(combine: Combination, args: Sequence[Any], n: int, follows: Sequence[int], place: int) -> Any:
     """How a result follows one of the operands that it follows.
 
-    Pulled back: a rule for tangents would add those of the others, 0 times their slopes, which may be infinite.
+    Pulled back to all of them: a rule for tangents adds those of the others as 0 times their slopes, which may be
+    infinite. For each one anew: what two slopes share would be a value of its own, and rather be kept than made again.
     """
 
     def result(*values: Any) -> Any:

@@ -83,7 +83,6 @@ class Answer:
         finite = np.abs(self.value[np.isfinite(self.value)], dtype=np.float64)
         return int((self.unstable | (self.allowed > finite.max(initial=0) / 4 + 1e-30)).sum())
 
-
     def in_any_order(self, found: np.ndarray, one: np.ndarray, other: np.ndarray) -> Answer:
         """Where an order leads to no number, another one may do so too, or lead to the number that it leads to."""
         if not jnp.issubdtype(one.dtype, jnp.floating):

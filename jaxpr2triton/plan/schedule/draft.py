@@ -177,11 +177,11 @@ def _unroll_small(
 def _may_be_unrolled(
     draft: Draft, group: Sequence[Axis], axis: Axis, at_most: int, roots: frozenset[Axis], space: Space
 ) -> bool:
-    """Whether there may be a variable for each index: of a small axis of a sum, or of what a loop carries."""
-    of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
-    variables = unrolled_variables(draft, space, group)
+    """Whether there may be a variable for each index: of a small axis of a sum, of pairs, or of what a loop carries."""
     if draft.contracting is not None and draft.contracting.thin.issuperset(group):
         return True
+    of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
+    variables = unrolled_variables(draft, space, group)
     room = axis.size <= at_most and variables <= draft.policy.axes.unrolled_unasked
     return room and space.swept_axes.isdisjoint(group) and (group[0] not in roots or of_state)
 
@@ -277,11 +277,11 @@ def _contracts(
 ) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
-    if found is not None and any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
+    if found is None or any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
         return None
-    if found is not None and any(cut.axis in found.of_one_program | found.thin for cut in draft.cuts):
+    if any(cut.axis in found.of_one_program | found.thin for cut in draft.cuts):
         return None
-    return found and replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
+    return replace(found, sums=found.sums * math.prod(cut.unrolled.size for cut in draft.cuts))
 
 
 def _place_sides(draft: Draft, how: Contracting, axes: Sequence[Axis], roots: Sequence[Axis]) -> None:

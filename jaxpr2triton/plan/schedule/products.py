@@ -48,7 +48,7 @@ class Contracting:
     sides: Sides
     bytes: int  # of a factor
     exact: bool  # f32 products by the multiply-and-add unit
-    sums: int  # how many are accumulated at once
+    sums: int = 1  # how many are accumulated at once
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
     thin: Axes = frozenset()  # of the results, along which a program has variables
@@ -74,8 +74,8 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
     if found is None or (thin and found.form is Form.DOT):
         return None
-    read = _read(reductions, found.sides, unrolled)
-    return replace(found, sums=len(reductions) * _results(thin), held=held, thin=thin, read=read)
+    sums, makes = len(reductions) * _results(thin), any(map(_makes, reductions))
+    return replace(found, sums=sums, held=held, thin=thin, read=_read(reductions, found.sides, unrolled), makes=makes)
 
 
 def _read(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ def _of_all(reductions: Sequence[Reduce], roots: Axes, policy: Policy) -> Contra
         dtype = factor_dtype(node.eqn) if is_contraction(node) else None
         exact = dtype is not None and dtype.itemsize == 4 and input_precision(node.eqn, policy.target) == EXACT
         size = dtype.itemsize if dtype is not None else node.dtype.itemsize
-        found = Contracting(form, sides, size, exact, len(reductions), makes=any(map(_makes, reductions)))
+        found = Contracting(form, sides, size, exact)
     return found
 
 
@@ -188,7 +188,7 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
 
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
-    """As many blocks of factors as fit into shared memory, and there are."""
+    """As many blocks of what is loaded as fit into shared memory, whichever side the rows will be, and there are."""
     one, other = (max(each, how.bytes) for each in how.read)
     terms = max(block.rows * one + block.columns * other, block.rows * other + block.columns * one)
     room = policy.target.shared_bytes // (terms * block.sums)

@@ -14,7 +14,7 @@ from jax import lax
 from jax.extend.core import primitives
 
 from jaxpr2triton.normalize.calls.dead import remove_dead
-from jaxpr2triton.normalize.numbers.folding import EXACT, ROUNDED, fold_constants
+from jaxpr2triton.normalize.numbers.folding import ARRAYS, EXACT, ROUNDED, computed, fold_constants
 from jaxpr2triton.normalize.numbers.splat import UNIFORM
 from tests.normalize.passing import SPECIAL, after, outputs, primitives_of, same_bits, traced
 
@@ -174,3 +174,36 @@ def test_doubles_keep_their_digits() -> None:
     with jax.enable_x64(True):
         folded = after(fold_constants, lambda x: x + lax.mul(np.float64(0.1), np.float64(3)), np.ones(2))
     assert folded.jaxpr.eqns[0].invars[1].val == 0.1 * 3
+
+
+OF_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "add": lambda x: lax.add(x, x),
+    "sub": lambda x: lax.sub(x, lax.rev(x, (0,))),
+    "neg": lax.neg,
+    **{name: partial(lambda op, x: op(x, lax.rev(x, (0,))), getattr(lax, name)) for name in BINARY[6:]},
+    "and": lambda x: lax.bitwise_and(x, lax.rev(x, (0,))),
+    "or": lambda x: lax.bitwise_or(x, lax.rev(x, (0,))),
+    "xor": lambda x: lax.bitwise_xor(x, lax.rev(x, (0,))),
+    "iota": lambda x: lax.broadcasted_iota(x.dtype, (2, len(x), 3), 1),
+    "broadcast_in_dim": lambda x: lax.broadcast_in_dim(x, (2, len(x), 3), (1,)),
+    "bitcast_convert_type": lambda x: lax.bitcast_convert_type(x, f"int{x.dtype.itemsize * 8}"),
+}
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_arrays_are_those_of_jax(name: str, dtype: str) -> None:
+    """Without a program of XLA's for each."""
+    x = NUMBERS[dtype]
+    if name in ("and", "or", "xor") and not jnp.issubdtype(x.dtype, jnp.integer):
+        pytest.skip("of whole numbers only")
+    closed = jax.make_jaxpr(OF_ARRAYS[name])(x)
+    eqn = next(eqn for eqn in closed.eqns if eqn.primitive.name == name)
+    reversed_ = np.asarray(x)[::-1]
+    operands = [x, x if name == "add" else reversed_][: len(eqn.invars)]
+    found = computed(eqn.primitive, operands, eqn.params, eqn.outvars[0].aval.dtype)
+    assert same_bits(found, np.asarray(eqn.primitive.bind(*map(jnp.asarray, operands), **eqn.params)))
+
+
+def test_every_row_of_arrays_is_tried() -> None:
+    assert set(OF_ARRAYS) == set(ARRAYS)
