@@ -50,7 +50,8 @@ def sides_of(node: Reduce, roots: Axes, unrolled: int) -> Sides | None:
     if all(isinstance(operand, Product) for operand in node.operands):
         pairs = [operand.operands for operand in node.operands if isinstance(operand, Product)]
         left, right = _axes(left for left, _ in pairs) & mine, _axes(right for _, right in pairs) & mine
-        return Sides(left - right, right - left, over)
+        rows, columns = left - right, right - left
+        return Sides(rows, columns, over) if rows else Sides(columns, rows, over)
     wide = {load.axes & mine for load in loads_of(node.operands, unrolled) if load.axes & over}
     if mine in wide or not wide:
         return None

@@ -125,7 +125,7 @@ def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[R
 def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     rows, columns, sums = (math.prod(axis.size for axis in axes) for axes in (sides.rows, sides.columns, sides.sums))
     most = policy.products
-    if not sides.rows or (not sides.columns and is_contraction(node)):
+    if not sides.rows or (not sides.columns and _is_read_once(node, sides, policy.axes.unrolled_sum)):
         return None
     if not sides.columns:
         return Form.LANES if min(rows, sums) >= most.least_lanes else None
@@ -134,6 +134,11 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     if dtype is not None and has_units_for(dtype, policy.target):
         return Form.DOT if rows * columns >= most.least and sums >= most.least_sum else None
     return Form.OUTER if min(rows, columns) >= most.least_side else None
+
+
+def _is_read_once(node: Reduce, sides: Sides, unrolled: int) -> bool:
+    """Whether some operand has all axes of the rows and of the sum, as the matrix that a vector is multiplied by."""
+    return any(load.axes >= sides.rows | sides.sums for load in loads_of(node.operands, unrolled))
 
 
 def _makes(node: Reduce) -> bool:
