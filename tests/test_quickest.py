@@ -93,7 +93,12 @@ def test_values_are_the_same() -> None:
     fused = j2t.fuse(rnn, backend="interpret", schedule="compile")
     ours, theirs = (lambda u, fn=fn: fn(*ARGS[:2], u)[1].sum() for fn in (fused, rnn))
     for mine, of_jax in ((fused(*ARGS), rnn(*ARGS)), (jax.grad(ours)(ARGS[2]), jax.grad(theirs)(ARGS[2]))):
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), mine, of_jax)
+        jax.tree.map(close, mine, of_jax)
+
+
+def close(found: Any, expected: Any) -> None:
+    """Sums of 64 numbers in another order: what they lose is measured by the largest of the results."""
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
 
 
 def test_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
