@@ -80,6 +80,11 @@ class Decisions:
             len(self.tiled),
         )
 
+    @property
+    def keeps_by_choice(self) -> bool:
+        """Whether kernels keep what their ends could bring into memory instead."""
+        return any(kept.by_choice for kept in self.kept.values())
+
     def dims_of(self, var: Var) -> Dims | None:
         """Along which dimensions a variable is kept, if it is."""
         if var in self.kept:
@@ -169,7 +174,7 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
             kept = {var: kept for var, kept in decisions.kept.items() if var not in wish.variables}
             return replace(decisions, kept=kept, declined=decisions.declined.union(wish.variables))
         case RunOnce():
-            if any(kept.by_choice for kept in decisions.kept.values()):
+            if decisions.keeps_by_choice:
                 return _without_choices(decisions)
             return replace(decisions, ended=decisions.ended | wish.loops)
         case Refuse():
@@ -218,7 +223,7 @@ def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
         decisions = replace(decisions, mistakes=mistakes, with_roles=False)
     if decisions.tiled:
         return _whole(decisions, *decisions.tiled)
-    if any(kept.by_choice for kept in decisions.kept.values()):
+    if decisions.keeps_by_choice:
         return _without_choices(decisions)
     if wish.loops.keys() <= decisions.refused.keys():
         return replace(decisions, reach=Reach.NO_LOOPS, because=wish.why)

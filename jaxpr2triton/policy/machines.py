@@ -65,6 +65,7 @@ class Cutting:
     many: int = _programs(1024)  # enough to walk an axis for a value that does not come from it
     carried: int = _values(40_000)  # elements of a loop's state that fit into the registers of one program
     read_again: int = 150_000  # elements that one program may read in every step, from the second-level cache
+    multiplied_again: int = 1 << 20  # … as factors of products, which are weighed against what XLA takes
     much: int = 1 << 20  # elements that are worth more than one launch
     times: int = 2  # times as many elements as there are results, from which on a sum is done again and again
     neighbours: int = 8  # columns that one program takes at least: a sector of memory, of 32 bytes

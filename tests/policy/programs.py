@@ -94,6 +94,10 @@ def wide_state(m: Any, xs: Any) -> Any:
     return lax.scan(lambda c, x: (jnp.tanh(c * m + x.sum() * c.sum()), None), m, xs)[0]
 
 
+def with_large_table(table: Any, c: Any) -> Any:
+    return lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c + jnp.sin(table * c).max(0)), c)
+
+
 def kept_states(xs: Any) -> Any:
     return jnp.exp(lax.scan(lambda c, x: (jnp.tanh(c + x), c), xs[0], xs)[1].sum(1))
 
@@ -256,6 +260,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "kept states": (kept_states, (floats(100, 300),)),
     "large elman": (elman, (floats(256, 256), floats(256, 256), floats(20, 64, 256), floats(64, 256))),
     "layers": (layers, (floats(512),)),
+    "rows in groups": (lax.ragged_dot, (floats(64, 16), floats(8, 16, 32), integers(8))),
+    "large table": (with_large_table, (floats(400, 256), floats(256))),
     "long rows": (lambda x: jax.nn.softmax(x, 1), (floats(256, 1_000_000),)),
     "few long rows": (lambda x: jax.nn.softmax(x, 1), (floats(4, 1_000_000),)),
     "matrix state": (matrix_state, (floats(64, 64), floats(10, 64, 64))),

@@ -1,4 +1,4 @@
-"""Rows in groups, each multiplied by the matrix of its group → contractions with a gather, and with a mask."""
+"""Rows in many groups, each multiplied by the matrix of its group → contractions with a gather, and with a mask."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.jaxprs import Closed, Jaxpr, jaxprs_in
 from jaxpr2triton.normalize.calls.inline import inline_call
@@ -25,9 +26,10 @@ def write_grouped(closed: Closed) -> Closed:
         c:f32[g,k,n] = ragged_dot_general a:f32[m,k] b:f32[m,n] sizes              (its gradient: summed along the rows)
             →    c = dot_general (select (group == iota) a 0.0) b                  (for each group)
 
-    Left alone, and then what JAX makes of it, all groups with a mask: what has batch dimensions or a `group_offset`,
-    and what loops run. For programs whose contractions are kernels, which gather where they multiply: nothing of the
-    size of m·k·n is stored.
+    Left alone, and then what JAX makes of it, all groups with a mask: rows of few groups, for a block of them is
+    multiplied with all matrices sooner than each row reads its own; what has batch dimensions or a `group_offset`; and
+    what loops run. For programs whose contractions are kernels, which gather where they multiply: nothing of the size
+    of m·k·n is stored.
     """
     return rewrite(closed, _write, named({RAGGED, *CALLS})) if _holds_groups(closed.jaxpr) else closed
 
@@ -47,6 +49,8 @@ def _write(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     how = {"precision": node.params["precision"], "preferred_element_type": node.params["preferred_element_type"]}
     if rows in sums:
         return rewriter.expand(_sums_of_groups, node.args, numbers=numbers, how=how)
+    if jnp.size(node.args[2]) <= policy.COMMON.groups:
+        return None
     return rewriter.expand(_rows_of_groups, node.args, numbers=numbers, how=how)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
-from jaxpr2triton.graph.sides import Sides, is_contraction, is_small, is_two_sided, sides_of
+from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
 from jaxpr2triton.graph.summed import summed_of
 from jaxpr2triton.ir.evaluate import variables
@@ -15,6 +15,7 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.schedule.steps import multiplied_in
 from jaxpr2triton.policy import Cutting, Policy
 
 
@@ -38,9 +39,23 @@ def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
 
 def fits(cuts: Cuts, space: Space) -> bool:
     """Whether a program can hold what its loops carry, and what they read in every step."""
+    return _holds(cuts, space, cuts.policy.cuts.read_again)
+
+
+def may_be_weighed(cuts: Cuts, space: Space) -> bool:
+    """Whether it reads more than that, and there is no other way, but `beside_xla.py` can say what that takes."""
+    return not cuts.decisions.keeps_by_choice and _holds(cuts, space, most_read(cuts, space))
+
+
+def _holds(cuts: Cuts, space: Space, most: int) -> bool:
     carried, read = held_by_loops(cuts, space)
+    return carried <= cuts.policy.cuts.carried and carried + read <= most
+
+
+def most_read(cuts: Cuts, space: Space) -> int:
+    """The numbers that a program may read in every step."""
     most = cuts.policy.cuts
-    return carried <= most.carried and carried + read <= most.read_again
+    return most.multiplied_again if multiplied_in(space.graph, space) else most.read_again
 
 
 def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
@@ -141,33 +156,42 @@ def has_blocks_enough(others: int, terms: int, policy: Policy) -> bool:
     return others >= many or terms <= products.terms_of_a_chunk
 
 
-def beside_contractions(space: Space, policy: Policy) -> list[Reduce]:
+def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     """What had better be in memory, because a contraction needs it first, or it is one that something waits for.
 
     A block of rows times a block of columns is all that one program makes of a contraction: a sum of its results would
-    need more, and a sum that it needs would be made again for each block; but for rows that one program has whole.
+    need more, and a sum that it needs would be made again for each block; but for rows that one program has whole. Nor
+    has it all of an axis along which something is sorted, or has a running sum, wherever that is wanted.
     """
     unrolled = policy.axes.unrolled_sum
     chain = chain_of(space, unrolled)
     if (chain is not None and chain.fits(policy)) or sums_of_results(space, policy):
         return []
-    roots = frozenset(space.axes)
     two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy.cuts, unrolled)}
-    found: dict[Reduce, None] = {}
-    above: dict[Node, frozenset[Reduce]] = {}
-    sides: Sides | None = None
-    for node in space.graph.nodes if two_sided else ():
+    if not two_sided:
+        return []
+    found = _with_other_sides(space, unrolled)
+    above: dict[Node, frozenset[Reduce | Swept]] = {}
+    for node in space.graph.nodes:
         above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if not isinstance(node, Reduce) or is_small(node, unrolled):
-            continue
-        found |= {each: None for each in above[node] if node in two_sided or each in two_sided}
-        above[node] |= {node}
-        if is_contraction(node):
-            mine = sides_of(node, roots, unrolled)
-            wanted_again = space.wanted_whole(node) or (sides is not None and mine is not None and not mine.fits(sides))
-            found |= {node: None} if wanted_again else {}
-            sides = sides or mine
+        if isinstance(node, (Reduce, Swept)) and not is_small(node, unrolled):
+            found |= {each for each in above[node] if node in two_sided or each in two_sided}
+            if isinstance(node, Swept) and not space.steps and two_sided.isdisjoint(above[node]):
+                found.add(node)
+            above[node] |= {node}
     return sorted(found, key=lambda node: node.number)
+
+
+def _with_other_sides(space: Space, unrolled: int) -> set[Reduce | Swept]:
+    """The contractions that are wanted whole, or have other blocks than the first one has."""
+    roots, found, first = frozenset(space.axes), set[Reduce | Swept](), None
+    for node in space.graph.of_kind(Reduce):
+        if is_contraction(node) and not is_small(node, unrolled):
+            mine = sides_of(node, roots, unrolled)
+            if space.wanted_whole(node) or (first is not None and mine is not None and not mine.fits(first)):
+                found.add(node)
+            first = first or mine
+    return found
 
 
 def _is_much(node: Reduce, policy: Cutting, unrolled: int) -> bool:

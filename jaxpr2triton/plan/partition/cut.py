@@ -28,6 +28,8 @@ from jaxpr2triton.plan.partition.criteria import (
     kept_at_a_cost,
     loads_of,
     made_again,
+    may_be_weighed,
+    most_read,
     repeats,
     size_of,
     sums_over_lanes,
@@ -273,11 +275,8 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     space, most = cuts.spaces[root], cuts.policy.cuts
     if dear := kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
-    if space.steps and not fits(cuts, space):
-        if sums := sums_over_lanes(cuts, space, root):
-            return [root, *_cut(cuts, sums[-1].eqn.outvars[0], why=because.needed_first(sums[-1].eqn))]
-        why = because.not_held(*held_by_loops(cuts, space), most.carried, most.read_again)
-        return _refused(_read_by(cuts, space), why)
+    if space.steps and not fits(cuts, space) and (found := _without_room(cuts, space, root)):
+        return found
     if first := _culprit(cuts, space, root):
         node, why = first
         end = end_of(cuts, node.eqn, root)
@@ -297,6 +296,17 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
+
+
+def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
+    """Cut what lanes are summed for, if there are such sums; what is read in every step may be weighed instead."""
+    if sums := sums_over_lanes(cuts, space, root):
+        return [root, *_cut(cuts, sums[-1].eqn.outvars[0], why=because.needed_first(sums[-1].eqn))]
+    if may_be_weighed(cuts, space):
+        return None
+    carried, read = held_by_loops(cuts, space)
+    why = because.not_held(carried, read, cuts.policy.cuts.carried, most_read(cuts, space))
+    return _refused(_read_by(cuts, space), why)
 
 
 def _culprit(cuts: Cuts, space: Space, root: Var) -> tuple[Reduce | Swept, str] | None:
