@@ -36,6 +36,7 @@ HEADS = ("bf16 4 16 1024 64",) * 3
 TOKENS = ("bf16 2048 768", "bf16 768 50257", "i32 2048")
 GATED = ("bf16 4096 1024", "bf16 1024 2816", "bf16 1024 2816", "bf16 2816 1024")
 GROUPS = ("bf16 4096 1024", "bf16 8 1024 1024", "i32 8")
+MANY_GROUPS = ("bf16 4096 256", "bf16 128 256 256", "i32 128")
 ADAPTED = (*PROJECTION, "bf16 1024 16", "bf16 16 4096")
 BILINEAR = ("f32 1024 128", "f32 64 128 128", "f32 1024 128")
 SMALL = ("f32 4096 8 8", "f32 4096 8 8")
@@ -112,6 +113,10 @@ SIZES: Mapping[str, tuple[Any, ...]] = {
     "bilinear": BILINEAR,
     "bilinear_gradients": BILINEAR,
     "scores": HEADS[:2],
+    "in_order": ("bf16 4096 1024", "bf16 1024 1024"),
+    "in_order_gradients": ("bf16 4096 1024", "bf16 1024 1024"),
+    "of_many_groups": MANY_GROUPS,
+    "of_many_groups_gradients": MANY_GROUPS,
     "of_groups": GROUPS,
     "of_groups_gradients": GROUPS,
     "training_step": (*[IMAGES[0]] * 3, "f32 1024 784", "f32 1024 10"),

@@ -213,6 +213,11 @@ def of_groups(x: Any, w: Any, sizes: Any) -> Any:
     return jnp.tanh(lax.ragged_dot(x, w, sizes % 5))
 
 
+def in_order(x: Any, w: Any) -> Any:
+    """Running sums of one side, sorted results, and a running sum beside them."""
+    return jnp.sort(jnp.cumsum(x, 1) @ w, 1) + jnp.cumsum(w[0])
+
+
 def training_step(params: Any, means: Any, squares: Any, x: Any, y: Any) -> Any:
     """Loss, gradient, clipping by the norm of all gradients, and Adam."""
 
@@ -344,6 +349,8 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("lora_gradients", mean_square(lora), ("f32 20 48", "f32 48 64", "f32 48 4", "f32 4 64"), 4, (2, 3)),
     Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 5, (0, 1)),
     Contraction("gradients_of_small_ones", mean_square(jnp.matmul), ("f32 70 8 8", "f32 70 8 8"), 4, (0, 1)),
+    Contraction("in_order", in_order, ("f32 40 24", "f32 24 30"), 3),
+    Contraction("in_order_gradients", mean_square(in_order), ("f32 40 24", "f32 24 30"), 8, (0, 1)),
     Contraction("of_groups", of_groups, ("f32 25 16", "f32 6 16 24", "i32 6"), 2),
     Contraction("of_many_groups", of_groups, ("f32 70 16", "f32 65 16 24", "i32 65"), 3),
     Contraction("of_many_groups_gradients", mean_square(of_groups), ("f32 70 16", "f32 65 16 24", "i32 65"), 6, (0, 1)),

@@ -20,6 +20,8 @@ from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles.model import cycles_of
+from jaxpr2triton.policy import DEFAULT_POLICY
+from jaxpr2triton.report.doubts import doubts_about
 from tests.contraction_programs import PROGRAMS, Contraction
 
 SM_90 = target_named("sm_90")
@@ -179,6 +181,13 @@ def test_programs_walk_down_bands_of_blocks(backend: str, monkeypatch: pytest.Mo
     product, sums = j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(x, w)
     np.testing.assert_allclose(product, np.maximum(x @ w, 0.5), rtol=1e-3)
     np.testing.assert_allclose(sums, x.sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_at_its_size_no_kernel_leaves_the_device_idle(program: Contraction) -> None:
+    full = at_full_size(program)
+    made = j2t.transpile(full.whole(), *full.sizes(), contractions="triton", for_target="sm_90")
+    assert not [doubt for kernel in made.kernels for doubt in doubts_about(kernel, DEFAULT_POLICY)]
 
 
 def test_nothing_between_is_written() -> None:

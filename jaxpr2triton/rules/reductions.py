@@ -113,6 +113,8 @@ TABLE: dict[str, Reduction] = {
     "argmin": _place("_first_min"),
 }
 
+IN_ONE_GO = frozenset(name for name, row in TABLE.items() if not row.associative)  # all the others have parts
+
 
 def identity_of(row: Reduction, dtype: Any) -> Any:
     """The neutral element, of the dtype that the kernel holds."""

@@ -349,7 +349,7 @@ class _Wide:
         if operand:
             return moved
         moved = jnp.where(self.rounded == EVERYWHERE, narrowed(moved, aval), moved)
-        if name in ("add", "sub", "add_any"):  # to XLA, -0.0 + 0.0 is -0.0
+        if name in JOINED | SUMS:  # to XLA, -0.0 + 0.0 is -0.0, but the sum of both is 0.0
             moved = jnp.where((self.rounded == EVERYWHERE) & (moved == 0), -moved, moved)
         too_large = self.bounded & (jnp.abs(moved) > float(info.max))
         return jnp.where(too_large, jnp.copysign(jnp.inf, moved), moved)

@@ -104,6 +104,17 @@ def test_digits_that_a_kernel_may_keep_are_not_compared() -> None:
     assert cubes.unstable.tolist() == [False, True, True, False]
 
 
+def test_a_sum_of_zeros_is_either_zero() -> None:
+    """XLA begins with 0.0; a kernel that adds up two terms that are -0.0 does not."""
+
+    def f(x: Any) -> Any:
+        return lax.bitcast_convert_type(x.sum(1), jnp.int32), lax.bitcast_convert_type(x, jnp.int32)
+
+    of_sums, of_terms = answers(f, [np.array([[-0.0, -0.0], [1.0, 2.0]], np.float32)], 0)
+    assert of_sums.unstable.tolist() == [True, False]
+    assert not of_terms.unstable.any()
+
+
 def test_sums_of_whole_numbers_are_exact() -> None:
     (answer,) = answers(lambda x: jnp.sum(x) == 6.0, [np.array([1.0, 2.0, 3.0], np.float32)], 0)
     assert not answer.unstable.any() and bool(answer.value)

@@ -43,7 +43,7 @@ CASES = {
     "cuts.many": Case("outer", 2),
     "cuts.carried": Case("wider", 2),
     "cuts.read_again": Case("large table", 1 / 2),
-    "cuts.multiplied_again": Case("large elman", 1 / 16),
+    "cuts.multiplied_again": Case("large elman", 1 / 16, {"cuts": {"read_again": 1000}}),
     "cuts.much": Case("gru:g", 0),
     "cuts.times": Case("softmax_4096:bench", 1 / 4),
     "cuts.neighbours": Case("batch_norm_statistics:bench", 1 / 4),

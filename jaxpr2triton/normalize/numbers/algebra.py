@@ -45,6 +45,7 @@ def simplify_algebra(closed: Closed) -> Closed:
         c = mul -0.5 (mul 2.0 a)                        →   c = neg a
         b:i32 = convert a:bool;  c = ge b 1             →   c = a
         c = exp (sub a (softplus a))                    →   c = logistic a
+        c = cumsum[axis=1] (broadcast_in_dim a)         →   c = broadcast_in_dim (cumsum[axis=0] a), if a has that axis
 
     Left alone, because they change some value: x - x and 0 * x (NaN, inf), x / x, exp(log x). Not kept are the sign of
     a zero that a sum comes to (x + 0.0 is x, as for XLA, and sum(-x) is -sum(x)), nor an infinity between two factors,
@@ -323,6 +324,17 @@ def holds(wide: Any, narrow: Any) -> bool:
     return bool(jnp.iinfo(wide).min <= span.min and jnp.iinfo(wide).max >= span.max)
 
 
+def _swept(node: Node, rewriter: Rewriter) -> Value | None:
+    """Of what is alike along other axes: there is one running sum of it."""
+    maker, axis = rewriter.maker(node.args[0]), node.params["axis"]
+    if maker is None or maker.name != "broadcast_in_dim" or len(maker.args) > 1:
+        return None
+    (x,), dims, shape = maker.args, maker.params["broadcast_dimensions"], maker.params["shape"]
+    if axis not in dims or jnp.shape(x)[dims.index(axis)] != shape[axis]:
+        return None
+    return rewriter.write(maker, rewriter.write(node, x, axis=dims.index(axis)))
+
+
 ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     "add": _add,
     "add_any": _add,
@@ -344,4 +356,5 @@ ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     **{compare.__name__: _of_truth(compare) for compare in (op.eq, op.ne, op.lt, op.le, op.gt, op.ge)},
     "convert_element_type": _convert,
     "exp": sigmoid_of_difference,
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _swept),
 }

@@ -82,7 +82,9 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     if any(node.eqn.outvars[0] is not root for node in beside):
         return [node for node in beside if node.eqn.outvars[0] is not root]
     again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
-    nodes = again or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
+    nodes: Sequence[Reduce | Swept] = again
+    nodes = nodes or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
+    nodes = nodes or list(space.graph.of_kind(Swept))  # of whose axes a program has all
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
@@ -109,9 +111,10 @@ def _is_dear(node: Reduce, policy: Policy) -> bool:
 
 
 def holding(space: Space) -> list[Reduce | Swept]:
-    """What makes a program hold, or walk, more than it had to; not a sweep along what it has anyway."""
+    """What makes a program hold, or walk, more than it had to; not sweeps along one axis which it has anyway."""
     nodes = space.graph.of_kind((Reduce, Swept))
-    return [node for node in nodes if isinstance(node, Reduce) or space.wanted_whole(node) - {node.axis}]
+    several = len(space.swept_axes) > 1
+    return [node for node in nodes if isinstance(node, Reduce) or several or space.wanted_whole(node) - {node.axis}]
 
 
 def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
@@ -129,7 +132,15 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
         return True
     if space.held > policy.cuts.held:
         return False
-    return shared_out or _has_programs_enough(space, reductions, policy.cuts)
+    shared_well = shared_out and _is_little(space, reductions, policy)
+    return shared_well or _has_programs_enough(space, reductions, policy.cuts)
+
+
+def _is_little(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
+    """Whether programs that share out chunks are many, or each has little to do."""
+    reduced = {axis for node in reductions for axis in node.over}
+    walked = space.held * size_of(reduced - set(space.axes))
+    return space.parallel >= policy.splits.few_chunks or walked <= policy.splits.chunk_of_little
 
 
 def contracts_in_blocks(space: Space, policy: Policy) -> bool:

@@ -45,15 +45,17 @@ class LongSweeps:
     sizes: dict[Eqn, int] = field(default_factory=dict)
     seen: dict[Var, Chunked] = field(default_factory=dict)
     apart: set[Eqn] = field(default_factory=set)
+    whole: set[Eqn] = field(default_factory=set)  # what has no parts, and comes into memory as well
 
     def rewritten(self) -> Mapping[Eqn, Callable[..., Array]]:
         shared: Shared = {}
-        return {
+        in_chunks = {
             eqn: partial(_scanned_in_chunks, shared, eqn, size, eqn in self.apart)
             if eqn.primitive is scanned_p
             else partial(_in_chunks, eqn, size, eqn in self.apart)
             for eqn, size in self.sizes.items()
         }
+        return {**in_chunks, **{eqn: partial(_into_memory, eqn) for eqn in self.whole}}
 
 
 def long_sweeps(cuts: Cuts) -> LongSweeps:
@@ -65,17 +67,16 @@ def long_sweeps(cuts: Cuts) -> LongSweeps:
         for node in space.graph.of_kind(Swept):
             if size := _chunk_of(node.eqn, cuts.policy.splits):
                 sizes[node.axis] = min(size, sizes.get(node.axis, size))
+        along = [node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes]
         for node in space.graph.of_kind(Swept):
-            if node.axis in sizes:
+            if node.axis in sizes and _has_parts(node.eqn):
                 found.sizes[node.eqn] = min(sizes[node.axis], found.sizes.get(node.eqn, sizes[node.axis]))
-        if sizes and not space.steps:
-            dims = _dims(space, root, sizes)
-            if dims is not None:
-                found.seen[root] = Chunked((dims,), min(sizes.values()))
-            else:
-                found.apart.update(node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes)
-        elif sizes:
-            found.apart.update(node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes)
+        found.whole.update(eqn for eqn in along if not _has_parts(eqn))
+        dims = _dims(space, root, sizes) if sizes and not space.steps and found.whole.isdisjoint(along) else None
+        if dims is not None:
+            found.seen[root] = Chunked((dims,), min(sizes.values()))
+        else:
+            found.apart.update(eqn for eqn in along if _has_parts(eqn))
     return found
 
 
@@ -84,8 +85,12 @@ def _chunk_of(eqn: Eqn, policy: Splitting) -> int | None:
     shape, dim = eqn.outvars[0].aval.shape, axis_of(eqn)
     beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.beside_swept
     most = policy.swept // beside
-    in_parts = eqn.primitive.name in _TOTAL or eqn.primitive is scanned_p
-    return most // 2 if shape[dim] > most and in_parts else None
+    return most // 2 if shape[dim] > most and _has_parts(eqn) else None
+
+
+def _has_parts(eqn: Eqn) -> bool:
+    """Whether it can be done chunk by chunk, which sorting cannot."""
+    return eqn.primitive.name in _TOTAL or eqn.primitive is scanned_p
 
 
 def _dims(space: Space, root: Var, sizes: Iterable[Axis]) -> int | None:
@@ -97,6 +102,10 @@ def _dims(space: Space, root: Var, sizes: Iterable[Axis]) -> int | None:
     swept = [node.eqn.outvars[0].aval.shape for node in space.graph.of_kind(Swept) if node.axis in axes]
     alike = all(shape == root.aval.shape for shape in swept)
     return dims[0] if len(axes) == len(dims) == 1 and alike and not taken else None
+
+
+def _into_memory(eqn: Eqn, *operands: Array) -> Array:
+    return boundary_p.bind(eqn.primitive.bind(*operands, **eqn.params), dim=axis_of(eqn))
 
 
 def _in_chunks(eqn: Eqn, size: int, apart: bool, operand: Array) -> Array:

@@ -205,3 +205,25 @@ def test_derivatives_of_conversions_say_nothing_of_shardings() -> None:
         return jax.vjp(lambda x: x.astype(np.float32), x)[1](x.astype(np.float32))[0]
 
     assert primitives_of(remove_dead(after(simplify_algebra, there_and_back, np.ones(3, np.float16)))) == []
+
+
+@pytest.mark.parametrize("sweep", [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_is_alike_in_all_rows_is_swept_once(sweep: Any, reverse: bool) -> None:
+    def rows(x: Any) -> Any:
+        return sweep(lax.broadcast_in_dim(x, (4, 12, 3), (1,)), axis=1, reverse=reverse)
+
+    result = remove_dead(after(simplify_algebra, rows, SPECIAL))
+    assert primitives_of(result) == [sweep.__name__, "broadcast_in_dim"]
+    assert result.jaxpr.eqns[0].outvars[0].aval.shape == (12,)
+
+
+def test_what_is_alike_along_the_axis_is_swept_there() -> None:
+    def counted(x: Any) -> Any:
+        return lax.cumsum(lax.broadcast_in_dim(x, (12, 4), (0,)), axis=1)
+
+    def spread(x: Any) -> Any:
+        return lax.cumsum(lax.broadcast_in_dim(x, (12, 4), (0, 1)), axis=1)
+
+    for function, x in ((counted, SPECIAL), (spread, SPECIAL[:, None])):
+        assert primitives_of(after(simplify_algebra, function, x)) == ["broadcast_in_dim", "cumsum"]
