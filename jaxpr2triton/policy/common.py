@@ -68,6 +68,7 @@ class Common:
     matrix: int = 16  # rows of a matrix that is decomposed in a kernel
     matrix_in_numbers: int = 4  # … one number at a time
     sweeps: int = 8  # times that each coordinate of a symmetric matrix turns with each other one
+    halves: int = 6  # by which a power is a few products of its base, or of the root of that
     # graph/
     short_contraction: int = 8  # terms: a contraction of so few is elementwise work
     held_anyway: int = 64  # elements of a carried dimension that one program has whole, if that saves a buffer

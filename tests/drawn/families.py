@@ -47,6 +47,8 @@ UNARY = (
     "lax.round({0}, lax.RoundingMethod.TO_NEAREST_EVEN)",
     "lax.integer_pow({0}, 3)",
     "lax.integer_pow({0}, -2)",
+    "{0} ** 1.5",
+    "(lax.abs({0}) + 0.5) ** -2.5",
     "lax.reduce_precision({0}, 5, 7)",
     "lax.stop_gradient({0})",
     "lax.copy_p.bind({0})",

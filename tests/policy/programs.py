@@ -260,6 +260,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "kept states": (kept_states, (floats(100, 300),)),
     "large elman": (elman, (floats(256, 256), floats(256, 256), floats(20, 64, 256), floats(64, 256))),
     "layers": (layers, (floats(512),)),
+    "powers": (lambda x: x**2.5, (floats(64),)),
     "rows in groups": (lax.ragged_dot, (floats(64, 16), floats(8, 16, 32), integers(8))),
     "large table": (with_large_table, (floats(320, 320), floats(320))),
     "long rows": (lambda x: jax.nn.softmax(x, 1), (floats(256, 1_000_000),)),

@@ -210,6 +210,7 @@ COMMON_CASES = {
     "scattered_once": Case("applied once", 0),
     "alike": Case("applied", 1 / 2),
     "alike_in_a_loop": Case("applied often", 1 / 2),
+    "halves": Case("powers", 1 / 2),
     "groups": Case("rows in groups", 1 / 16, contractions=True),
     "known": Case("every other", 0),
     "runs": Case("looked up", 0),

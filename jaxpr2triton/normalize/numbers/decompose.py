@@ -13,21 +13,25 @@ from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
+from jaxpr2triton.normalize.numbers.powers import by_halves
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
 from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
+
+POWER = "pow"
 
 
 def decompose(closed: Closed) -> Closed:
     """Put the functions of `rules/written/` in the place of their primitives, until none is left.
 
         b = integer_pow[y=3] a   →   c = mul a a;  b = mul a c
+        b = pow a -0.5           →   c = rsqrt a;  b = … (`powers.py`)
 
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    names = DECOMPOSITIONS.keys() | WHOLE.keys()
+    names = DECOMPOSITIONS.keys() | WHOLE.keys() | {POWER}
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
@@ -67,6 +71,8 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name in WHOLE:
         family, may_be = WHOLE[node.name]
         return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
+    if node.name == POWER:
+        return by_halves(node, rewriter)
     if node.name not in DECOMPOSITIONS:
         return inline_call(node, rewriter)
     if any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
