@@ -203,6 +203,12 @@ def test_a_branch_of_known_work_is_still_a_choice() -> None:
     assert len(program.compiled.kernels) == 1 and not program.compiled.leftovers
 
 
+def test_a_branch_that_subtracts_at_places_is_still_a_choice() -> None:
+    function = lambda p, x: lax.cond(p > 0, lambda x: x.at[::2].subtract(1.0), jnp.cos, x)  # noqa: E731
+    assert not j2t.transpile(function, jnp.float32(1), X).compiled.leftovers
+    close(j2t.fuse(function, backend="interpret")(jnp.float32(1), X), jax.jit(function)(jnp.float32(1), X))
+
+
 # ---------------------------------------------------------------------------------------------------- loops without end
 def down_to_zero(x: Any) -> Any:
     """Never there, if it begins below."""

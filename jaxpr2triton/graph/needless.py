@@ -22,9 +22,11 @@ from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 OURS = {str(each.name) for each in (repeat_p, rounded_p, threefry_p, philox_p, scanned_parts_p, affine_scanned_p)}
 PUBLIC = {str(value.name) for value in vars(primitives).values() if isinstance(value, jex.Primitive)}
 OTHERS = {
-    *("copy_p", "geqrf", "lu_pivots_to_permutation", "one_minus_square", "optimization_barrier", "platform_index"),
-    *("pvary", "ragged_dot_general", "random_clone", "random_unwrap", "random_wrap", "split", "stack", "tile"),
-    "unstack",
+    *("broadcast_to", "cholesky_update", "copy_p", "empty", "geqp3", "geqrf", "iota_2x32_shape", "layout_constraint"),
+    *("lu_pivots_to_permutation", "one_minus_square", "optimization_barrier", "ormqr", "philox2x32", "philox4x32"),
+    *("platform_index", "pvary", "ragged_dot_general", "random_clone", "random_unwrap", "random_wrap", "reshard"),
+    *("scaled_dot", "scatter-sub", "split", "stack", "symmetric_product", "threefry4x32", "tile", "unstack"),
+    "with_memory_space_constraint",
 }
 HARMLESS = frozenset({*PUBLIC, *OURS, *OTHERS, *CALLS, *TABLE, *dynamic.TABLE, *DECOMPOSITIONS})
 
