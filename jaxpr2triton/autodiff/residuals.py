@@ -3,15 +3,18 @@
 The forward program is a graph from its inputs to the values that the linear program asks for. Cutting it somewhere
 means: what lies on the cut is kept in memory, what lies behind it is computed again. A value costs the bytes that it
 moves: an input or an output of the program is there anyway and has only to be read again, anything else is written and
-read. Elementwise and index work is free to do again; results of anything else can only be kept.
+read. Elementwise and index work is free to do again, and a product with a small matrix takes the time of its terms;
+results of anything else can only be kept.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxpr2triton.ir.cheapest import cheapest, price
+from jaxpr2triton import policy
+from jaxpr2triton.ir.cheapest import cheapest, price, price_of_products
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -30,13 +33,26 @@ def choose(
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)  # none of an input
-        return eqn.invars if eqn is not None and recomputable(eqn) else None
+        return eqn.invars if eqn is not None and (recomputable(eqn) or _contracts(eqn)) else None
 
     def cost(var: Any) -> int:
         return price(var.aval, var in there_anyway) + _is_placed(producer.get(var))
 
+    def work(var: Any) -> int:
+        return price_of_products(producer[var]) if _contracts(producer[var]) else 0
+
     order = [*inner.invars, *producer]
-    return cheapest(variables(needed), order, cost, operands)
+    return cheapest(variables(needed), order, cost, operands, work)
+
+
+def _contracts(eqn: Any) -> bool:
+    """Whether it multiplies by a matrix of which a kernel has room for all: what that makes need not be written."""
+    if eqn.primitive.name != "dot_general":
+        return False
+    (sums, _), _ = eqn.params["dimension_numbers"]
+    terms = math.prod(eqn.invars[0].aval.shape[d] for d in sums)
+    matrix = min(math.prod(atom.aval.shape) for atom in eqn.invars)
+    return max(terms, matrix // max(terms, 1)) <= policy.COMMON.side_of_a_matrix
 
 
 def _is_placed(eqn: Any) -> bool:

@@ -25,17 +25,26 @@ def price(aval: Any, is_there: bool) -> int:
     return 256 * nbytes * (policy.COMMON.byte_read if is_there else policy.COMMON.byte_stored)
 
 
+def price_of_products(eqn: Any) -> int:
+    """The bytes that are read in the time that a contraction takes, in the same unit."""
+    (dims, _), _ = eqn.params["dimension_numbers"]
+    terms = math.prod(eqn.invars[0].aval.shape[d] for d in dims)
+    products = math.prod(eqn.outvars[0].aval.shape) * terms
+    return 256 * products * policy.COMMON.byte_read // policy.COMMON.products_of_a_byte
+
+
 def cheapest(
     asked: Iterable[Any],
     order: Iterable[Any],
     cost: Callable[[Any], int],
     operands: Callable[[Any], Sequence[Any] | None],
+    work: Callable[[Any], int] = lambda var: 0,
 ) -> tuple[Any, ...]:
     """The variables to keep, as they stand in `order`.
 
-    `operands` of a variable are what it can be computed from again; None if it can only be kept. Of cuts of the same
-    cost the one of fewer variables wins, and then the one nearest to what is asked for: `tanh` keeps its output, not
-    its input.
+    `operands` of a variable are what it can be computed from again, which costs its `work`; None if it can only be
+    kept. Of cuts of the same cost the one of fewer variables wins, and then the one nearest to what is asked for:
+    `tanh` keeps its output, not its input.
     """
     graph = networkx.DiGraph()
     graph.add_nodes_from((_START, _END))
@@ -53,6 +62,8 @@ def cheapest(
         if sources is None:
             graph.add_edge(_START, (var, "in"))
             continue
+        if again := work(var):
+            graph.add_edge(_START, (var, "in"), capacity=again)
         for source in variables(sources):
             graph.add_edge((source, "out"), (var, "in"))
             todo.append(source)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jaxpr2triton.autodiff import residuals, split
 from jaxpr2triton.front.fused import recomputable
 from jaxpr2triton.ir import evaluate
-from tests.transforms.functions import PARAMS, V, W, X, Y, dense, layer_norm, softmax
+from tests.transforms.functions import V, W, X, Y, dense, layer_norm, softmax
 
 
 def saved(function: Any, *args: Any, nonzero: tuple[bool, ...] | None = None) -> list[str]:
@@ -33,6 +33,7 @@ def saved(function: Any, *args: Any, nonzero: tuple[bool, ...] | None = None) ->
 
 
 BIG = jnp.ones((64, 32))
+WIDE = jnp.ones((160, 160))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,9 @@ BIG = jnp.ones((64, 32))
         (softmax, (BIG,), ["input 0", "64x1", "64x1"]),  # the largest and the sum of each row
         (jax.nn.softmax, (BIG,), ["input 0", "64x1", "64x1"]),
         (layer_norm, (BIG, BIG[0], BIG[0]), ["input 0", "input 1", "64x1", "64x1"]),  # mean and rstd
-        (lambda w, x: jnp.tanh(x @ w) @ w, (W, X), ["input 0", "input 1", "3x4"]),
+        (lambda w, x: jnp.tanh(x @ w) @ w, (W, X), ["input 0", "input 1"]),  # a product with a small matrix is
+        (lambda w, x: jnp.tanh(x @ w) @ w, (WIDE, WIDE[:8]), ["input 0", "input 1", "8x160"]),
+        (lambda w, x: jnp.tanh(x @ w) @ w, (WIDE[:100, :100], WIDE[:, :100]), ["input 0", "input 1"]),
         (lambda x: jnp.cos(x.sum(1, keepdims=True) * x), (BIG,), ["input 0", "64x1"]),
         (lambda x: jnp.sin(jnp.cumsum(x, 0)), (BIG,), ["64x32"]),  # a running sum is not done again
     ],
@@ -68,14 +71,15 @@ def test_a_small_value_is_kept_before_it_is_broadcast() -> None:
 
 def test_what_a_checkpoint_covers_is_not_saved() -> None:
     inner = lambda p, x: jnp.sin(dense(p, x) @ p["w"])  # noqa: E731
-    assert saved(lambda p, x: inner(p, x).sum(), PARAMS, X).count("3x4") == 2
-    checkpointed = saved(lambda p, x: jax.checkpoint(inner)(p, x).sum(), PARAMS, X)
+    params, x = {"w": WIDE, "b": WIDE[0]}, WIDE[:8]
+    assert saved(lambda p, x: inner(p, x).sum(), params, x).count("8x160") == 2
+    checkpointed = saved(lambda p, x: jax.checkpoint(inner)(p, x).sum(), params, x)
     assert checkpointed == ["input 0", "input 1", "input 2"]
 
 
 def test_a_policy_of_a_checkpoint_is_kept() -> None:
     f = jax.checkpoint(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w), policy=jax.checkpoint_policies.dots_saveable)
-    assert saved(f, W, X) == ["input 0", "input 1", "3x4", "3x4"]
+    assert saved(f, WIDE, WIDE[:8]) == ["input 0", "input 1", "8x160", "8x160"]
 
 
 def test_random_numbers_are_not_drawn_again() -> None:

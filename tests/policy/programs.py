@@ -98,6 +98,10 @@ def with_large_table(table: Any, c: Any) -> Any:
     return lax.fori_loop(0, 20, lambda _, c: jnp.tanh(c + jnp.sin(table * c).max(1)), c)
 
 
+def gradient_of_layers(w: Any, x: Any) -> Any:
+    return jax.grad(lambda w: j2t.fuse(lambda w: jnp.sin(jnp.sin(x @ w) @ w))(w).sum())(w)
+
+
 def kept_states(xs: Any) -> Any:
     return jnp.exp(lax.scan(lambda c, x: (jnp.tanh(c + x), c), xs[0], xs)[1].sum(1))
 
@@ -260,6 +264,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "kept states": (kept_states, (floats(100, 300),)),
     "large elman": (elman, (floats(256, 256), floats(256, 256), floats(20, 64, 256), floats(64, 256))),
     "layers": (layers, (floats(512),)),
+    "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),
     "rows in groups": (lax.ragged_dot, (floats(64, 16), floats(8, 16, 32), integers(8))),
     "large table": (with_large_table, (floats(320, 320), floats(320))),

@@ -183,6 +183,8 @@ CASES = {
 COMMON_CASES = {
     "byte_read": Case("thomas:g", 2),
     "byte_stored": Case("gae:g", 1 / 2),
+    "products_of_a_byte": Case("layers of matrices", 1 / 16),
+    "side_of_a_matrix": Case("layers of matrices", 1 / 16),
     "kept": Case("product", 16),
     "of_a_lane": Case("rnn:g", 2),
     "times_carried": Case("tanhs", 1 / 16),
