@@ -18,6 +18,13 @@ OF_A_PAIR = (
     "jnp.where({x} > {y}, {x} * {y}, {y})",
     "({x} - {y}) * jnp.exp(-jnp.sum(jnp.square({x} - {y}), -1, keepdims=True))",
 )
+TIMES = (  # what a side is multiplied with; it may be the same for all terms
+    "{x}",
+    "{x}",
+    "{x} * 0.37",
+    "{x} * jnp.cos(jnp.sum({x}, {d}, keepdims=True))",
+    "{x} / (1 + jnp.abs(jnp.max({x}, {d}, keepdims=True)))",
+)
 REDUCED = (
     "jnp.sum({f}, {n})",
     "jnp.sum({f}, {n})",
@@ -53,8 +60,8 @@ def einsum(draft: Draft) -> None:
         return
     y = _other(draft, x, shape)
     sides = [(of_x, x), (of_y, y)] if draft.chance() else [(of_y, y), (of_x, x)]
-    text = f"jnp.einsum('{sides[0][0]},{sides[1][0]}->{result}', {sides[0][1].name}, {sides[1][1].name})"
-    draft.add(text, x, y)
+    factors = [draft.pick(TIMES).format(x=value.name, d=draft.number(0, value.rank - 1)) for _, value in sides]
+    draft.add(f"jnp.einsum('{sides[0][0]},{sides[1][0]}->{result}', {', '.join(factors)})", x, y)
 
 
 def pairs(draft: Draft) -> None:

@@ -1,0 +1,199 @@
+"""Factors that are alike all along a sum → factors of the sum.
+
+    y = (x[m,k] * r[m]) @ w[k,n]   →   y = (x @ w) * r[m]                 x: f32[4096,1024] w: f32[1024,512]
+
+One product for each result instead of one for each term of it, and what is multiplied as matrices is read as it is. Nor
+does a kernel wait for `r`: a norm of the rows of x is summed beside the products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from jax import lax
+from jax.extend.core import primitives
+
+from jaxpr2triton._compat import source_of
+from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.dtypes import is_float, working_dtype
+from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.tracing import again
+from jaxpr2triton.normalize.calls.dead import remove_dead
+from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
+
+Env = dict[Var, Any]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What one side of a contraction is multiplied with, or divided by."""
+
+    atom: Atom
+    dims: tuple[int, ...] = ()  # of the side, for each dimension of the atom
+    divides: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a contraction without its factors; `rest` computes it, and None is 1."""
+
+    rest: Callable[[Env], jax.Array] | None
+    factors: tuple[Factor, ...] = ()
+
+
+def take_out_factors(closed: Closed) -> Closed:
+    """Let contractions that kernels make be multiplied when they are summed, with what is the same for all terms.
+
+        b = broadcast_in_dim[broadcast_dimensions=(0,)] r;  c = mul a b;  d = dot_general c w
+            →    e = dot_general a w;  b = broadcast_in_dim[broadcast_dimensions=(0,)] r;  d = mul e b
+
+    Left alone: products that something else reads as well, whole numbers, and contractions that a library makes, for
+    what that stores has to have room for results without their factors.
+    """
+    sides = {eqn: found for eqn, found in Factors(closed.jaxpr).found() if any(side.factors for side in found)}
+    if not sides:
+        return closed
+    jaxpr = closed.jaxpr
+
+    def rewritten(*args: jax.Array) -> list[jax.Array]:
+        env = dict(zip(jaxpr.invars, args))
+        run(jaxpr.eqns, env, lambda eqn, _: [_contracted(eqn, sides[eqn], env)] if eqn in sides else None)
+        return [read(env, atom) for atom in jaxpr.outvars]
+
+    return remove_dead(simplify_algebra(again(closed, rewritten)))
+
+
+class Factors:
+    """The contractions of a program, and what their sides are made of."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.eqns = jaxpr.eqns
+        self.makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self.readers: dict[Var, list[Eqn | None]] = {}
+        for eqn in jaxpr.eqns:
+            for var in variables(eqn.invars):
+                self.readers.setdefault(var, []).append(eqn)
+        for var in variables(jaxpr.outvars):
+            self.readers.setdefault(var, []).append(None)
+
+    def found(self) -> Iterator[tuple[Eqn, tuple[Side, Side]]]:
+        for eqn in self.eqns:
+            if _contracts(eqn):
+                left, right = map(self._of_contraction, eqn.invars, eqn.params["dimension_numbers"][0])
+                yield eqn, (left, right)
+
+    def _of_contraction(self, atom: Atom, sums: Sequence[int]) -> Side:
+        whole = _left(atom)
+        if isinstance(atom, Literal) or not all(map(_contracts, self.readers[atom])):
+            return whole
+        found = self._side(atom, frozenset(sums))
+        return whole if found.rest is None else found
+
+    def _side(self, atom: Atom, sums: frozenset[int]) -> Side:
+        if (factor := self._factor(atom, sums)) is not None:
+            return Side(None, (factor,))
+        eqn = self.makers.get(atom) if isinstance(atom, Var) else None
+        if eqn is None or not is_float(atom.aval.dtype):
+            return _left(atom)
+        match eqn.primitive.name:
+            case "convert_element_type":
+                inner = self._operand(eqn.invars[0], sums)
+                return _made_of(atom, partial(_converted, atom.aval.dtype), inner)
+            case "mul":
+                again = partial(eqn.primitive.bind, **eqn.params)
+                return _made_of(atom, again, *(self._operand(each, sums) for each in eqn.invars))
+            case "div" if (divisor := self._factor(eqn.invars[1], sums)) is not None:
+                inner = self._operand(eqn.invars[0], sums)
+                by = Factor(divisor.atom, divisor.dims, divides=True)
+                return Side(inner.rest, (*inner.factors, by))
+        return _left(atom)
+
+    def _operand(self, atom: Atom, sums: frozenset[int]) -> Side:
+        """Of a value in between, which nothing else may read."""
+        alone = isinstance(atom, Literal) or len(self.readers[atom]) == 1
+        factor = self._factor(atom, sums)
+        return self._side(atom, sums) if alone or factor is not None else _left(atom)
+
+    def _factor(self, atom: Atom, sums: frozenset[int]) -> Factor | None:
+        """What is alike along the sum: a number, what has one element there, or nothing there until it is spread."""
+        shape = atom.aval.shape
+        if not is_float(atom.aval.dtype):
+            return None
+        if all(shape[dim] == 1 for dim in sums if shape):
+            return Factor(atom, tuple(range(len(shape))))
+        eqn = self.makers.get(atom) if isinstance(atom, Var) else None
+        if eqn is None or eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) > 1:
+            return None
+        small, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
+        varies = {dim for dim, size in zip(dims, small.aval.shape) if size > 1}
+        return Factor(small, tuple(dims)) if sums.isdisjoint(varies) else None
+
+
+def _contracts(eqn: Eqn | None) -> bool:
+    """Whether it is a sum of products of floats that a kernel makes."""
+    if eqn is None or eqn.primitive is not primitives.dot_general_p or is_short_contraction(eqn):
+        return False
+    return all(is_float(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars))
+
+
+def _left(atom: Atom) -> Side:
+    return Side(lambda env: read(env, atom))
+
+
+def _made_of(atom: Atom, function: Callable[..., jax.Array], *parts: Side) -> Side:
+    """What a function makes of these, if there are factors among them; of one that is 1 nothing is made."""
+    factors = tuple(factor for part in parts for factor in part.factors)
+    rests = [part.rest for part in parts if part.rest is not None]
+    if not factors:
+        return _left(atom)
+    if len(rests) == len(parts):
+        return Side(lambda env: function(*(rest(env) for rest in rests)), factors)
+    return Side(rests[0] if rests else None, factors)
+
+
+def _converted(dtype: Any, x: jax.Array) -> jax.Array:
+    return lax.convert_element_type(x, dtype)
+
+
+def _as(aval: Aval, x: jax.Array) -> jax.Array:
+    """A factor may have been what had all the lanes of a side."""
+    x = _converted(aval.dtype, x)
+    return x if x.shape == aval.shape else lax.broadcast_in_dim(x, aval.shape, range(x.ndim))
+
+
+def _contracted(eqn: Eqn, sides: tuple[Side, Side], env: Env) -> jax.Array:
+    """The contraction of what is left of both sides, and then their factors."""
+    out = eqn.outvars[0].aval
+    dtype = working_dtype(out.dtype)
+    with source_of(eqn):
+        rests = [_as(atom.aval, side.rest(env)) for atom, side in zip(eqn.invars, sides) if side.rest is not None]
+        result = eqn.primitive.bind(*rests, **{**eqn.params, "preferred_element_type": dtype})
+        for number, side in enumerate(sides):
+            places = _places(eqn, number)
+            for factor in side.factors:
+                spread = _spread(_converted(dtype, read(env, factor.atom)), factor, places, out.shape)
+                result = lax.div(result, spread) if factor.divides else lax.mul(result, spread)
+        return _converted(out.dtype, result)
+
+
+def _places(eqn: Eqn, side: int) -> dict[int, int]:
+    """The dimension of the result for each one of a side that is not summed."""
+    sums, batch = eqn.params["dimension_numbers"]
+    free = [
+        [dim for dim in range(len(atom.aval.shape)) if dim not in (*sums[n], *batch[n])]
+        for n, atom in enumerate(eqn.invars)
+    ]
+    first = len(batch[side]) + (len(free[0]) if side else 0)
+    return {dim: place for place, dim in enumerate(batch[side])} | {dim: first + n for n, dim in enumerate(free[side])}
+
+
+def _spread(x: jax.Array, factor: Factor, places: dict[int, int], shape: Sequence[int]) -> jax.Array:
+    """A factor in all places of the result; along the sum it has one element."""
+    kept = [n for n, dim in enumerate(factor.dims) if dim in places]
+    small = lax.reshape(x, [x.shape[n] for n in kept])
+    return lax.broadcast_in_dim(small, shape, [places[factor.dims[n]] for n in kept])
