@@ -264,6 +264,28 @@ FOUND = {
         batched=(0, 3),
         seed=815,
     ),
+    # One kernel added the terms of both products before its lanes, another one each product by itself.
+    "sums_of_few_terms_and_their_maximum": Program(
+        inputs=(Input("x", (7, 7), "float32", "normal"),),
+        lines=(
+            Line("v", "jnp.einsum('ab,ac->bc', x, x)", ("x",)),
+            Line("z", "jnp.max(jnp.abs(v[:, None] + v[None]), -1)", ("v",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=703,
+    ),
+    # XLA begins a sum with 0.0, and a kernel that adds up two terms does not.
+    "a_sum_of_negative_zeros": Program(
+        inputs=(Input("x", (32, 2, 2, 2), "float32", "whole"),),
+        lines=(
+            Line("u", "x * (lax.broadcasted_iota(jnp.int32, x.shape, 0) % 2)", ("x",)),
+            Line("v", "helpers.total(u, (1,), keepdims=False)", ("u",)),
+            Line("z", "helpers.bits(v, jnp.int32)", ("v",)),
+        ),
+        outputs=("z",),
+        seed=612,
+    ),
 }
 
 

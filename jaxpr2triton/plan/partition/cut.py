@@ -20,6 +20,7 @@ from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess,
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
+from jaxpr2triton.plan.partition.compared import sums_once
 from jaxpr2triton.plan.partition.criteria import (
     acceptable,
     culprits_of,
@@ -67,7 +68,7 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     roots = [v for v in written if v in computed]
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
-    _contractions_once(cuts)
+    sums_once(cuts)
     _few_at_once(cuts)
     return cuts
 
@@ -87,19 +88,6 @@ def _contractions_apart(cuts: Cuts) -> None:
                     for each in _together(cuts, value):
                         cuts.add_root(each, because.CONTRACTED)
             cuts.add_root(eqn.outvars[0], because.CONTRACTED)
-
-
-def _contractions_once(cuts: Cuts) -> None:
-    """Let contractions be in memory whose results are compared for being equal, as with their own maximum.
-
-    Two kernels with other blocks add up the terms in another order, and no two numbers of theirs would be equal.
-    """
-    compared: set[Atom] = set()
-    for eqn in reversed(cuts.inside):
-        if eqn.primitive.name in ("eq", "ne") or not compared.isdisjoint(eqn.outvars):
-            compared.update(variables(eqn.invars))
-            if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
-                cuts.add_root(eqn.outvars[0], because.COMPARED)
 
 
 def _few_at_once(cuts: Cuts) -> None:

@@ -33,7 +33,10 @@ TAKEN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a norm": (lambda x, w: (x / jnp.sqrt((x * x).sum(1, keepdims=True))) @ w, (X, W)),
     "within a product": (lambda x, w, r, s: (x * r[:, None] * s) @ w, (X, W, R, S)),
     "of several contractions": (lambda x, w, r: ((y := x * r[:, None]) @ w, y @ (w + 1)), (X, W, R)),
-    "of batches": (lambda x, w, r: jnp.einsum("bmk,bkn->bmn", x * r[:, None, None], w), (X[:4, None], W[None].repeat(4, 0), R[:4])),
+    "of batches": (
+        lambda x, w, r: jnp.einsum("bmk,bkn->bmn", x * r[:, None, None], w),
+        (X[:4, None], W[None].repeat(4, 0), R[:4]),
+    ),
     "turned": (lambda x, w, r: jnp.einsum("km,kn->nm", x * r[None, :], w), (X.T.copy(), W, R)),
     "of 16 bits": (
         lambda x, w, r: (x.astype(jnp.float32) * r[:, None]).astype(jnp.bfloat16) @ w,
