@@ -16,6 +16,7 @@ import jaxpr2triton as j2t
 from bench.windows import everything
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
+from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from tests.window_programs import (
     PROGRAMS,
     WindowProgram,
@@ -115,6 +116,9 @@ def test_the_first_layer_of_lenet_multiplies_as_much_as_it_has_to() -> None:
     (kernel,) = j2t.transpile(fn, x, w, b, contractions="triton", strict=True).kernels
     results = 128 * 24 * 24 * 6
     assert 49 * results <= kernel.flops <= 54 * results
+    code, _ = machine_code(asm(kernel, TARGETS["sm_90"], "ptx"), 90)
+    threads = math.prod(kernel.grid) * kernel.num_warps * 32
+    assert threads * len(re.findall(r"\b(?:FFMA|FMUL)\b", code)) == 25 * results
 
 
 def test_the_gradient_of_a_kernel_is_shared_out_by_images() -> None:
