@@ -31,6 +31,7 @@ from jaxpr2triton.graph.nodes import (
     Take,
     operands_of,
 )
+from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, scale
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
@@ -292,6 +293,12 @@ def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
             found |= inherited
         below[node] = inherited
     return frozenset(found)
+
+
+def multiplied_in(graph: Graph, space: Space) -> frozenset[Node]:
+    """The contractions that steps make."""
+    made = (node for node in graph.of_kind(Reduce) if is_contraction(node))
+    return frozenset(node for node in made if space.steps & node.axes)
 
 
 def crossings(graph: Graph) -> Iterator[tuple[Reduce, Reduce]]:

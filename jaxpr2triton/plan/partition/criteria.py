@@ -8,14 +8,20 @@ from collections.abc import Iterable, Sequence
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
-from jaxpr2triton.graph.space import Space, crossings, feeds_a_reduction, parallel_axes, spread_axes
+from jaxpr2triton.graph.space import (
+    Space,
+    crossings,
+    feeds_a_reduction,
+    multiplied_in,
+    parallel_axes,
+    spread_axes,
+)
 from jaxpr2triton.graph.summed import summed_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.schedule.steps import multiplied_in
 from jaxpr2triton.policy import Cutting, Policy
 
 

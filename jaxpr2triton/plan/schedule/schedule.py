@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
-from jaxpr2triton.graph.space import Space, crossings, space_of
+from jaxpr2triton.graph.space import Space, crossings, multiplied_in, space_of
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, of_axis
@@ -31,7 +31,7 @@ from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
-from jaxpr2triton.plan.schedule.steps import multiplied_in, steps_of, waves_of
+from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
 from jaxpr2triton.plan.schedule.walked import Shape
 from jaxpr2triton.plan.schedule.wishes import wishes_of

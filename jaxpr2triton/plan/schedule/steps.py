@@ -14,20 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxpr2triton.graph.nodes import Graph, Load, Node, Recurrence, Reduce
-from jaxpr2triton.graph.sides import is_contraction
-from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Recurrence
+from jaxpr2triton.graph.space import Space, multiplied_in
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Role, Steps
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.policy import Policy
-
-
-def multiplied_in(graph: Graph, space: Space) -> frozenset[Node]:
-    """The contractions that steps make."""
-    made = (node for node in graph.of_kind(Reduce) if is_contraction(node))
-    return frozenset(node for node in made if space.steps & node.axes)
 
 
 def waves_of(whole: Estimate, warps: int, policy: Policy) -> int:
