@@ -8,24 +8,48 @@ Two kernels with other blocks add up the terms in another order, and no two numb
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
+from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import elements
 from jaxpr2triton.plan.partition.cuts import Cuts
 
 
-def sums_once(cuts: Cuts) -> None:
-    """Let them be in memory, but for those of pairs, which are more than there is in memory."""
+def contractions_once(cuts: Cuts) -> None:
+    """Let contractions be in memory, of which each kernel chooses the blocks, or the sums that they are part of."""
+    for eqn in _compared(cuts):
+        if eqn.primitive.name == "dot_general" and _adds_up(eqn, cuts.policy.axes.unrolled_sum):
+            cuts.add_root(eqn.outvars[0], because.COMPARED)
+
+
+def made_otherwise(cuts: Cuts) -> list[Var]:
+    """The other sums that kernels of other axes make as well; not those of pairs, which memory has no room for."""
     most = max((elements(var) for var in cuts.loaded), default=0)
+    found = []
+    for eqn in _compared(cuts):
+        (result,) = eqn.outvars
+        if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
+            makers = [cuts.spaces[root] for root in cuts.roots if id(eqn) in cuts.spaces[root].computes]
+            if len({_sizes(space) for space in makers}) > 1:
+                found.append(result)
+    return found
+
+
+def _sizes(space: Space) -> tuple[int, ...]:
+    return tuple(sorted(axis.size for axis in space.axes))
+
+
+def _compared(cuts: Cuts) -> Iterator[Eqn]:
+    """What leads to a comparison, the last one first."""
     compared: set[Atom] = set()
     for eqn in reversed(cuts.inside):
         if _asks_for_equals(cuts, eqn) or not compared.isdisjoint(eqn.outvars):
             compared.update(variables(eqn.invars))
-            if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and elements(eqn.outvars[0]) <= most:
-                cuts.add_root(eqn.outvars[0], because.COMPARED)
+            yield eqn
 
 
 def _asks_for_equals(cuts: Cuts, eqn: Eqn) -> bool:

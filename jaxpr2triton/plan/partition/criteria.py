@@ -143,8 +143,8 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
 
 
 def _is_little(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
-    """Whether programs that share out chunks are many, or each has little to do."""
-    reduced = {axis for node in reductions for axis in node.over}
+    """Whether programs that share out chunks are many, or each has little to do; a sweep goes along what is held."""
+    reduced = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
     walked = space.held * size_of(reduced - set(space.axes))
     return space.parallel >= policy.splits.few_chunks or walked <= policy.splits.chunk_of_little
 

@@ -20,7 +20,7 @@ from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess,
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
-from jaxpr2triton.plan.partition.compared import sums_once
+from jaxpr2triton.plan.partition.compared import contractions_once, made_otherwise
 from jaxpr2triton.plan.partition.criteria import (
     acceptable,
     culprits_of,
@@ -51,7 +51,16 @@ def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAUL
     """
     cuts = _first_cuts(jaxpr, decisions, policy)
     _end_loops(cuts)
-    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
+    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or _cut_what_is_compared(cuts) or cuts
+
+
+def _cut_what_is_compared(cuts: Cuts) -> Wish | None:
+    while values := made_otherwise(cuts):
+        for value in values:
+            cuts.add_root(value, because.COMPARED)
+        if wish := _cut_until_acceptable(cuts):
+            return wish
+    return None
 
 
 def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
@@ -68,7 +77,7 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     roots = [v for v in written if v in computed]
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
-    sums_once(cuts)
+    contractions_once(cuts)
     _few_at_once(cuts)
     return cuts
 
