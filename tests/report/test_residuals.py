@@ -48,7 +48,7 @@ def test_a_chain_of_layers() -> None:
             x = jnp.sin(x) @ x
         return x.sum()
 
-    pair = j2t.transpile(chain, jax.ShapeDtypeStruct((4, 4), jnp.float32), grad=0)
+    pair = j2t.transpile(chain, jax.ShapeDtypeStruct((160, 160), jnp.float32), grad=0)
     table = pair.explain().split("\n\n")
     kept = next(part for part in table if part.startswith("chain keeps"))
     assert len(pair.residuals) == 40 and len(kept.splitlines()) < 10 and " more " in kept

@@ -31,7 +31,7 @@ def made_otherwise(cuts: Cuts) -> list[Var]:
     most = max((elements(var) for var in cuts.loaded), default=0)
     found = []
     for eqn in _compared(cuts):
-        (result,) = eqn.outvars
+        result = eqn.outvars[0]
         if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
             makers = [cuts.spaces[root] for root in cuts.roots if id(eqn) in cuts.spaces[root].computes]
             if len({_sizes(space) for space in makers}) > 1:

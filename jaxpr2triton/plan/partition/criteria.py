@@ -138,15 +138,15 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
         return True
     if space.held > policy.cuts.held:
         return False
-    shared_well = shared_out and _is_little(space, reductions, policy)
+    shared_well = shared_out and _is_shared_well(space, reductions, policy)
     return shared_well or _has_programs_enough(space, reductions, policy.cuts)
 
 
-def _is_little(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
-    """Whether programs that share out chunks are many, or each has little to do; a sweep goes along what is held."""
+def _is_shared_well(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
+    """Whether programs that share out chunks are not too few, or have little to do; a sweep goes along what is held."""
     reduced = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
     walked = space.held * size_of(reduced - set(space.axes))
-    return space.parallel >= policy.splits.few_chunks or walked <= policy.splits.chunk_of_little
+    return space.parallel > policy.doubts.few or walked <= policy.splits.chunk_of_little
 
 
 def contracts_in_blocks(space: Space, policy: Policy) -> bool:
