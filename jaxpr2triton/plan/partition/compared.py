@@ -8,14 +8,14 @@ Two kernels with other blocks add up the terms in another order, and no two numb
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.plan.partition import because
-from jaxpr2triton.plan.partition.criteria import elements
+from jaxpr2triton.plan.partition.criteria import elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 
 
@@ -27,16 +27,23 @@ def contractions_once(cuts: Cuts) -> None:
 
 
 def made_otherwise(cuts: Cuts) -> list[Var]:
-    """The other sums that kernels of other axes make as well; not those of pairs, which memory has no room for."""
+    """The other sums that a kernel makes, and reads what a kernel of other axes has made of them.
+
+    Not those of pairs, which memory has no room for.
+    """
     most = max((elements(var) for var in cuts.loaded), default=0)
     found = []
     for eqn in _compared(cuts):
         result = eqn.outvars[0]
         if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
-            makers = [cuts.spaces[root] for root in cuts.roots if id(eqn) in cuts.spaces[root].computes]
-            if len({_sizes(space) for space in makers}) > 1:
+            makers = {root: space for root in cuts.roots if id(eqn) in (space := cuts.spaces[root]).computes}
+            if any(_reads_of_others(cuts, space, makers) for space in makers.values()):
                 found.append(result)
     return found
+
+
+def _reads_of_others(cuts: Cuts, space: Space, makers: Mapping[Var, Space]) -> bool:
+    return any(var in makers and _sizes(makers[var]) != _sizes(space) for var in loads_of(cuts, space))
 
 
 def _sizes(space: Space) -> tuple[int, ...]:
