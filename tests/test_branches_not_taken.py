@@ -204,7 +204,9 @@ def test_a_branch_of_known_work_is_still_a_choice() -> None:
 
 
 def test_a_branch_that_subtracts_at_places_is_still_a_choice() -> None:
-    function = lambda p, x: lax.cond(p > 0, lambda x: x.at[::2].subtract(1.0), jnp.cos, x)  # noqa: E731
+    def function(p: Any, x: Any) -> Any:
+        return lax.cond(p > 0, lambda x: x.at[::2].subtract(1.0), jnp.cos, x)
+
     assert not j2t.transpile(function, jnp.float32(1), X).compiled.leftovers
     close(j2t.fuse(function, backend="interpret")(jnp.float32(1), X), jax.jit(function)(jnp.float32(1), X))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir.cheapest import cheapest, price, price_of_products
+from jaxpr2triton.ir.contracted import compared, terms_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -30,27 +31,28 @@ def choose(
     inner = forward.jaxpr
     there_anyway = {*inner.invars, *variables(inner.outvars[:num_outputs])}
     producer = {var: eqn for eqn in inner.eqns for var in eqn.outvars}
+    # what is compared with its own maximum is one number in both programs
+    products = set(filter(_is_by_a_small_matrix, inner.eqns)) - set(compared(inner.eqns))
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)  # none of an input
-        return eqn.invars if eqn is not None and (recomputable(eqn) or _contracts(eqn)) else None
+        return eqn.invars if eqn is not None and (recomputable(eqn) or eqn in products) else None
 
     def cost(var: Any) -> int:
         return price(var.aval, var in there_anyway) + _is_placed(producer.get(var))
 
     def work(var: Any) -> int:
-        return price_of_products(producer[var]) if _contracts(producer[var]) else 0
+        return price_of_products(producer[var]) if producer[var] in products else 0
 
     order = [*inner.invars, *producer]
     return cheapest(variables(needed), order, cost, operands, work)
 
 
-def _contracts(eqn: Any) -> bool:
+def _is_by_a_small_matrix(eqn: Any) -> bool:
     """Whether it multiplies by a matrix of which a kernel has room for all: what that makes need not be written."""
     if eqn.primitive.name != "dot_general":
         return False
-    (sums, _), _ = eqn.params["dimension_numbers"]
-    terms = math.prod(eqn.invars[0].aval.shape[d] for d in sums)
+    terms = terms_of(eqn)
     matrix = min(math.prod(atom.aval.shape) for atom in eqn.invars)
     return max(terms, matrix // max(terms, 1)) <= policy.COMMON.side_of_a_matrix
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +11,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, why_not_chosen
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
 from jaxpr2triton.ir.jaxprs import Eqn, calls_python, jaxprs_in
@@ -97,8 +97,7 @@ def is_short_contraction(eqn: Eqn) -> bool:
     """A contraction of so few terms that it is elementwise work: beside a loop it need not be a launch of its own."""
     if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
         return False
-    (dims, _), _ = eqn.params["dimension_numbers"]
-    return bool(math.prod(eqn.invars[0].aval.shape[d] for d in dims) <= policy.COMMON.short_contraction)
+    return terms_of(eqn) <= policy.COMMON.short_contraction
 
 
 def _why_not_loop(eqn: Eqn) -> WhyNot | None:

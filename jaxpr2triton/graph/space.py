@@ -38,7 +38,7 @@ from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.ir.scans import scans_in, time_dims
-from jaxpr2triton.rules.reductions import IN_ONE_GO
+from jaxpr2triton.rules.reductions import IN_PARTS
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def spread_axes(space: Space) -> frozenset[Axis]:
     fed = feeds_a_reduction(space.graph)
     kept = {axis for node in fed for axis in node.over} | {node.axis for node in space.graph.of_kind(Swept)}
     last = (node for node in space.graph.of_kind(Reduce) if node not in fed)
-    in_parts = (node for node in last if node.eqn.primitive.name not in IN_ONE_GO)
+    in_parts = (node for node in last if node.eqn.primitive.name in ("dot_general", *IN_PARTS))
     return frozenset(axis for node in in_parts for axis in node.over if axis not in kept)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import networkx
 
 from jaxpr2triton import policy
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
 
 _START, _END = "inputs", "asked for"
@@ -27,9 +28,7 @@ def price(aval: Any, is_there: bool) -> int:
 
 def price_of_products(eqn: Any) -> int:
     """The bytes that are read in the time that a contraction takes, in the same unit."""
-    (dims, _), _ = eqn.params["dimension_numbers"]
-    terms = math.prod(eqn.invars[0].aval.shape[d] for d in dims)
-    products = math.prod(eqn.outvars[0].aval.shape) * terms
+    products = math.prod(eqn.outvars[0].aval.shape) * terms_of(eqn)
     return 256 * products * policy.COMMON.byte_read // policy.COMMON.products_of_a_byte
 
 

@@ -9,7 +9,6 @@ where something is computed of them right away: each is a launch, and a pass thr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +18,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
@@ -115,8 +115,7 @@ def _least(eqn: Eqn, policy: Policy) -> tuple[float, float, bool]:
     """Microseconds to move what a contraction reads and writes, and to multiply; and whether all bits are."""
     target, made = policy.target, eqn.outvars[0].aval
     moved = bytes_of(*(atom.aval for atom in eqn.invars), made) / target.memory_rate / 1000
-    (sums, _), _ = eqn.params["dimension_numbers"]
-    terms = made.size * math.prod(eqn.invars[0].aval.shape[d] for d in sums)
+    terms = made.size * terms_of(eqn)
     rate, is_exact = rate_of(eqn, policy)
     return moved, terms / (rate * target.processors * target.clock * 1000), is_exact
 

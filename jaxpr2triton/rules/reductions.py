@@ -113,7 +113,7 @@ TABLE: dict[str, Reduction] = {
     "argmin": _place("_first_min"),
 }
 
-IN_ONE_GO = frozenset(name for name, row in TABLE.items() if not row.associative)  # all the others have parts
+IN_PARTS = frozenset(name for name, row in TABLE.items() if row.associative)
 
 
 def identity_of(row: Reduction, dtype: Any) -> Any:

@@ -97,7 +97,10 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
         "it would have to be split"
     )
     w = np.zeros((500, 500), np.float32)
-    longest = lambda c, x: (jnp.tanh(jnp.sin(w * c).max(1) + x), c.sum())  # noqa: E731
+
+    def longest(c: Any, x: Any) -> Any:
+        return jnp.tanh(jnp.sin(w * c).max(1) + x), c.sum()
+
     left = left_of(lambda c, xs: lax.scan(longest, c, xs), np.zeros(500, np.float32), np.zeros((5, 500), np.float32))
     assert left.why == (
         "one program cannot hold what the loop keeps from step to step: it carries 500 numbers and reads 250,500 in "

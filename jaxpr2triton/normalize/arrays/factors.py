@@ -9,11 +9,12 @@ does a kernel wait for `r`: a norm of the rows of x is summed beside the product
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
@@ -22,9 +23,10 @@ from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.dead import remove_dead
-from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
+from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
 
 Env = dict[Var, Any]
 
@@ -44,6 +46,7 @@ class Side:
 
     rest: Callable[[Env], jax.Array] | None
     factors: tuple[Factor, ...] = ()
+    source: Any = None  # the dtype of what was there, if the rest is nothing but that
 
 
 def take_out_factors(closed: Closed) -> Closed:
@@ -52,8 +55,9 @@ def take_out_factors(closed: Closed) -> Closed:
         b = broadcast_in_dim[broadcast_dimensions=(0,)] r;  c = mul a b;  d = dot_general c w
             →    e = dot_general a w;  b = broadcast_in_dim[broadcast_dimensions=(0,)] r;  d = mul e b
 
-    Left alone: products that something else reads as well, whole numbers, and contractions that a library makes, for
-    what that stores has to have room for results without their factors.
+    Left alone: products that something else reads as well, whole numbers, and what has no room without its factor: a
+    number of 16 bits or less that is not of that many bits already, and what a library makes of two f16. Not kept is a
+    number that is finite because a factor is tiny where the sum of f32 without it is not.
     """
     sides = {eqn: found for eqn, found in Factors(closed.jaxpr).found() if any(side.factors for side in found)}
     if not sides:
@@ -73,7 +77,7 @@ class Factors:
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.eqns = jaxpr.eqns
-        self.makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+        self.makers = makers_of(jaxpr)
         self.readers: dict[Var, list[Eqn | None]] = {}
         for eqn in jaxpr.eqns:
             for var in variables(eqn.invars):
@@ -92,32 +96,37 @@ class Factors:
         if isinstance(atom, Literal) or not all(map(_contracts, self.readers[atom])):
             return whole
         found = self._side(atom, frozenset(sums))
-        return whole if found.rest is None else found
+        return found if found.rest is not None and _has_room(atom.aval.dtype, found.source) else whole
 
     def _side(self, atom: Atom, sums: frozenset[int]) -> Side:
         if (factor := self._factor(atom, sums)) is not None:
             return Side(None, (factor,))
-        eqn = self.makers.get(atom) if isinstance(atom, Var) else None
+        eqn = self._maker(atom)
         if eqn is None or not is_float(atom.aval.dtype):
             return _left(atom)
         match eqn.primitive.name:
             case "convert_element_type":
                 inner = self._operand(eqn.invars[0], sums)
-                return _made_of(atom, partial(_converted, atom.aval.dtype), inner)
+                made = _made_of(atom, partial(_converted, atom.aval.dtype), inner)
+                return replace(made, source=inner.source) if _holds(atom.aval.dtype, inner.source) else made
             case "mul":
                 again = partial(eqn.primitive.bind, **eqn.params)
                 return _made_of(atom, again, *(self._operand(each, sums) for each in eqn.invars))
             case "div" if (divisor := self._factor(eqn.invars[1], sums)) is not None:
                 inner = self._operand(eqn.invars[0], sums)
                 by = Factor(divisor.atom, divisor.dims, divides=True)
-                return Side(inner.rest, (*inner.factors, by))
+                return Side(inner.rest, (*inner.factors, by), inner.source)
         return _left(atom)
 
     def _operand(self, atom: Atom, sums: frozenset[int]) -> Side:
         """Of a value in between, which nothing else may read."""
         alone = isinstance(atom, Literal) or len(self.readers[atom]) == 1
-        factor = self._factor(atom, sums)
-        return self._side(atom, sums) if alone or factor is not None else _left(atom)
+        found = self._side(atom, sums)
+        return found if alone or found.rest is None else _left(atom)
+
+    def _maker(self, atom: Atom) -> Eqn | None:
+        place = None if isinstance(atom, Literal) else self.makers.get(atom)
+        return None if place is None else self.eqns[place]
 
     def _factor(self, atom: Atom, sums: frozenset[int]) -> Factor | None:
         """What is alike along the sum: a number, what has one element there, or nothing there until it is spread."""
@@ -126,7 +135,7 @@ class Factors:
             return None
         if all(shape[dim] == 1 for dim in sums if shape):
             return Factor(atom, tuple(range(len(shape))))
-        eqn = self.makers.get(atom) if isinstance(atom, Var) else None
+        eqn = self._maker(atom)
         if eqn is None or eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) > 1:
             return None
         small, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]
@@ -141,8 +150,17 @@ def _contracts(eqn: Eqn | None) -> bool:
     return all(is_float(atom.aval.dtype) for atom in (*eqn.invars, *eqn.outvars))
 
 
+def _has_room(dtype: Any, source: Any) -> bool:
+    """Whether a side of this dtype can hold what is left of it: anything, as f32 can, or what it came from."""
+    return bool(jnp.finfo(dtype).maxexp >= jnp.finfo(jnp.float32).maxexp) or _holds(dtype, source)
+
+
+def _holds(dtype: Any, source: Any) -> bool:
+    return source is not None and holds(dtype, source)
+
+
 def _left(atom: Atom) -> Side:
-    return Side(lambda env: read(env, atom))
+    return Side(lambda env: read(env, atom), source=atom.aval.dtype)
 
 
 def _made_of(atom: Atom, function: Callable[..., jax.Array], *parts: Side) -> Side:
@@ -152,8 +170,10 @@ def _made_of(atom: Atom, function: Callable[..., jax.Array], *parts: Side) -> Si
     if not factors:
         return _left(atom)
     if len(rests) == len(parts):
-        return Side(lambda env: function(*(rest(env) for rest in rests)), factors)
-    return Side(rests[0] if rests else None, factors)
+        source = parts[0].source if len(parts) == 1 else None
+        return Side(lambda env: function(*(rest(env) for rest in rests)), factors, source)
+    alone = next((part for part in parts if part.rest is not None), Side(None))
+    return Side(alone.rest, factors, alone.source)
 
 
 def _converted(dtype: Any, x: jax.Array) -> jax.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
 from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
@@ -229,8 +229,7 @@ def _operations(eqn: Eqn) -> int:
         scan = scan_of(eqn)
         return scan.length * _work(scan.body.eqns)
     if name == "dot_general":
-        (summed, _), _ = eqn.params["dimension_numbers"]
-        return 2 * result * math.prod(eqn.invars[0].aval.shape[d] for d in summed)
+        return 2 * result * terms_of(eqn)
     return result * row.flops if isinstance(row, Pointwise) else max([result, *map(count, eqn.invars)])
 
 

@@ -12,6 +12,7 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Body, scanned
 from jaxpr2triton.normalize.loops.recompute import does_again
@@ -75,8 +76,7 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 
 def _is_much(product: Eqn, length: int) -> bool:
     """Whether the steps multiply, one after the other, for longer than a launch takes."""
-    (left, _), _ = product.params["dimension_numbers"]
-    terms = math.prod(product.invars[0].aval.shape[d] for d in left)
+    terms = terms_of(product)
     larger = max(_count(atom) for atom in product.invars)
     return terms > policy.COMMON.short_contraction and length * larger >= policy.COMMON.worth_a_launch
 

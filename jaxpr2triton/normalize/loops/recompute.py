@@ -13,6 +13,7 @@ import jax.extend.core as jex
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest, price
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.scans import Body, scanned
 from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
@@ -29,10 +30,7 @@ def does_again(eqn: Any) -> bool:
 
 def is_outer(eqn: Any) -> bool:
     """Whether this is a contraction of one term, so that nothing is summed."""
-    if eqn.primitive.name != "dot_general":
-        return False
-    (dims, _), _ = eqn.params["dimension_numbers"]
-    return math.prod(eqn.invars[0].aval.shape[d] for d in dims) == 1
+    return eqn.primitive.name == "dot_general" and terms_of(eqn) == 1
 
 
 def recompute_stored(

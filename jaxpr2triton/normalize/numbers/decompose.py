@@ -14,7 +14,7 @@ from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.numbers.powers import by_halves
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
@@ -71,15 +71,15 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name in WHOLE:
         family, may_be = WHOLE[node.name]
         return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
-    if node.name == POWER:
-        return by_halves(node, rewriter)
-    if node.name not in DECOMPOSITIONS:
+    if node.name not in DECOMPOSITIONS and node.name != POWER:
         return inline_call(node, rewriter)
     if any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
         return None
     params = {key: value for key, value in node.params.items() if key != "accuracy" and value is not None}
     shape = node.out_avals[0].shape
     args = [jnp.broadcast_to(arg, shape) if jax.typeof(arg).shape != shape else arg for arg in node.args]
+    if node.name == POWER:
+        return by_halves(args[0], splat(node.args[1], rewriter), rewriter)
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)
 
 

@@ -8,11 +8,11 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, splat
+from jaxpr2triton.normalize.rewrite import Rewriter, Value
 
 
-def by_halves(node: Node, rewriter: Rewriter) -> list[Value] | None:
-    """The power of a number for which a few products of it, or of its root, are as exact.
+def by_halves(base: Value, number: np.ndarray | None, rewriter: Rewriter) -> list[Value] | None:
+    """The power by a number for which a few products of it, or of its root, are as exact.
 
         b = pow a 3.0    →   b = integer_pow[y=3] a
         b = pow a 1.5    →   b = select_n (eq a -inf) (abs (mul a (sqrt a))) inf
@@ -20,8 +20,6 @@ def by_halves(node: Node, rewriter: Rewriter) -> list[Value] | None:
 
     The root of -0.0 is -0.0, and that of -inf is none, but their powers are those of 0.0 and inf.
     """
-    base, exponent = node.args
-    number = splat(exponent, rewriter)
     if number is None or not jnp.issubdtype(jax.typeof(base).dtype, jnp.floating):
         return None
     halves = 2 * float(number)

@@ -8,12 +8,12 @@ Two kernels with other blocks add up the terms in another order, and no two numb
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.contracted import compared, terms_of
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -21,7 +21,7 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 
 def contractions_once(cuts: Cuts) -> None:
     """Let contractions be in memory, of which each kernel chooses the blocks, or the sums that they are part of."""
-    for eqn in _compared(cuts):
+    for eqn in compared(cuts.inside):
         if eqn.primitive.name == "dot_general" and _adds_up(eqn, cuts.policy.axes.unrolled_sum):
             cuts.add_root(eqn.outvars[0], because.COMPARED)
 
@@ -33,7 +33,7 @@ def made_otherwise(cuts: Cuts) -> list[Var]:
     """
     most = max((elements(var) for var in cuts.loaded), default=0)
     found = []
-    for eqn in _compared(cuts):
+    for eqn in compared(cuts.inside):
         result = eqn.outvars[0]
         if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
             makers = {root: space for root in cuts.roots if id(eqn) in (space := cuts.spaces[root]).computes}
@@ -50,37 +50,12 @@ def _sizes(space: Space) -> tuple[int, ...]:
     return tuple(sorted(axis.size for axis in space.axes))
 
 
-def _compared(cuts: Cuts) -> Iterator[Eqn]:
-    """What leads to a comparison, the last one first."""
-    compared: set[Atom] = set()
-    for eqn in reversed(cuts.inside):
-        if _asks_for_equals(cuts, eqn) or not compared.isdisjoint(eqn.outvars):
-            compared.update(variables(eqn.invars))
-            yield eqn
-
-
-def _asks_for_equals(cuts: Cuts, eqn: Eqn) -> bool:
-    """Whether two values are compared for being equal; not with a number, and not one with itself, as NaN is not."""
-    if eqn.primitive.name not in ("eq", "ne"):
-        return False
-    one, other = eqn.invars
-    return one is not other and not any(_is_number(cuts, each) for each in eqn.invars)
-
-
-def _is_number(cuts: Cuts, atom: Atom) -> bool:
-    """Whether it is one known number everywhere."""
-    if isinstance(atom, Literal):
-        return True
-    maker = cuts.maker(atom) if cuts.is_inside(atom) else None
-    return maker is not None and maker.primitive.name == "broadcast_in_dim" and _is_number(cuts, maker.invars[0])
-
-
 def _adds_up(eqn: Eqn, unrolled: int) -> bool:
     """Whether an equation adds up more floats than are variables, in an order that depends on the kernel."""
-    if eqn.primitive.name not in ("dot_general", "reduce_sum", "cumsum") or not is_float(eqn.outvars[0].aval.dtype):
+    name = eqn.primitive.name
+    if name not in ("dot_general", "reduce_sum", "cumsum") or not is_float(eqn.outvars[0].aval.dtype):
         return False
-    if eqn.primitive.name == "dot_general":
-        (dims, _), _ = eqn.params["dimension_numbers"]
-    else:
-        dims = eqn.params["axes"] if eqn.primitive.name == "reduce_sum" else (eqn.params["axis"],)
+    if name == "dot_general":
+        return terms_of(eqn) > unrolled
+    dims = eqn.params["axes"] if name == "reduce_sum" else (eqn.params["axis"],)
     return math.prod(eqn.invars[0].aval.shape[dim] for dim in dims) > unrolled

@@ -67,16 +67,16 @@ def long_sweeps(cuts: Cuts) -> LongSweeps:
         for node in space.graph.of_kind(Swept):
             if size := _chunk_of(node.eqn, cuts.policy.splits):
                 sizes[node.axis] = min(size, sizes.get(node.axis, size))
-        along = [node.eqn for node in space.graph.of_kind(Swept) if node.axis in sizes]
-        for node in space.graph.of_kind(Swept):
-            if node.axis in sizes and _has_parts(node.eqn):
-                found.sizes[node.eqn] = min(sizes[node.axis], found.sizes.get(node.eqn, sizes[node.axis]))
-        found.whole.update(eqn for eqn in along if not _has_parts(eqn))
-        dims = _dims(space, root, sizes) if sizes and not space.steps and found.whole.isdisjoint(along) else None
+        along = {node.eqn: sizes[node.axis] for node in space.graph.of_kind(Swept) if node.axis in sizes}
+        in_parts = {eqn: size for eqn, size in along.items() if _has_parts(eqn)}
+        for eqn, size in in_parts.items():
+            found.sizes[eqn] = min(size, found.sizes.get(eqn, size))
+        found.whole.update(along.keys() - in_parts.keys())
+        dims = _dims(space, root, sizes) if sizes and not space.steps and len(in_parts) == len(along) else None
         if dims is not None:
             found.seen[root] = Chunked((dims,), min(sizes.values()))
         else:
-            found.apart.update(eqn for eqn in along if _has_parts(eqn))
+            found.apart.update(in_parts)
     return found
 
 

@@ -93,7 +93,7 @@ def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> fro
     """The loops that several kernels would run, by their bodies: before and after something that stays with XLA, or for
     the sake of what is kept by choice. Others share out what the loop makes.
     """
-    chosen = any(kept.by_choice for kept in decisions.kept.values())
+    chosen = decisions.keeps_by_choice
     levels: dict[int, list[int]] = {}
     for group in groups:
         for loop in group.space.loops:

@@ -33,7 +33,7 @@ from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Splitting
-from jaxpr2triton.rules.reductions import TABLE
+from jaxpr2triton.rules.reductions import IN_PARTS, TABLE
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
             all_at_once = space.parallel == math.prod(axis.size for axis in node.axes)
-            if node in inner or eqn in left_whole or not _has_parts(eqn) or not all_at_once:
+            if node in inner or eqn in left_whole or eqn.primitive.name not in IN_PARTS or not all_at_once:
                 continue
             axes = zip(eqn.params["axes"], space.chosen[numbers[eqn]])
             free = tuple(sorted(d for d, axis in axes if axis not in below))  # the others are wanted whole
@@ -86,11 +86,6 @@ def _left_whole(cuts: Cuts) -> set[Eqn]:
     found = {eqn for eqn in cuts.jaxpr.eqns if not halves.isdisjoint(variables([*eqn.invars, *eqn.outvars]))}
     walked = (space.graph.of_kind(Reduce) for space in cuts.spaces.values() if space.inner)
     return found | {node.eqn for nodes in walked for node in nodes}
-
-
-def _has_parts(eqn: Eqn) -> bool:
-    """Whether a reduction can be computed of the results for its parts."""
-    return eqn.primitive.name in TABLE and TABLE[eqn.primitive.name].associative
 
 
 def _adds_neighbours(space: Space, node: Reduce) -> bool:

@@ -21,6 +21,7 @@ from jax import lax
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.region import boundary_p
@@ -54,8 +55,7 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     if not all(_has_rows(eqn, side) for side in (0, 1)):
         return 1  # of one side only: what is summed is the other one
     results = math.prod(eqn.outvars[0].aval.shape)
-    (sums, _), _ = eqn.params["dimension_numbers"]
-    terms, longest = math.prod(eqn.invars[0].aval.shape[d] for d in sums), _longest(eqn)[2]
+    terms, longest = terms_of(eqn), _longest(eqn)[2]
     for block in reversed(policy.products.tf32):
         programs = max(1, results // (block.rows * block.columns))
         wanted = min(policy.splits.few // programs, terms // policy.products.terms_of_a_chunk, longest)

@@ -18,6 +18,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.facts import kinds_of
 from jaxpr2triton.graph.joint_sums import SUMS, only_summed
 from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.region import keep_p
@@ -60,10 +61,5 @@ def _in_body(scan: Scan, least: int) -> Iterator[tuple[Var, tuple[int, ...]]]:
 
 
 def _is_large(product: Eqn, dims: Sequence[int], least: int) -> bool:
-    rows, terms = math.prod(product.outvars[0].aval.shape[d] for d in dims), _terms(product)
+    rows, terms = math.prod(product.outvars[0].aval.shape[d] for d in dims), terms_of(product)
     return rows > 1 and rows * terms >= least and terms > policy.COMMON.short_contraction
-
-
-def _terms(product: Eqn) -> int:
-    (left, _), _ = product.params["dimension_numbers"]
-    return math.prod(product.invars[0].aval.shape[d] for d in left)

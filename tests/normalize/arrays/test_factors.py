@@ -83,6 +83,39 @@ def test_other_terms_stay(name: str) -> None:
     assert before == after
 
 
+FEW_BITS = {
+    "scaled so that it fits": (lambda x, w, r: (x * r[:, None]).astype(jnp.float16) @ w, X * 3e5, 1e-5),
+    "scaled between products": (
+        lambda x, w, r: (
+            ((x.astype(jnp.float16) * r[:, None].astype(jnp.float16)) * jnp.float16(300)[None, None] * w[:, 0]) @ w
+        ),
+        X * 3e3,
+        1e-3,
+    ),
+    "eight bits": (
+        lambda x, w, r: (x * r[:, None]).astype(jnp.float8_e5m2).astype(jnp.float16) @ w,
+        X * 1e7,
+        1e-7,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEW_BITS)
+def test_few_bits_have_room_only_for_what_is_scaled(name: str) -> None:
+    function, x, r = FEW_BITS[name]
+    args = x, W.astype(np.float16), np.full(20, r, np.float32)
+    found = j2t.fuse(function, backend="interpret", contractions="triton")(*args)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, jax.jit(function)(*args), rtol=0, atol=2e-2 * float(np.abs(found).max()))
+
+
+def test_numbers_of_16_bits_are_multiplied_as_they_are() -> None:
+    """What was of 16 bits before it was scaled still is."""
+    args = (X.astype(np.float16), W.astype(np.float16), R)
+    before, after = before_and_after(lambda x, w, r: (x.astype(np.float32) * r[:, None]).astype(np.float16) @ w, *args)
+    assert before.index("mul") < before.index("dot_general") and after.index("mul") > after.index("dot_general")
+
+
 def test_what_a_library_makes_stays() -> None:
     """It would store results without their factors, for which 16 bits have no room."""
     q, k = (jax.ShapeDtypeStruct((4096, 4096), jnp.float16) for _ in range(2))
