@@ -1,8 +1,9 @@
-"""All named programs and their gradients on a device, against JAX on the CPU."""
+"""All named programs and their gradients on a device, against JAX on the CPU; those that multiply, and windows too."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,6 +11,11 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from tests import contraction_programs, window_programs
+from tests.contraction_programs import Contraction
+from tests.test_contractions import widened
+from tests.test_windows import value_and_gradients
+from tests.window_programs import WindowProgram
 from tests.works import Work, works
 
 pytestmark = pytest.mark.gpu
@@ -20,17 +26,37 @@ SMALL = 1e-2  # gradients that are zero by rounding only are compared with this
 
 @pytest.mark.parametrize("work", [work for work in works() if "chaotic" not in work.program.tags], ids=str)
 def test_values(work: Work) -> None:
+    tolerance = NARROW if "low" in work.program.tags else WIDE if "x64" in work.program.tags else SINGLE
+    with work.precision():
+        compared(work.function, work.arguments(), tolerance)
+
+
+@pytest.mark.parametrize("program", contraction_programs.PROGRAMS, ids=lambda program: program.name)
+def test_contractions(program: Contraction) -> None:
+    args = program.args()
+    compared(lambda wrap: wrap(program.whole()), args, max(SINGLE, program.tolerance), jax.tree.map(widened, args))
+
+
+@pytest.mark.parametrize("program", window_programs.PROGRAMS, ids=lambda program: program.name)
+def test_windows(program: WindowProgram) -> None:
+    args = program.args(np.random.default_rng(0))
+    compared(lambda wrap: wrap(value_and_gradients(program)), args, SINGLE)
+
+
+def compared(
+    function: Callable[[Callable[..., Any]], Callable[..., Any]], args: Any, tolerance: float, on_cpu: Any = None
+) -> None:
+    """On the device as JAX gives it on the CPU; `function` puts something around what is to be a kernel."""
     # else a device rounds what it multiplies to ten bits
-    with work.precision(), jax.default_matmul_precision("highest"), warnings.catch_warnings():
+    with jax.default_matmul_precision("highest"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is left over is no concern here
-        args = work.arguments()
-        on_cpu = jax.device_put(args, jax.devices("cpu")[0])
-        expected = leaves(jax.jit(work.function())(*on_cpu))
-        fused = jax.jit(work.function(lambda function: j2t.fuse(function, backend="triton")))
+        on_cpu = jax.device_put(args if on_cpu is None else on_cpu, jax.devices("cpu")[0])
+        expected = leaves(jax.jit(function(lambda fn: fn))(*on_cpu))
+        fused = jax.jit(function(lambda fn: j2t.fuse(fn, backend="triton", contractions="triton")))
         found = leaves(fused(*jax.device_put(args, jax.devices()[0])))
     assert [each.shape for each in found] == [each.shape for each in expected]
-    narrow = "low" in work.program.tags or any(each.dtype.itemsize == 2 for each in expected)
-    tolerance = NARROW if narrow else WIDE if "x64" in work.program.tags else SINGLE
+    if any(each.dtype.itemsize == 2 for each in (*jax.tree.leaves(args), *expected)):
+        tolerance = max(tolerance, NARROW)
     for position, (one, other) in enumerate(zip(found, expected)):
         one, other = (np.asarray(each, np.float64 if each.dtype.kind not in "c" else None) for each in (one, other))
         scale = max(float(np.abs(other).max(initial=0.0, where=np.isfinite(other))), SMALL)

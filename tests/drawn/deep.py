@@ -36,7 +36,7 @@ def main() -> int:
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
     parser.add_argument("--lines", choices=list(FAMILIES), default="all", help="of programs without loops")
-    parser.add_argument("--backend", choices=("interpret", "machine"), default="interpret")
+    parser.add_argument("--backend", choices=("interpret", "machine", "triton"), default="interpret")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
