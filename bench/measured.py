@@ -54,6 +54,7 @@ SECONDS = 0.05  # for each round
 ROUNDS = 3
 MISSING = "-"
 ENDLESS = ("logistic_map", "nuts")  # millions of launches by XLA, which is not asked to run them
+WITHOUT_TORCH = "BENCH_WITHOUT_TORCH"
 GRACE = 60  # seconds for what is being compiled when there is no more time
 
 
@@ -150,6 +151,8 @@ def ways(case: Case) -> dict[str, Callable[..., Any]]:
 
 def torch_call(case: Case) -> dict[str, Callable[..., Any]]:
     """What `torch.compile` makes of the same, written for it; it takes no arguments."""
+    if os.environ.get(WITHOUT_TORCH):
+        return {}
     try:
         importlib.import_module("torch")
     except ImportError:
@@ -339,6 +342,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was found, a line for each program")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--minutes", type=float, default=60, help="for compiling")
+    parser.add_argument(
+        "--no-torch", action="store_true", help="without what torch.compile takes, and takes to compile"
+    )
     parser.add_argument("--place", type=int, nargs=2, help=argparse.SUPPRESS)  # which process of how many this is
     parser.add_argument("--end", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -349,6 +355,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if jax.default_backend() not in ("gpu", "cuda", "rocm"):
         print("there is no device here; bench.cycles models one", file=sys.stderr)
         return 1
+    if options.no_torch:
+        os.environ[WITHOUT_TORCH] = "1"
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(options.json.open("w")) if options.json else None
         found = rows(options.words, options.processes, options.minutes, lambda line: _note(line, file))

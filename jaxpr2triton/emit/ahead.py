@@ -9,7 +9,7 @@
 
 No compiler reads past a store, for all it knows of pointers, so that every step would wait for memory. If that is
 several steps ahead, `x_next` is a tuple, and Triton writes as many steps one after the other: what was read then stays
-in the register that it is in.
+in the register that it is in. Nor does a compiler read far ahead where a program adds up what it makes of two sides.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
 
 Expression = TypeVar("Expression", bound=ast.expr)
@@ -59,13 +60,19 @@ def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
 
     They are tidy already, and `names` has handed out none.
     """
-    if plan.choice is None or plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
+    if plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
         return body
-    price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if _is_innermost(loop)]))
+    price: _Price | _PriceOfPairs
+    if plan.choice is not None:
+        price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if _is_innermost(loop)]))
+    elif plan.form is Form.OUTER:
+        price = _PriceOfPairs(plan)
+    else:
+        return body
     if not price.is_latency_seen:
         return body
     used = {name.id for name in names_in(*body)}
-    return without_idle_comments(in_block(body, price.steps, Fresh(names, used)))
+    return without_idle_comments(in_block(body, price.steps, Fresh(names, used), price.peels))
 
 
 @dataclass
@@ -83,6 +90,8 @@ class Fresh:
 
 class _Price:
     """How many steps ahead a loop of a plan had better read."""
+
+    peels = False
 
     def __init__(self, plan: Plan, loops: int) -> None:
         assert plan.choice is not None  # a loop carries something
@@ -111,29 +120,59 @@ class _Price:
         return -(-lanes // (self.policy.target.warp_size * self.num_warps))
 
 
-def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
-    """The statements of a block; `ahead` says for what is read in a loop, innermost or not, how many steps early."""
+class _PriceOfPairs:
+    """The same where a program adds, term by term, what it makes of a block of rows and one of columns."""
+
+    peels = True  # the last terms: one is so little that a mask for each would be seen
+
+    def __init__(self, plan: Plan) -> None:
+        self.policy, self.num_warps = plan.policy, plan.num_warps
+        self.programs = math.prod(planned.steps for planned in plan.axes if planned.role is Role.GRID)
+        tile = math.prod(planned.block for planned in plan.axes if planned.role is not Role.LOOP)
+        self.results = max(1, tile // (plan.policy.target.warp_size * plan.num_warps))  # of a thread
+
+    @property
+    def is_latency_seen(self) -> bool:
+        warps = self.programs * self.num_warps / self.policy.target.processors
+        return warps <= self.policy.loops.warps_that_wait
+
+    def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
+        """As many as take as long as a read of the second-level cache, where a term is two instructions."""
+        wanted = self.policy.loops.cached // (2 * self.results) if is_innermost else 1
+        most = min(max(wanted, 1), self.policy.loops.steps_ahead)
+        return power_of_two(most + 1) // 2
+
+
+def in_block(body: Body, ahead: Ahead, fresh: Fresh, peels: bool = False) -> Body:
+    """The statements of a block; `ahead` says for what is read in a loop, innermost or not, how many steps early.
+
+    Beyond the end nothing is read; or the last steps, which would, are a loop of their own.
+    """
     found: Body = []
     for statement in body:
         if isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = in_block(statement.body, ahead, fresh)
-            statement.orelse = in_block(statement.orelse, ahead, fresh)
+            statement.body = in_block(statement.body, ahead, fresh, peels)
+            statement.orelse = in_block(statement.orelse, ahead, fresh, peels)
         if isinstance(statement, ast.For):
-            found += _before(statement, ahead, fresh)
-        found.append(statement)
+            before, after = _around(statement, ahead, fresh, peels)
+            found += [*before, statement, *after]
+        else:
+            found.append(statement)
     return found
 
 
-def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
-    """What is read before a loop, which from now on reads what its next steps want."""
+def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tuple[Body, Body]:
+    """What is read before a loop, which from now on reads what its next steps want; and its last steps, if it peels."""
     reads, places = _reads(loop)
     is_innermost = _is_innermost(loop)
     start, stop, step = _bounds(loop)
     ahead = min(steps_ahead(reads, is_innermost), -(-(stop - start) // step) - 1) if reads else 0
+    peels = peels and step == 1
     if ahead < 1:
-        return []
+        return [], []
     before: Body = []
     first: Body = []
+    last: Body = []
     named: dict[int, str] = {}
     (name,) = names_in(loop.target)
     for read in reads:
@@ -143,21 +182,31 @@ def _before(loop: ast.For, steps_ahead: Ahead, fresh: Fresh) -> Body:
             _at(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
         ]
         further = ast.BinOp(_named(name.id), ast.Add(), ast.Constant(ahead * step))
-        is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
-        following = _only_if(is_there, _at(read.whole, name.id, further))
+        following = _at(read.whole, name.id, further)
+        if not peels:
+            is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
+            following = _only_if(is_there, following)
         if ahead == 1:
             before += _parsed(f"{later} = ...", starts[0])
             first += _parsed(f"{now} = {later}\n{later} = ...", following)
+            last += ast.parse(f"{now} = {later}").body
         else:
             before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
             first += _parsed(f"{now} = {later}[0]\n{later} = {later}[1:] + (...,)", following)
+            last += ast.parse(f"{now} = {later}[{name.id} - {stop - ahead * step}]").body
         named |= {id(place): now for place in read.wanted}
     renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
     rest = [each for each in map(renamed.statement, loop.body) if not _is_idle(each)]
     loop.body = first + _without(places, rest)
-    if ahead > 1:
-        loop.iter = ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={ahead})", mode="eval").body
-    return before
+    peeled = ahead * step if peels else 0
+    if ahead > 1 or peels:
+        unrolled = f"tl.range({start}, {stop - peeled}, {step}, loop_unroll_factor={ahead})"
+        loop.iter = ast.parse(unrolled, mode="eval").body
+    if not peels:
+        return before, []
+    steps = ast.parse(f"tl.static_range({stop - peeled}, {stop})", mode="eval").body
+    body = last + copy.deepcopy(_without(places, rest))
+    return before, [ast.For(target=loop.target, iter=steps, body=body, orelse=[], lineno=0)]
 
 
 def _is_innermost(node: ast.AST) -> bool:

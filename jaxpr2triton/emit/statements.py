@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -95,6 +96,7 @@ class Statements:
         self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
         self.bytes_read = 0
+        self._footprints: Counter[tuple[str, object]] = Counter()
         self.wide = needs_wide_indices(plan, buffers.all)
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
@@ -165,11 +167,18 @@ class Statements:
     def _kept(self, node: Kept, scope: Scope) -> None:
         self._read(node, self.buffers.kept[node.keep.slot], scope)
 
+    def _is_read(self, node: Load | Kept, buffer: Buffer, offset: Index) -> None:
+        """What is read; neighbours, as the taps of a window are, come from a cache."""
+        place, whole = (buffer.name, offset.terms), math.prod(buffer.shape)
+        before = self._footprints[place]
+        self._footprints[place] += footprint_of(node, buffer)
+        self.bytes_read += (min(self._footprints[place], whole) - min(before, whole)) * buffer.dtype.itemsize
+
     def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope, early: bool = False) -> None:
         """A tile of a buffer. What is read `early` is cast where it is wanted, which is where threads exchange it."""
         stem = buffer.name.removeprefix("kept_")
         offset = flatten(node.place, buffer.shape)
-        self.bytes_read += footprint_of(node, buffer) * buffer.dtype.itemsize
+        self._is_read(node, buffer, offset)
         tile = self.spell.tile(node.axes)
         address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.unaligned)
         if offset.terms or offset.const:

@@ -98,8 +98,9 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
     factors = [atom.aval for atom in eqn.invars]
     moved, least, is_exact = _least(eqn, policy)
-    own = products.library if is_exact else products.own
-    longer = products.odd if any(map(_is_odd, factors)) else 1
+    made = [atom for atom, _ in around.passes(eqn) if atom in eqn.invars]
+    own = products.library if is_exact else products.own_made if made else products.own
+    longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
     passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
     return Estimate(max(moved, least / products.library), max(moved, longer * least / own), saved)
@@ -133,10 +134,10 @@ def rate_of(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
     return target.products * 2 // dtype.itemsize, False
 
 
-def _is_odd(factor: Aval) -> bool:
-    """Whether rows of 16 bits begin where nothing wider can be loaded."""
+def _is_odd(factor: Aval, policy: Policy) -> bool:
+    """Whether rows begin where nothing wide can be loaded."""
     *rows, row = factor.shape or (1,)
-    return bool(rows) and factor.dtype.itemsize == 2 and row % 2 == 1
+    return bool(rows) and bool(row * factor.dtype.itemsize % policy.products.aligned)
 
 
 def bytes_of(*arrays: Aval) -> int:

@@ -169,8 +169,9 @@ class Block:
 class Products:
     """Contractions (`plan/schedule/products.py`): blocks without spills, the largest first."""
 
-    narrow: tuple[Block, ...] = (  # of factors of 16 or 8 bits
-        Block(128, 128, 64, 8, 4),
+    narrow: tuple[Block, ...] = (  # of factors of 16 or 8 bits; two programs fit on a processor, but of the first
+        Block(128, 256, 64, 8, 3),
+        Block(128, 128, 64, 8, 3),
         Block(128, 64, 64, 4, 4),
         Block(64, 64, 64, 4, 4),
         Block(32, 64, 64, 4, 4),
@@ -209,8 +210,10 @@ class Products:
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
-    own: float = 0.6  # … and a kernel; not measured yet
-    odd: int = 4  # times as long, where rows of 16 bits begin at odd places
+    own: float = 0.65  # … and a kernel: 0.65 to 0.8 as `bench/measured` found on an H100
+    own_made: float = 0.35  # … which makes a factor for each of its blocks: 0.3 to 0.45 there
+    odd: int = 4  # times as long, where rows begin at odd places
+    aligned: int = 16  # bytes that are loaded at once where they do not
     launch: float = 3.0  # µs of a launch, and of the break before it
 
 
@@ -223,6 +226,7 @@ class Loops:
     kept: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
     warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
     under_way: int = 600  # cycles until what is read from memory is there
+    cached: int = 300  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
     launch: float = 1.5  # µs of each launch of a loop that XLA runs
     asking: float = 10.0  # … until the host knows whether a `while` goes on
@@ -257,7 +261,7 @@ class Cost:
     waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
     barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
     multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
-    cached: int = 24  # bytes that each processor reads of the second-level cache in a cycle, where all of them do
+    cached: int = 36  # bytes that each processor reads of the second-level cache in a cycle, where all of them do
     cached_for_one: int = 64  # … and a few at most
     copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
     copies_of_sums: int = 3  # … if a step does nothing but add to it

@@ -51,17 +51,20 @@ def _longest(eqn: Eqn) -> tuple[int, int, int]:
 
 
 def _chunks(eqn: Eqn, policy: Policy) -> int:
-    """So many that there are programs enough: of the least blocks, or else of larger ones, which read less."""
+    """So many that there are programs enough: of the least blocks, or else of larger ones, which read less.
+
+    Four for each processor, as each of them waits for memory.
+    """
     if not all(_has_rows(eqn, side) for side in (0, 1)):
         return 1  # of one side only: what is summed is the other one
     results = math.prod(eqn.outvars[0].aval.shape)
     terms, longest = terms_of(eqn), _longest(eqn)[2]
+    most = min(terms // policy.products.terms_of_a_chunk, longest)
     for block in reversed(policy.products.tf32):
         programs = max(1, results // (block.rows * block.columns))
-        wanted = min(policy.splits.few // programs, terms // policy.products.terms_of_a_chunk, longest)
-        chunks = -(-longest // -(-longest // max(wanted, 1)))  # none beyond the end
-        if chunks >= policy.products.chunks:
-            return chunks
+        if min(policy.splits.few // programs, most) >= policy.products.chunks:
+            wanted = min(policy.splits.wanted // programs, most)
+            return -(-longest // -(-longest // wanted))  # none beyond the end
     return 1
 
 

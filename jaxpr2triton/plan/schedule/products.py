@@ -156,7 +156,8 @@ def _is_made(factor: Node) -> bool:
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
     fitting = [_cut(block, rows, columns, sums) for block in _blocks(how, policy)]
-    room = [b for b in fitting if b.rows * b.columns * how.sums <= policy.products.of_a_thread * LANES * b.warps]
+    held = how.sums * (2 if how.makes else 1)  # what is made of a factor is beside what is accumulated
+    room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
     found = next(enough, fitting[-1])

@@ -49,9 +49,13 @@ def sizes_of(kernel: Sequence[int], params: Params) -> Sizes:
 
 
 def is_term_by_term(kernel: Sequence[int], dtype: Any, params: Params) -> bool:
-    """Whether it is no product of matrices: few terms make few results."""
+    """Whether it is no product of matrices: few terms make few results, or those of few taps one result."""
+    if not is_float(dtype):
+        return False
     sizes = sizes_of(kernel, params)
-    return sizes.terms <= policy.COMMON.few_terms and sizes.results <= policy.COMMON.few_results and is_float(dtype)
+    if sizes.results == 1:
+        return sizes.terms // sizes.channels <= policy.COMMON.few_terms
+    return sizes.terms <= policy.COMMON.few_terms and sizes.results <= policy.COMMON.few_results
 
 
 def convolution(x: Array, w: Array, *, shape: Sequence[int], **params: Any) -> Array:
@@ -140,7 +144,10 @@ def _in_classes(x: Array, w: Array, shape: Sequence[int], holes: Sequence[_Holes
 
 
 def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: Params) -> Array:
-    """Each tap of each channel times a weight: [rows, groups, results of a group, places]."""
+    """Each tap of each channel times a weight: [rows, groups, results of a group, places].
+
+    Of many channels each tap is one term, which has them, and the result their sum.
+    """
     numbers = params["dimension_numbers"]
     features, rows = _groups(params)
     wide = np.promote_types(dtype, np.float32) if dtype != np.dtype("bfloat16") else np.dtype(np.float32)
@@ -154,17 +161,21 @@ def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: 
     x = lax.reshape(x, (x.shape[0], groups, channels, *places))
     w = lax.reshape(w, (groups, w.shape[0] // groups, channels, *taps))
     made = tuple(shape[dim] for dim in numbers.out_spec)
-    whole = (made[0], groups, w.shape[1], *made[2:])
+    together = channels if channels * math.prod(taps) > policy.COMMON.few_terms else 1
+    whole = (made[0], groups, w.shape[1], together, *made[2:])
+    of_x, of_w = (0, 1, *range(3, len(whole))), (1, 2, 3)
     terms = []
-    for channel, *tap in itertools.product(range(channels), *map(range, taps)):
+    for channel, *tap in itertools.product(range(0, channels, together), *map(range, taps)):
         starts = [place * dilation for place, dilation in zip(tap, params["rhs_dilation"])]
         limits = [first + (n - 1) * step + 1 for first, n, step in zip(starts, made[2:], params["window_strides"])]
         steps = (1, 1, 1, *params["window_strides"])
-        one = lax.slice(x, (0, 0, channel, *starts), (*x.shape[:2], channel + 1, *limits), steps)
-        weight = lax.slice(w, (0, 0, channel, *tap), (*w.shape[:2], channel + 1, *(place + 1 for place in tap)))
-        weight = lax.broadcast_in_dim(lax.reshape(weight, w.shape[:2]), whole, (1, 2))
-        terms.append(lax.mul(lax.broadcast_in_dim(one, whole, range(len(whole))), weight))
-    y = lax.reshape(lax.convert_element_type(reduce(lax.add, terms), dtype), made)
+        one = lax.slice(x, (0, 0, channel, *starts), (*x.shape[:2], channel + together, *limits), steps)
+        ends = (*w.shape[:2], channel + together, *(place + 1 for place in tap))
+        weight = lax.reshape(lax.slice(w, (0, 0, channel, *tap), ends), (*w.shape[:2], together))
+        terms.append(lax.mul(*(lax.broadcast_in_dim(*each) for each in ((one, whole, of_x), (weight, whole, of_w)))))
+    y = reduce(lax.add, terms)
+    y = lax.reduce_sum(y, (3,)) if together > 1 else y
+    y = lax.reshape(lax.convert_element_type(y, dtype), made)
     return lax.transpose(y, np.argsort(numbers.out_spec))
 
 
