@@ -461,7 +461,11 @@ class _Attempt:
 def _plain(jaxpr: Any, contractions: str) -> Lowered:
     """All that was to be differentiated is: the program without what would still mean more than what it computes."""
     lowered = lower(jaxpr)
-    program = write_convolutions(write_grouped(lowered.program)) if contractions == "triton" else lowered.program
+    program = lowered.program
+    if contractions != "xla":
+        program = write_grouped(program, few=contractions == "triton")
+    if contractions == "triton":
+        program = write_convolutions(program)
     program, captured = hoist_everything(call_implementations(program), lowered.captured)
     return Lowered(program, tuple(captured))
 

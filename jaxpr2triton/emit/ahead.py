@@ -137,10 +137,13 @@ class _PriceOfPairs:
         return warps <= self.policy.loops.warps_that_wait
 
     def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
-        """As many as take as long as a read of the second-level cache, where a term is two instructions."""
-        wanted = self.policy.loops.cached // (2 * self.results) if is_innermost else 1
-        most = min(max(wanted, 1), self.policy.loops.steps_ahead)
-        return power_of_two(most + 1) // 2
+        """As many as take as long as a read of the second-level cache, and there is room for."""
+        instructions = max(2, len(reads)) * self.results
+        numbers = len(reads) * math.isqrt(self.results)  # a thread has about as many rows as columns
+        room = (self.policy.cost.room_of_a_thread - 3 * self.results) // max(numbers, 1)
+        wanted = self.policy.loops.cached // instructions if is_innermost else 1
+        most = min(max(wanted, 1), room, self.policy.loops.steps_ahead)
+        return power_of_two(most + 1) // 2 if most > 0 else 0
 
 
 def in_block(body: Body, ahead: Ahead, fresh: Fresh, peels: bool = False) -> Body:

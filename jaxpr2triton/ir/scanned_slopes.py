@@ -7,6 +7,9 @@ A and B are the slopes of C at y[t-1] and x[t]. Parts that do not depend on each
 that A is as small as can be. What is made of a cotangent is the same once more, from the other end:
 
     u'[t] = y'[t] + A[t+1]ᵀ u'[t+1]
+
+Where C chooses, what is not chosen has the slope 0, and nothing of it goes on, not even what is no number: such scans
+are `choosing`.
 """
 
 from __future__ import annotations
@@ -37,13 +40,13 @@ affine_scanned_p.multiple_results = True
 
 
 @lru_cache(maxsize=256)
-def affine(parts: int, dtype: Any) -> Combination:
+def affine(parts: int, dtype: Any, choosing: bool) -> Combination:
     """`y = A x + u` after `x = B w + v`; n * n slopes and n terms on either side."""
 
     def run(*args: Any) -> list[Any]:
         (first, v), (then, u) = (_matrix(side, parts) for side in (args[: len(args) // 2], args[len(args) // 2 :]))
-        slopes = [_product(row, column) for row in then for column in zip(*first)]
-        return [*slopes, *(lax.add(_product(row, v), term) for row, term in zip(then, u))]
+        slopes = [_product(row, column, choosing) for row in then for column in zip(*first)]
+        return [*slopes, *(lax.add(_product(row, v, choosing), term) for row, term in zip(then, u))]
 
     scalars = [jax.ShapeDtypeStruct((), dtype)] * (parts * parts + parts)
     return combination(made(jax.make_jaxpr(run)(*scalars, *scalars)))
@@ -54,9 +57,16 @@ def _matrix(operands: Sequence[Array], parts: int) -> tuple[list[Sequence[Array]
     return rows, operands[parts * parts :]
 
 
-def _product(row: Sequence[Array], column: Sequence[Array]) -> Array:
-    terms = [lax.mul(one, other) for one, other in zip(row, column)]
-    return _total(terms)
+def _product(row: Sequence[Array], column: Sequence[Array], choosing: bool) -> Array:
+    return _total([_times(one, other, choosing) for one, other in zip(row, column)])
+
+
+def _times(slope: Array, value: Array, choosing: bool) -> Array:
+    product = lax.mul(slope, value)
+    if not choosing:
+        return product
+    nothing = lax.full_like(slope, 0)
+    return lax.select(lax.eq(slope, nothing), nothing, product)
 
 
 def _total(terms: Sequence[Array]) -> Array:
@@ -76,6 +86,7 @@ class Slopes:
     right: tuple[tuple[int | None, ...], ...]
     ones: frozenset[int]  # entries that are 1 everywhere
     blocks: tuple[tuple[int, ...], ...]  # parts that follow each other's left sides
+    choosing: bool
 
     def is_kept(self, block: Sequence[int]) -> bool:
         """Whether nothing happens to what such parts are added to."""
@@ -100,7 +111,8 @@ def slopes_of(combine: Combination) -> Slopes:
     ones = (n for n, atom in enumerate(closed.jaxpr.outvars) if _is_one(atom))
     left = tuple(tuple(place.get((n, m)) for m in range(parts)) for n in range(parts))
     right = tuple(tuple(place.get((n, parts + m)) for m in range(parts)) for n in range(parts))
-    return Slopes(combination(closed), left, right, frozenset(ones), _blocks(left, moving))
+    choosing = any(eqn.primitive.name == "select_n" for eqn in closed.jaxpr.eqns)
+    return Slopes(combination(closed), left, right, frozenset(ones), _blocks(left, moving), choosing)
 
 
 def _slope(combine: Combination, args: Sequence[Any], n: int, follows: Sequence[int], place: int) -> Any:
@@ -228,7 +240,7 @@ def _parts_jvp(
     entries = combined(slopes.entries, before, primals)
     found: list[Array] = [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
     for block in slopes.blocks:
-        terms = [_term(slopes.right[n], n, entries, tangents, first) for n in block]
+        terms = [_term(slopes.right[n], n, entries, tangents, first, slopes.choosing) for n in block]
         if all(each is None for each in terms):
             continue
         whole = [lax.full_like(results[n], 0) if each is None else each for n, each in zip(block, terms)]
@@ -237,13 +249,19 @@ def _parts_jvp(
             continue
         known = [slopes.left[n][m] for n in block for m in block]
         matrix = [lax.full_like(whole[0], 0) if k is None else entries[k] for k in known]
-        for n, each in zip(block, affine_scanned_p.bind(*matrix, *whole, axis=axis, reverse=reverse)):
+        how = {"axis": axis, "reverse": reverse, "choosing": slopes.choosing}
+        for n, each in zip(block, affine_scanned_p.bind(*matrix, *whole, **how)):
             found[n] = each
     return results, found
 
 
 def _term(
-    row: Sequence[int | None], n: int, entries: Sequence[Array], tangents: Sequence[Array], first: Array
+    row: Sequence[int | None],
+    n: int,
+    entries: Sequence[Array],
+    tangents: Sequence[Array],
+    first: Array,
+    choosing: bool,
 ) -> Array | None:
     """What the tangents of an element add to that of result `n`; the first element is the result itself."""
     terms = []
@@ -251,7 +269,7 @@ def _term(
         if isinstance(tangent, ad.Zero) or (known is None and n != m):
             continue
         entry = lax.full_like(tangent, 0) if known is None else entries[known]
-        terms.append(lax.mul(lax.select(first, lax.full_like(entry, int(n == m)), entry), tangent))
+        terms.append(_times(lax.select(first, lax.full_like(entry, int(n == m)), entry), tangent, choosing))
     return _total(terms) if terms else None
 
 
@@ -261,33 +279,33 @@ def parts_of(operands: Sequence[Array]) -> int:
     return round((len(operands) + 0.25) ** 0.5 - 0.5)
 
 
-def run_affine(*operands: Array, axis: int, reverse: bool) -> list[Array]:
+def run_affine(*operands: Array, axis: int, reverse: bool, choosing: bool) -> list[Array]:
     parts = parts_of(operands)
-    made = run_parts(*operands, combine=affine(parts, operands[0].dtype), axis=axis, reverse=reverse)
+    made = run_parts(*operands, combine=affine(parts, operands[0].dtype, choosing), axis=axis, reverse=reverse)
     return made[parts * parts :]
 
 
-def _affine_jvp(
-    primals: Sequence[Array], tangents: Sequence[Array], *, axis: int, reverse: bool
-) -> tuple[list[Array], list[Array]]:
+def _affine_jvp(primals: Sequence[Array], tangents: Sequence[Array], **how: Any) -> tuple[list[Array], list[Array]]:
     parts = parts_of(primals)
-    results = affine_scanned_p.bind(*primals, axis=axis, reverse=reverse)
+    results = affine_scanned_p.bind(*primals, **how)
     rows, of_terms = _matrix(tangents, parts)
-    before = [_shifted(y, axis, reverse) for y in results]
+    before = [_shifted(y, how["axis"], how["reverse"]) for y in results]
     whole = []
     for row, of_term in zip(rows, of_terms):
         terms = [lax.mul(each, y) for each, y in zip(row, before) if not isinstance(each, ad.Zero)]
         terms += [] if isinstance(of_term, ad.Zero) else [of_term]
         whole.append(_total(terms) if terms else lax.full_like(results[0], 0))
-    return results, affine_scanned_p.bind(*primals[: parts * parts], *whole, axis=axis, reverse=reverse)
+    return results, affine_scanned_p.bind(*primals[: parts * parts], *whole, **how)
 
 
-def _affine_transpose(cotangents: Sequence[Array], *operands: Array, axis: int, reverse: bool) -> list[Array | None]:
+def _affine_transpose(
+    cotangents: Sequence[Array], *operands: Array, axis: int, reverse: bool, choosing: bool
+) -> list[Array | None]:
     parts = parts_of(operands)
     rows, terms = _matrix(operands, parts)
     back = [_shifted(rows[m][n], axis, not reverse) for n in range(parts) for m in range(parts)]
     whole = [ad.instantiate_zeros(each) for each in cotangents]
-    found = affine_scanned_p.bind(*back, *whole, axis=axis, reverse=not reverse)
+    found = affine_scanned_p.bind(*back, *whole, axis=axis, reverse=not reverse, choosing=choosing)
     wanted = [each if ad.is_undefined_primal(term) else None for each, term in zip(found, terms)]
     return [*[None] * parts**2, *wanted]
 

@@ -212,6 +212,7 @@ class Products:
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.65  # … and a kernel: 0.65 to 0.8 as `bench/measured` found on an H100
     own_made: float = 0.35  # … which makes a factor for each of its blocks: 0.3 to 0.45 there
+    own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
     aligned: int = 16  # bytes that are loaded at once where they do not
     launch: float = 3.0  # µs of a launch, and of the break before it

@@ -286,6 +286,18 @@ FOUND = {
         outputs=("z",),
         seed=612,
     ),
+    # One cotangent is no number: what is not chosen has the slope 0, and that times it is none either.
+    "nothing_goes_on_of_what_is_not_chosen": Program(
+        inputs=(Input("x", (65, 1), "float32", "special"),),
+        lines=(
+            Line("u", "helpers.total(x, (1,), keepdims=False)", ("x",)),
+            Line("v", "lax.associative_scan(lambda a, b: jnp.where(b > 0.5, b, a), u, axis=0)", ("u",)),
+            Line("z", "helpers.logsumexp(v, 0)", ("v",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=895,
+    ),
 }
 
 

@@ -200,7 +200,7 @@ def test_by_itself() -> None:
         return lax.scan(step, jnp.zeros((2, 2)), (matrix, terms), reverse=reverse)[1]
 
     def scan(*operands: Any, reverse: bool) -> Any:
-        return jnp.stack(affine_scanned_p.bind(*operands, axis=0, reverse=reverse), -1)
+        return jnp.stack(affine_scanned_p.bind(*operands, axis=0, reverse=reverse, choosing=False), -1)
 
     def values(fn: Fn, reverse: bool) -> list[Any]:
         fn = partial(fn, reverse=reverse)

@@ -290,6 +290,13 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "few steps": (few_steps_in_steps, (floats(64), floats(9))),
     "turned": (lambda x: jnp.transpose(x, (0, 2, 1)) + 1, (floats(32, 64, 128),)),
     "distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 2048))),
+    "few distances": (lambda w, x: ((w[:, :, None] - x[:, None]) ** 2).sum(0), (floats(784, 1024), floats(784, 128))),
+    "tanh of windows": (
+        lambda x, w: jnp.tanh(
+            lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        ),
+        (halves(32, 56, 56, 64), halves(3, 3, 64, 64)),
+    ),
     "exact products": (lambda x, w: jnp.dot(x, w, precision="highest"), (floats(2048, 512), floats(512, 2048))),
     "products": (jnp.matmul, (floats(2048, 512), floats(512, 2048))),
     "exact perceptron": (

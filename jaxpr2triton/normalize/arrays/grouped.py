@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, rewrite
 RAGGED = "ragged_dot_general"
 
 
-def write_grouped(closed: Closed) -> Closed:
+def write_grouped(closed: Closed, few: bool = True) -> Closed:
     """Let each row look up the group that it is in; rows behind the last group are in none.
 
         c:f32[m,n] = ragged_dot_general a:f32[m,k] b:f32[g,k,n] sizes
@@ -29,16 +30,18 @@ def write_grouped(closed: Closed) -> Closed:
     Left alone, and then what JAX makes of it, all groups with a mask: rows of few groups, for a block of them is
     multiplied with all matrices sooner than each row reads its own; what has batch dimensions or a `group_offset`; and
     what loops run. For programs whose contractions are kernels, which gather where they multiply: nothing of the size
-    of m·k·n is stored.
+    of m·k·n is stored. Where a library has a say it multiplies few groups with a mask, which is `few=False`.
     """
-    return rewrite(closed, _write, named({RAGGED, *CALLS})) if _holds_groups(closed.jaxpr) else closed
+    if not _holds_groups(closed.jaxpr):
+        return closed
+    return rewrite(closed, partial(_write, few=few), named({RAGGED, *CALLS}))
 
 
 def _holds_groups(jaxpr: Jaxpr) -> bool:
     return any(eqn.primitive.name == RAGGED or any(map(_holds_groups, jaxprs_in(eqn))) for eqn in jaxpr.eqns)
 
 
-def _write(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _write(node: Node, rewriter: Rewriter, few: bool) -> Sequence[Value] | None:
     if node.name != RAGGED:
         return inline_call(node, rewriter)
     numbers = node.params["ragged_dot_dimension_numbers"]
@@ -47,9 +50,10 @@ def _write(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         return None
     (rows,) = numbers.lhs_ragged_dimensions
     how = {"precision": node.params["precision"], "preferred_element_type": node.params["preferred_element_type"]}
-    if rows in sums:
+    are_few = jnp.size(node.args[2]) <= policy.COMMON.groups
+    if rows in sums and (few or not are_few):
         return rewriter.expand(_sums_of_groups, node.args, numbers=numbers, how=how)
-    if jnp.size(node.args[2]) <= policy.COMMON.groups:
+    if rows in sums or are_few:
         return None
     return rewriter.expand(_rows_of_groups, node.args, numbers=numbers, how=how)
 

@@ -40,7 +40,8 @@ def _parts(longest: int | None, node: Node, rewriter: Rewriter) -> Sequence[Valu
         combine, outputs = combination(inline_calls(node.params["combine"].closed)), range(len(values))
     else:
         parts = parts_of(values)
-        combine, outputs = affine(parts, values[0].dtype), range(parts * parts, len(values))
+        combine = affine(parts, values[0].dtype, node.params["choosing"])
+        outputs = range(parts * parts, len(values))
     if longest is not None and values[0].shape[axis] > longest:
         made = run_parts(*values, combine=combine, axis=axis, reverse=reverse)
         return [made[output] for output in outputs]

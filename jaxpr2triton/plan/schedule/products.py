@@ -133,7 +133,12 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     dtype = factor_dtype(node.eqn) if is_product else None
     if dtype is not None and has_units_for(dtype, policy.target):
         return Form.DOT if rows * columns >= most.least and sums >= most.least_sum else None
-    return Form.OUTER if min(rows, columns) >= most.least_side else None
+    if min(rows, columns) < most.least_side:
+        return None
+    least, others = most.outer[-1], math.prod(axis.size for axis in node.axes) // (rows * columns)
+    programs = -(-rows // least.rows) * -(-columns // least.columns) * others
+    has_enough = most.chunks * programs >= policy.splits.few or max(rows, columns) * others < policy.splits.few
+    return Form.OUTER if has_enough else None
 
 
 def _is_read_once(node: Reduce, sides: Sides, unrolled: int) -> bool:
@@ -156,7 +161,7 @@ def _is_made(factor: Node) -> bool:
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
     fitting = [_cut(block, rows, columns, sums) for block in _blocks(how, policy)]
-    held = how.sums * (2 if how.makes else 1)  # what is made of a factor is beside what is accumulated
+    held = how.sums * ((policy.products.exactly if how.exact else 2) if how.makes else 1)  # factors are beside sums
     room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
