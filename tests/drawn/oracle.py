@@ -62,7 +62,8 @@ COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "c
 COMPARISONS |= {"select_and_gather_add", "select_and_scatter_add"}
 AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
 # A compiler may take a sum and the product in it for one operation, and round once.
-PRODUCTS = frozenset({"mul", "square", "integer_pow", "div"})
+# What may be one product, of as little as one term.
+PRODUCTS = frozenset({"mul", "square", "integer_pow", "div", "dot_general", "conv_general_dilated"})
 JOINED = frozenset({"add", "sub", "add_any"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
