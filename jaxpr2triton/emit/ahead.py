@@ -178,6 +178,7 @@ def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tup
     last: Body = []
     named: dict[int, str] = {}
     (name,) = names_in(loop.target)
+    late = fresh("late") if peels else ""
     for read in reads:
         stem = read.buffer.removesuffix("_ptr")
         now, later = _own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
@@ -192,11 +193,11 @@ def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tup
         if ahead == 1:
             before += _parsed(f"{later} = ...", starts[0])
             first += _parsed(f"{now} = {later}\n{later} = ...", following)
-            last += ast.parse(f"{now} = {later}").body
+            last += ast.parse(f"{now} = {later}").body if peels else []
         else:
             before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
             first += _parsed(f"{now} = {later}[0]\n{later} = {later}[1:] + (...,)", following)
-            last += ast.parse(f"{now} = {later}[{name.id} - {stop - ahead * step}]").body
+            last += ast.parse(f"{now} = {later}[{late}]").body if peels else []
         named |= {id(place): now for place in read.wanted}
     renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
     rest = [each for each in map(renamed.statement, loop.body) if not _is_idle(each)]
@@ -207,9 +208,12 @@ def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tup
         loop.iter = ast.parse(unrolled, mode="eval").body
     if not peels:
         return before, []
-    steps = ast.parse(f"tl.static_range({stop - peeled}, {stop})", mode="eval").body
-    body = last + copy.deepcopy(_without(places, rest))
-    return before, [ast.For(target=loop.target, iter=steps, body=body, orelse=[], lineno=0)]
+    steps = ast.parse(f"tl.static_range({ahead})", mode="eval").body
+    body = copy.deepcopy(_without(places, rest))
+    if name.id in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
+        last += ast.parse(f"{name.id} = tl.full((), {stop - peeled} + {late}, tl.int32)").body
+    target = ast.Name(late, ast.Store())
+    return before, [ast.For(target=target, iter=steps, body=last + body, orelse=[], lineno=0)]
 
 
 def _is_innermost(node: ast.AST) -> bool:

@@ -98,8 +98,8 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
     factors = [atom.aval for atom in eqn.invars]
     moved, least, is_exact = _least(eqn, policy)
-    made = [atom for atom, _ in around.passes(eqn) if atom in eqn.invars]
-    own = products.library if is_exact else products.own_made if made else products.own
+    is_made = any(map(around.is_made, eqn.invars))
+    own = products.library if is_exact else products.own_made if is_made else products.own
     longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
     passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
@@ -182,16 +182,23 @@ class Around:
 
     def has_windows(self, eqn: Eqn) -> bool:
         """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""
-        stack = [self.jaxpr.eqns[self.makers[atom]] for atom in eqn.invars if self._is_made(atom)]
+        stack = [self.jaxpr.eqns[self.makers[atom]] for atom in eqn.invars if self._has_maker(atom)]
         while stack:
             each = stack.pop()
             if each.primitive is windowed_p:
                 return True
             if isinstance(TABLE.get(each.primitive.name), Indexing):
-                stack += [self.jaxpr.eqns[self.makers[atom]] for atom in each.invars if self._is_made(atom)]
+                stack += [self.jaxpr.eqns[self.makers[atom]] for atom in each.invars if self._has_maker(atom)]
         return False
 
-    def _is_made(self, atom: Atom) -> TypeGuard[Var]:
+    def is_made(self, atom: Atom) -> bool:
+        """Whether a factor is computed where it is multiplied, of products too."""
+        if not self._has_maker(atom):
+            return False
+        eqn = self.jaxpr.eqns[self.makers[atom]]
+        return _is_light(eqn) and (_is_work(eqn) or any(map(self.is_made, eqn.invars)))
+
+    def _has_maker(self, atom: Atom) -> TypeGuard[Var]:
         return not isinstance(atom, Literal) and atom in self.makers
 
     def _is_computed(self, atom: Atom) -> bool:
@@ -199,7 +206,7 @@ class Around:
 
         Of other products it is not: those save it, if anybody does.
         """
-        if not self._is_made(atom):
+        if not self._has_maker(atom):
             return False
         if atom not in self._made:
             eqn = self.jaxpr.eqns[self.makers[atom]]

@@ -169,9 +169,16 @@ class Block:
 class Products:
     """Contractions (`plan/schedule/products.py`): blocks without spills, the largest first."""
 
-    narrow: tuple[Block, ...] = (  # of factors of 16 or 8 bits; two programs fit on a processor, but of the first
+    plain: tuple[Block, ...] = (  # of factors of 16 bits that are read; two programs fit on a processor
         Block(128, 256, 64, 8, 3),
         Block(128, 128, 64, 8, 3),
+        Block(128, 64, 64, 4, 4),
+        Block(64, 64, 64, 4, 4),
+        Block(32, 64, 64, 4, 4),
+        Block(16, 64, 64, 4, 4),
+    )
+    narrow: tuple[Block, ...] = (  # … that are made for each block, and of 8 bits
+        Block(128, 128, 64, 8, 4),
         Block(128, 64, 64, 4, 4),
         Block(64, 64, 64, 4, 4),
         Block(32, 64, 64, 4, 4),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.chains import Chain, chain_of
-from jaxpr2triton.graph.nodes import Choose, Compute, Node, Product, Reduce
+from jaxpr2triton.graph.nodes import Choose, Compute, Load, Node, Product, Reduce
 from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, loads_of, sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.summed import Summed, summed_of
@@ -54,6 +54,7 @@ class Contracting:
     thin: Axes = frozenset()  # of the results, along which a program has variables
     read: tuple[int, int] = (0, 0)  # bytes of what is loaded for a term of a row, and of a column; 0 of a chain
     makes: bool = False  # terms, and not only reads them
+    beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
     @property
     def of_one_program(self) -> Axes:
@@ -75,7 +76,13 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     if found is None or (thin and found.form is Form.DOT):
         return None
     sums, makes = len(reductions) * _results(thin), any(map(_makes, reductions))
-    return replace(found, sums=sums, held=held, thin=thin, read=_read(reductions, found.sides, unrolled), makes=makes)
+    read, beside = _read(reductions, found.sides, unrolled), _has_more(space, found.sides)
+    return replace(found, sums=sums, held=held, thin=thin, read=read, makes=makes, beside=beside)
+
+
+def _has_more(space: Space, sides: Sides) -> bool:
+    loads = [load for load in space.graph.of_kind(Load) if load.axes & sides.rows and load.axes & sides.columns]
+    return bool(loads) or len(space.graph.stores) > 1
 
 
 def _read(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[int, int]:
@@ -160,8 +167,10 @@ def _is_made(factor: Node) -> bool:
 
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
-    fitting = [_cut(block, rows, columns, sums) for block in _blocks(how, policy)]
-    held = how.sums * ((policy.products.exactly if how.exact else 2) if how.makes else 1)  # factors are beside sums
+    wide = columns % max(block.columns for block in _blocks(how, policy)) == 0 and not how.beside
+    whole = [block for block in _blocks(how, policy) if wide or block.columns <= 2 * WIDE]
+    fitting = [_cut(block, rows, columns, sums) for block in whole]
+    held = how.sums * (2 if how.makes and how.exact else 1)  # a factor is beside what is accumulated
     room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
@@ -214,7 +223,7 @@ def _blocks(how: Contracting, policy: Policy) -> Sequence[Block]:
         case Form.LANES:
             return products.lanes
     if how.bytes <= 2:
-        return products.narrow
+        return products.plain if how.bytes == 2 and not how.makes else products.narrow
     return products.exact if how.exact or how.bytes > 4 else products.tf32
 
 
