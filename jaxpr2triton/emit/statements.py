@@ -32,17 +32,19 @@ from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
     Graph,
+    Keep,
     Kept,
     Load,
     Node,
     Position,
     Product,
+    Store,
     Take,
     Turn,
 )
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.simplify import is_truth
-from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
+from jaxpr2triton.ir.dtypes import is_bool, is_float, triton_name, working_dtype
 from jaxpr2triton.ir.index import (
     Axis,
     Condition,
@@ -66,6 +68,8 @@ from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1
+PRODUCTS = frozenset({"mul", "square"})
+JOINED = frozenset({"add", "sub", "add_any"})  # with which compilers fuse products
 
 
 class Statements:
@@ -232,6 +236,9 @@ class Statements:
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
+        if node.eqn.primitive.name in PRODUCTS and self._goes_on_as_stored(node):
+            text = f"_product({texts[0]}, {texts[-1]})"
+            self.helpers["_product"] = None
         self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
             scope.known[node] = Written(known, tile)
@@ -244,6 +251,14 @@ class Statements:
             scope.known[node] = Written(text, tile)
         else:
             self._assign(node, scope, text, self.wish[node], node.eqn)
+
+    def _goes_on_as_stored(self, node: Node) -> bool:
+        """Whether a product of f32 or f64 is stored, and added to something, which compilers fuse it with."""
+        if not is_float(node.dtype) or working_dtype(node.dtype) != node.dtype:
+            return False
+        users = self.users[node]
+        is_joined = any(isinstance(each, Compute) and each.eqn.primitive.name in JOINED for each in users)
+        return is_joined and any(isinstance(each, (Store, Keep)) for each in users)
 
     def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
         """One of the words that a function gives; whoever wants the other one gets it at the same time."""
@@ -291,6 +306,9 @@ class Statements:
                 text = as_tensor(text, operand.dtype)
             factors.append(text if same else f"{text}.to({kind})")
         text = " * ".join(factors)
+        if len(factors) == 2 and self._goes_on_as_stored(node):
+            text = f"_product({factors[0]}, {factors[1]})"
+            self.helpers["_product"] = None
         if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
             scope.known[node] = Written(text, tile)
         else:

@@ -50,6 +50,13 @@ HELPERS = {
         "    a = a * -1.0 * -1.0\n"
         "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
     ),
+    # A product that is stored and goes on as well has to be the one that is stored: what reads it may look for what was
+    # chosen of it here, and finds it nowhere if it was fused with an addition.
+    "_product": (
+        "def _product(a, b):\n"
+        "    # rounded by itself: what goes on is what is stored\n"
+        "    return libdevice.mul_rn(a, b) if hasattr(libdevice, 'mul_rn') else tl.fma(a, b, -0.0)\n"
+    ),
     # 8 instructions of a thread, where a quotient and the library's exponential are 19, as exact as those.
     "_sigmoid": (
         "def _sigmoid(x):\n"

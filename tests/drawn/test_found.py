@@ -286,6 +286,21 @@ FOUND = {
         outputs=("z",),
         seed=612,
     ),
+    # What was stored for the gradient had been rounded, and what the maximum was made of had not, once compiled.
+    "a_product_is_found_where_it_is_stored": Program(
+        inputs=(
+            Input("x", (3,), "float32", "normal"),
+            Input("y", (3, 3, 3), "float32", "normal"),
+            Input("z", (11,), "float32", "normal"),
+        ),
+        lines=(
+            Line("u", "jnp.einsum('bac,a->a', y, x * 0.37)", ("x", "y")),
+            Line("v", "jnp.max(jnp.maximum(u[:, None] - z[None], 0), 1)", ("u", "z")),
+        ),
+        outputs=("v",),
+        transform="jvp",
+        seed=711,
+    ),
     # One cotangent is no number: what is not chosen has the slope 0, and that times it is none either.
     "nothing_goes_on_of_what_is_not_chosen": Program(
         inputs=(Input("x", (65, 1), "float32", "special"),),
@@ -304,3 +319,7 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     assert check(FOUND[name]).compared > 0
+
+
+def test_found_in_compiled_kernels() -> None:
+    assert check(FOUND["a_product_is_found_where_it_is_stored"], backend="machine").compared > 0

@@ -139,6 +139,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     "fast_fdivide": np.divide,
     "fadd_rn": np.add,
     "dadd_rn": np.add,
+    "fmul_rn": np.multiply,
+    "dmul_rn": np.multiply,
     "fdiv_rn": np.divide,
     "ddiv_rn": np.divide,
     "fsqrt_rn": np.sqrt,
