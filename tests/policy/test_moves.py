@@ -118,6 +118,7 @@ CASES = {
     "products.own_windows": Case("tanh of windows", 1 / 2),
     "products.own_made": Case("products of waves", 1 / 2),
     "products.odd": Case("tanh of odd products", 1 / 4),
+    "products.warps_of_several": Case("two products of waves", 1 / 4, contractions=True),
     "products.aligned": Case("tanh of odd products", 1 / 8),
     "products.launch": Case("tanh of products", 0),
     "blocks.resident": Case("full_mean:bench", 1 / 2),
@@ -278,7 +279,7 @@ def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None, cont
     except UserError as refusal:
         return str(refusal)
     every = made.all_kernels
-    kernels = [(each.source, each.num_warps, each.choice, list(doubts_about(each, chosen))) for each in every]
+    kernels = [(each.source, each.num_warps, each.num_stages, each.choice, list(doubts_about(each, chosen))) for each in every]
     return kernels, [leftover.why for leftover in made.leftovers]
 
 
