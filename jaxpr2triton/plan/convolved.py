@@ -74,9 +74,8 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
         own = time(terms, target.cores, products.library)
     else:
         longer = products.odd if _is_odd(arrays[0], eqn.params["dimension_numbers"].lhs_spec[2:]) else 1
-        own = longer * time(
-            terms * _filled(sizes.results, LEAST), rate, products.library if is_exact else products.own_windows
-        )
+        share = products.library if is_exact else products.own_windows
+        own = longer * time(terms * _filled(sizes.results, LEAST), rate, share)
     saved = 0.0
     if around.goes_on(eqn):
         saved = 2 * bytes_of(made) / target.memory_rate / 1000 + products.launch

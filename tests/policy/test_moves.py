@@ -279,7 +279,8 @@ def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None, cont
     except UserError as refusal:
         return str(refusal)
     every = made.all_kernels
-    kernels = [(each.source, each.num_warps, each.num_stages, each.choice, list(doubts_about(each, chosen))) for each in every]
+    shapes = [(each.source, each.num_warps, each.num_stages, each.choice) for each in every]
+    kernels = [(*shape, list(doubts_about(each, chosen))) for shape, each in zip(shapes, every)]
     return kernels, [leftover.why for leftover in made.leftovers]
 
 
