@@ -367,7 +367,7 @@ class Compiled:
         return None if step is None else StepOfLoop(step.all_kernels, tuple(left.primitive for left in step.leftovers))
 
     @cached_property
-    def _alternatives(self) -> Mapping[str, tuple[Kernel, ...]]:
+    def alternatives(self) -> Mapping[str, tuple[Kernel, ...]]:
         """For each kernel the same one in smaller schedules."""
         plans = [plan for plan in self.stages["schedule"].plans if plan.name not in self.lost]
         return {plan.name: tuple(self._smaller(plan)) for plan in plans}
@@ -386,7 +386,7 @@ class Compiled:
         inner = self.program.jaxpr
         env = dict(zip(inner.invars, [*self.captured, *args], strict=True))
         kernels = {kernel.name: kernel for kernel in self.kernels}
-        smaller = self._alternatives if mode == "device" else {}
+        smaller = self.alternatives if mode == "device" else {}
 
         steps = {id(inner.eqns[place]): step for place, step in self.steps_of.items()}
 

@@ -93,7 +93,7 @@ def test_a_broken_plan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_smaller_schedules_compute_the_same() -> None:
     x = np.random.default_rng().standard_normal((5, 300)).astype(np.float32)
     made = compiled(jax.nn.softmax, x, name="softmax")
-    (smaller,) = made._alternatives.values()
+    (smaller,) = made.alternatives.values()
     assert len(smaller) == len(pipeline.SHRINKS)
     for kernel in smaller:
         kernels = Kernels(made.stages["schedule"], (kernel,))

@@ -175,45 +175,50 @@ def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tup
         return [], []
     before: Body = []
     first: Body = []
-    last: Body = []
+    queues: dict[str, str] = {}  # by what holds what was read, the variable of the present step
     named: dict[int, str] = {}
     (name,) = names_in(loop.target)
-    late = fresh("late") if peels else ""
     for read in reads:
         stem = read.buffer.removesuffix("_ptr")
         now, later = _own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
         starts: list[ast.expr] = [
             _at(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
         ]
-        further = ast.BinOp(_named(name.id), ast.Add(), ast.Constant(ahead * step))
-        following = _at(read.whole, name.id, further)
+        following = _at(read.whole, name.id, ast.BinOp(_named(name.id), ast.Add(), ast.Constant(ahead * step)))
         if not peels:
             is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
             following = _only_if(is_there, following)
         if ahead == 1:
             before += _parsed(f"{later} = ...", starts[0])
             first += _parsed(f"{now} = {later}\n{later} = ...", following)
-            last += ast.parse(f"{now} = {later}").body if peels else []
         else:
             before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
             first += _parsed(f"{now} = {later}[0]\n{later} = {later}[1:] + (...,)", following)
-            last += ast.parse(f"{now} = {later}[{late}]").body if peels else []
         named |= {id(place): now for place in read.wanted}
+        queues[later] = now
     renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
-    rest = [each for each in map(renamed.statement, loop.body) if not _is_idle(each)]
-    loop.body = first + _without(places, rest)
-    peeled = ahead * step if peels else 0
-    if ahead > 1 or peels:
-        unrolled = f"tl.range({start}, {stop - peeled}, {step}, loop_unroll_factor={ahead})"
-        loop.iter = ast.parse(unrolled, mode="eval").body
-    if not peels:
-        return before, []
+    body = _without(places, [each for each in map(renamed.statement, loop.body) if not _is_idle(each)])
+    loop.body = first + body
+    if ahead > 1:
+        loop.iter = _range(start, stop - (ahead if peels else 0), step, ahead)
+    elif peels:
+        loop.iter = _range(start, stop - 1, step, 1)
+    return before, [_last_steps(queues, name.id, stop, ahead, copy.deepcopy(body), fresh("late"))] if peels else []
+
+
+def _range(start: int, stop: int, step: int, unrolled: int) -> ast.expr:
+    return ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={unrolled})", mode="eval").body
+
+
+def _last_steps(queues: Mapping[str, str], step: str, stop: int, ahead: int, body: Body, late: str) -> ast.For:
+    """The steps that read nothing, one after the other in the text."""
+    place = f"[{late}]" if ahead > 1 else ""
+    lines = [f"{now} = {later}{place}" for later, now in queues.items()]
+    if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
+        lines.append(f"{step} = tl.full((), {stop - ahead} + {late}, tl.int32)")
     steps = ast.parse(f"tl.static_range({ahead})", mode="eval").body
-    body = copy.deepcopy(_without(places, rest))
-    if name.id in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
-        last += ast.parse(f"{name.id} = tl.full((), {stop - peeled} + {late}, tl.int32)").body
-    target = ast.Name(late, ast.Store())
-    return before, [ast.For(target=target, iter=steps, body=last + body, orelse=[], lineno=0)]
+    first = ast.parse("\n".join(lines)).body
+    return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)
 
 
 def _is_innermost(node: ast.AST) -> bool:

@@ -192,6 +192,6 @@ def test_smaller_schedules_compile(grad: bool) -> None:
     args = shapes_of(BY_NAME["layer_norm"].args)
     program = j2t.transpile(BY_NAME["layer_norm"].fn, *args, grad=(0, 1, 2) if grad else None)
     compiled = program.backward.compiled if grad else program.compiled
-    for smaller in compiled._alternatives.values():
+    for smaller in compiled.alternatives.values():
         for kernel in smaller:
             compile_kernel(kernel, SM_90)

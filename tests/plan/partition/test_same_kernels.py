@@ -89,5 +89,5 @@ def test_one_mistake_costs_all_launches_of_a_kernel(monkeypatch: pytest.MonkeyPa
 
 
 def test_smaller_schedules_are_of_kernels_not_of_launches() -> None:
-    alternatives = j2t.transpile(network, ROWS, WEIGHTS).compiled._alternatives
+    alternatives = j2t.transpile(network, ROWS, WEIGHTS).compiled.alternatives
     assert list(alternatives) == ["network"] and alternatives["network"]
