@@ -56,16 +56,17 @@ def inner_blocks(
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
-        walkable = _once(largest, seen) if shrink and looped else largest  # a second pass would be within the first one
-        candidates = sorted(walkable - looped - fixed, key=lambda a: (-seen.passes[a], blocks[a], a.name))
+        candidates = _walkable(largest - looped - fixed, seen, bool(looped and shrink))
+        candidates.sort(key=lambda a: (-seen.passes[a], blocks[a], a.name))
         if not candidates:
             break
         walk(candidates[-1], largest)
     return blocks, frozenset(looped)
 
 
-def _once(tile: frozenset[Axis], seen: Seen) -> frozenset[Axis]:
-    return frozenset(axis for axis in tile if seen.passes[axis] == 1)
+def _walkable(axes: frozenset[Axis], seen: Seen, within: bool) -> list[Axis]:
+    """Not twice, where that would be within another loop."""
+    return [axis for axis in axes if not (within and seen.passes[axis] > 1)]
 
 
 def across_of(draft: Draft, fast: Axis) -> int:
