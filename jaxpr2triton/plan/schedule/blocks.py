@@ -56,7 +56,7 @@ def inner_blocks(
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
-        candidates = _walkable(largest - looped - fixed, seen, bool(looped and shrink))
+        candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
         candidates.sort(key=lambda a: (-seen.passes[a], blocks[a], a.name))
         if not candidates:
             break
