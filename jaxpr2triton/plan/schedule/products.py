@@ -167,8 +167,7 @@ def _is_made(factor: Node) -> bool:
 
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
-    wide = columns % max(block.columns for block in _blocks(how, policy)) == 0 and not how.beside
-    whole = [block for block in _blocks(how, policy) if wide or block.columns <= 2 * WIDE]
+    whole = [b for b in _blocks(how, policy) if b.columns <= 2 * WIDE or _is_filled(b, columns, how, policy)]
     fitting = [_cut(block, rows, columns, sums) for block in whole]
     held = how.sums * (2 if how.makes and how.exact else 1)  # a factor is beside what is accumulated
     room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
@@ -179,6 +178,12 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     most = 2 * found.warps if made > policy.products.made_by_a_thread * LANES * found.warps else found.warps
     warps = max(1, most * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
+
+
+def _is_filled(block: Block, columns: int, how: Contracting, policy: Policy) -> bool:
+    """Whether a wide block has all of its columns, room for its loads, and nothing else of its size."""
+    loaded = (block.rows + block.columns) * block.sums * how.bytes * block.stages
+    return columns % block.columns == 0 and not how.beside and loaded <= policy.target.shared_bytes
 
 
 def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Policy) -> Block:
