@@ -150,6 +150,8 @@ def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Splitting) -> 
         return 1
     columns = 1 if rows else min(results, policy.columns_at_once)
     most = length // max(policy.elements // (columns * work), 1)
+    if programs * length <= policy.apart and work >= policy.elements:
+        return length  # rows that are long are programs of their own
     return max(1, min(policy.wanted // programs, most))
 
 
