@@ -221,7 +221,6 @@ class Products:
     own_made: float = 0.35  # … which makes a factor for each of its blocks: 0.3 to 0.45 there
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
-    warps_of_several: int = 8  # that make the factors of several products while others are loaded
     aligned: int = 16  # bytes that are loaded at once where they do not
     launch: float = 3.0  # µs of a launch, and of the break before it
 

@@ -322,10 +322,6 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "products of 16 bits": (jnp.matmul, (halves(4096, 512), halves(512, 4096))),
     "sums over pairs": (lambda x, y: jnp.exp(-((x[:, None] - y) ** 2)).sum(1), (floats(10_000), floats(10_000))),
     "two products": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), (halves(4096, 512), *[halves(512, 4096)] * 2)),
-    "two products of waves": (
-        lambda x, w, v: (jnp.exp(x) @ w, jnp.cos(x) @ v),
-        (halves(512, 512), halves(512, 512), halves(512, 512)),
-    ),
     "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),
     "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
     "steps of sums": (steps_of_sums, (floats(64),)),

@@ -118,7 +118,6 @@ CASES = {
     "products.own_windows": Case("tanh of windows", 1 / 2),
     "products.own_made": Case("products of waves", 1 / 2),
     "products.odd": Case("tanh of odd products", 1 / 4),
-    "products.warps_of_several": Case("two products of waves", 1 / 4, contractions=True),
     "products.aligned": Case("tanh of odd products", 1 / 8),
     "products.launch": Case("tanh of products", 0),
     "blocks.resident": Case("full_mean:bench", 1 / 2),

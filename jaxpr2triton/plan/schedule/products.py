@@ -213,13 +213,7 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
 
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
-    """As many blocks of what is loaded as fit into shared memory, whichever side the rows will be, and there are.
-
-    One, where few warps make the factors of several products: an H100 gave wrong numbers of two such, of four warps
-    with four blocks under way (Triton 3.6), and right ones of eight warps.
-    """
-    if how.makes and how.sums > 1 and how.bytes <= 2 and block.warps < policy.products.warps_of_several:
-        return 1
+    """As many blocks of what is loaded as fit into shared memory, whichever side the rows will be, and there are."""
     one, other = (max(each, how.bytes) for each in how.read)
     terms = max(block.rows * one + block.columns * other, block.rows * other + block.columns * one)
     room = policy.target.shared_bytes // (terms * block.sums)
