@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import glob
 import importlib
 import json
@@ -136,8 +137,12 @@ def prepared(case: Case) -> Prepared:
             found.calls |= torch_call(case)
             found.left = len(j2t.transpile(case.function, *args).leftovers)
     except Exception as problem:  # the others are measured all the same, and this one is named
-        found.problem = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+        found.problem = _told(problem)
     return found
+
+
+def _told(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
 
 
 def ways(case: Case) -> dict[str, Callable[..., Any]]:
@@ -190,13 +195,13 @@ def measured(each: Prepared) -> dict[str, Any]:
         with each.case.context():
             args = each.case.arguments()
             for name, call in each.calls.items():
-                given = () if name == "torch" else args
-                seconds = seconds_of(lambda: call(*given), waiting(name))  # noqa: B023
+                run = call if name == "torch" else functools.partial(call, *args)
+                seconds = seconds_of(run, waiting(name))
                 row["µs"][name] = seconds * 1e6
                 if name != "torch" and seconds < SHORT:
-                    row["busy"][name], row["kernels"][name] = busy(lambda: call(*given))  # noqa: B023
-    except Exception as problem:
-        row["problem"] = f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
+                    row["busy"][name], row["kernels"][name] = busy(run)
+    except Exception as problem:  # as above
+        row["problem"] = _told(problem)
     return row
 
 

@@ -138,9 +138,9 @@ class _PriceOfPairs:
 
     def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
         """As many as take as long as a read of the second-level cache, and there is room for."""
-        instructions = max(2, len(reads)) * self.results
+        instructions = max(2, len(reads)) * self.results  # of a term: a difference and a sum at the least
         numbers = len(reads) * math.isqrt(self.results)  # a thread has about as many rows as columns
-        room = (self.policy.cost.room_of_a_thread - 3 * self.results) // max(numbers, 1)
+        room = (self.policy.cost.room_of_a_thread - 3 * self.results) // max(numbers, 1)  # sums, and two tiles beside
         wanted = self.policy.loops.cached // instructions if is_innermost else 1
         most = min(max(wanted, 1), room, self.policy.loops.steps_ahead)
         return power_of_two(most + 1) // 2 if most > 0 else 0

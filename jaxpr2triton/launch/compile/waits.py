@@ -32,7 +32,10 @@ def products_awaited(ptx: str) -> str:
             labels[label[1]] = number
         elif (branch := _BRANCH.match(line)) and branch[1] in labels:
             inside = range(labels[branch[1]], number)
-            if any(_FROM_REGISTERS.match(lines[place]) for place in inside):
-                for place in [place for place in inside if _WAIT.match(lines[place])][-1:]:
-                    lines[place] = _WAIT.sub(r"\g<1>0\2", lines[place])
+            products = [place for place in inside if _FROM_REGISTERS.match(lines[place])]
+            waits = [place for place in inside if _WAIT.match(lines[place])]
+            if products and waits and waits[-1] > products[-1]:
+                lines[waits[-1]] = _WAIT.sub(r"\g<1>0\2", lines[waits[-1]])
+            elif products:
+                lines[number] = f"\twgmma.wait_group.sync.aligned 0;\n{line}"
     return "\n".join(lines)

@@ -35,6 +35,13 @@ def test_the_last_products_of_a_step_are_waited_for() -> None:
     assert re.findall(r"aligned (\d);", products_awaited(STEP)) == ["3", "0", "2"]
 
 
+def test_products_that_nobody_waits_for_are_waited_for_before_the_next_step() -> None:
+    before, _, after = STEP.rpartition("wgmma.wait_group.sync.aligned 3;\n")
+    lines = products_awaited(before + after).split("\n")
+    (end,) = (number for number, line in enumerate(lines) if "bra" in line)
+    assert lines[end - 1].strip() == "wgmma.wait_group.sync.aligned 0;"
+
+
 def test_factors_in_shared_memory_are_left_alone() -> None:
     shared = re.sub(r"\{%r[37][^}]*\}", "%rd2", STEP)
     assert products_awaited(shared) == shared
