@@ -169,7 +169,7 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     """The largest block of which there are programs enough, else the smallest one."""
     whole = [b for b in _blocks(how, policy) if b.columns <= 2 * WIDE or _is_filled(b, columns, how, policy)]
     fitting = [_cut(block, rows, columns, sums) for block in whole]
-    held = how.sums * (2 if how.makes and how.exact else 1)  # a factor is beside what is accumulated
+    held = how.sums * (policy.products.exactly if how.makes and how.exact else 1)  # factors are beside sums
     room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
     fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
