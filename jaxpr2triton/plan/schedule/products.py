@@ -90,7 +90,9 @@ def _read(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[in
     loads = dict.fromkeys(load for node in reductions for load in loads_of(node.operands, unrolled))
     of_terms = [load for load in loads if any(load.axes.intersection(node.over) for node in reductions)]
     both = (sides.rows, sides.columns)
-    rows, columns = (sum(load.dtype.itemsize for load in of_terms if load.axes & side) for side in both)
+    others = {axis for node in reductions for axis in sorted(node.over, key=lambda axis: axis.size)[:-1]}  # variables
+    sizes = {load: load.dtype.itemsize * _results(load.axes & others) for load in of_terms}
+    rows, columns = (sum(sizes[load] for load in of_terms if load.axes & side) for side in both)
     return rows, columns
 
 
