@@ -52,7 +52,8 @@ class Contracting:
     whole: tuple[Axis, ...] = ()  # of a chain, what a program has all of, in the order of its tiles' dimensions
     held: Axes = frozenset()  # of one side, which a program has whole
     thin: Axes = frozenset()  # of the results, along which a program has variables
-    read: tuple[int, int] = (0, 0)  # bytes of what is loaded for a term of a row, and of a column; 0 of a chain
+    loaded: tuple[Sequence[Load], Sequence[Load]] = ((), ())  # for each term of a row, and of a column; not of a chain
+    variables: Axes = frozenset()  # axes with a load for each of their indices
     makes: bool = False  # terms, and not only reads them
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
@@ -76,8 +77,8 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     if found is None or (thin and found.form is Form.DOT):
         return None
     sums, makes = len(reductions) * _results(thin), any(map(_makes, reductions))
-    read, beside = _read(reductions, found.sides, unrolled), _has_more(space, found.sides)
-    return replace(found, sums=sums, held=held, thin=thin, read=read, makes=makes, beside=beside)
+    loaded, beside = _loaded(reductions, found.sides, unrolled), _has_more(space, found.sides)
+    return replace(found, sums=sums, held=held, thin=thin, loaded=loaded, makes=makes, beside=beside)
 
 
 def _has_more(space: Space, sides: Sides) -> bool:
@@ -85,14 +86,11 @@ def _has_more(space: Space, sides: Sides) -> bool:
     return bool(loads) or len(space.graph.stores) > 1
 
 
-def _read(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[int, int]:
-    """Bytes of what is loaded for a term of a row, and of a column."""
+def _loaded(reductions: Sequence[Reduce], sides: Sides, unrolled: int) -> tuple[Sequence[Load], Sequence[Load]]:
+    """What is loaded for each term of a row, and of a column."""
     loads = dict.fromkeys(load for node in reductions for load in loads_of(node.operands, unrolled))
     of_terms = [load for load in loads if any(load.axes.intersection(node.over) for node in reductions)]
-    both = (sides.rows, sides.columns)
-    others = {axis for node in reductions for axis in sorted(node.over, key=lambda axis: axis.size)[:-1]}  # variables
-    sizes = {load: load.dtype.itemsize * _results(load.axes & others) for load in of_terms}
-    rows, columns = (sum(sizes[load] for load in of_terms if load.axes & side) for side in both)
+    rows, columns = ([load for load in of_terms if load.axes & side] for side in (sides.rows, sides.columns))
     return rows, columns
 
 
@@ -216,10 +214,14 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
     """As many blocks of what is loaded as fit into shared memory, whichever side the rows will be, and there are."""
-    one, other = (max(each, how.bytes) for each in how.read)
+    one, other = (max(how.bytes, sum(_bytes(load, how.variables) for load in loads)) for loads in how.loaded)
     terms = max(block.rows * one + block.columns * other, block.rows * other + block.columns * one)
     room = policy.target.shared_bytes // (terms * block.sums)
     return max(1, min(block.stages, room, -(-sums // block.sums)))
+
+
+def _bytes(load: Load, variables: Axes) -> int:
+    return load.dtype.itemsize * _results(load.axes & variables)
 
 
 def _blocks(how: Contracting, policy: Policy) -> Sequence[Block]:
