@@ -44,6 +44,7 @@ SIZES: Mapping[str, tuple[Any, ...]] = {
     "linear": ("f32 784 1024", "f32 784 128", "f32 1024"),
     "linear_gradients": ("f32 784 1024", "f32 784 128", "f32 1024"),
     "distances": ("f32 784 1024", "f32 784 128"),
+    "farthest_terms": ("f32 784 1024", "f32 784 128"),
     "distances_gradients": ("f32 784 1024", "f32 784 128"),
     "distances_pullback": ("f32 784 1024", "f32 784 128", "f32 1024 128"),
     "perceptron": IMAGES,

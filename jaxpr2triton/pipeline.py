@@ -33,6 +33,7 @@ from jaxpr2triton.ir.tracing import argument_names
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
+from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
@@ -214,7 +215,7 @@ def _weighed(program: Any, decisions: Decisions, roles: Roles, policy: Policy, t
     plain, told[:] = convolutions_left(normal(program), roles.contractions, policy)
     if remain(plain):
         plain = normal(write_convolutions(plain))
-    return take_out_factors(left_to_library(plain, roles.contractions, policy))
+    return double_sums(take_out_factors(left_to_library(plain, roles.contractions, policy)))
 
 
 Stage = tuple[str, Callable[[Any, str], Any]]

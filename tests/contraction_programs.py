@@ -121,6 +121,12 @@ def logsumexp_of_distances(x: Any, y: Any) -> Any:
     return jax.nn.logsumexp(-((x[:, None] - y[None]) ** 2).sum(-1), axis=1)
 
 
+def farthest_terms(x: Any, y: Any) -> Any:
+    """Of pairs of columns: what threads that share the terms find, and where, met at the end."""
+    apart = jnp.abs(x[:, :, None] - y[:, None])
+    return apart.max(0), apart.argmax(0), jnp.exp(-apart).sum(0)
+
+
 def per_example(w: Any, x: Any) -> Any:
     return jax.vmap(jax.grad(lambda w, x: jnp.tanh(x @ w).sum()), (None, 0))(w, x)
 
@@ -270,6 +276,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("perceptron_gradients", contractions.perceptron, PERCEPTRON, 4, (0, 1)),
     Contraction("gaussian_product", contractions.gaussian_product, ("f32 100 3", "f32 90 3", "f32 90"), 1),
     Contraction("nearest", contractions.nearest, ("f32 100 3", "f32 90 3"), 1),
+    Contraction("farthest_terms", farthest_terms, ("f32 97 40", "f32 97 35"), 1),
     Contraction("logsumexp_of_distances", logsumexp_of_distances, ("f32 100 3", "f32 90 3"), 1),
     Contraction("attention", attention, ("f32 2 3 40 16", "f32 2 3 50 16", "f32 2 3 50 16"), 1),
     Contraction("three_of_one", lambda x, a, b, c: (x @ a, x @ b, x @ c), ("f32 20 48", *["f32 48 32"] * 3), 1),

@@ -52,7 +52,19 @@ class Read:
         return next(_pointers(self.whole.args[0]))
 
 
-Ahead = Callable[[Sequence[Read], bool], int]
+@dataclass(frozen=True)
+class Early:
+    """How many steps ahead a loop reads, how many of them are written one after the other, and where the last ones are.
+
+    Beyond the end nothing is read; or the last steps, which would, are a loop of their own, if it `peels`.
+    """
+
+    ahead: int
+    unrolled: int
+    peels: bool = False
+
+
+Ahead = Callable[[Sequence[Read], ast.For], Early]
 
 
 def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
@@ -72,7 +84,7 @@ def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
     if not price.is_latency_seen:
         return body
     used = {name.id for name in names_in(*body)}
-    return without_idle_comments(in_block(body, price.steps, Fresh(names, used), price.peels))
+    return without_idle_comments(in_block(body, price.early, Fresh(names, used)))
 
 
 @dataclass
@@ -91,8 +103,6 @@ class Fresh:
 class _Price:
     """How many steps ahead a loop of a plan had better read."""
 
-    peels = False
-
     def __init__(self, plan: Plan, loops: int) -> None:
         assert plan.choice is not None  # a loop carries something
         self.estimate, self.policy = plan.choice.chosen, plan.policy
@@ -105,13 +115,14 @@ class _Price:
         warps = self.estimate.programs * self.num_warps / self.policy.target.processors
         return warps <= self.policy.loops.warps_that_wait
 
-    def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
+    def early(self, reads: Sequence[Read], loop: ast.For) -> Early:
         room = self.policy.cost.room_of_a_thread - self.estimate.kept
         fitting = room // max(sum(map(self._numbers, reads)), 1)
         cycles = max(self.estimate.cycles // self.loops, 1)
-        wanted = math.ceil(self.policy.loops.under_way / cycles) if is_innermost else 1
+        wanted = math.ceil(self.policy.loops.under_way / cycles) if _is_innermost(loop) else 1
         most = min(fitting, self.policy.loops.steps_ahead)
-        return next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
+        ahead = next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
+        return Early(ahead, ahead)
 
     def _numbers(self, read: Read) -> int:
         """Of each thread."""
@@ -123,12 +134,10 @@ class _Price:
 class _PriceOfPairs:
     """The same where a program adds, term by term, what it makes of a block of rows and one of columns."""
 
-    peels = True  # the last terms: one is so little that a mask for each would be seen
-
     def __init__(self, plan: Plan) -> None:
         self.policy, self.num_warps = plan.policy, plan.num_warps
         self.programs = math.prod(planned.steps for planned in plan.axes if planned.role is Role.GRID)
-        tile = math.prod(planned.block for planned in plan.axes if planned.role is not Role.LOOP)
+        tile = math.prod(planned.block for planned in plan.axes)  # threads share terms, or there is one at a time
         self.results = max(1, tile // (plan.policy.target.warp_size * plan.num_warps))  # of a thread
 
     @property
@@ -136,45 +145,62 @@ class _PriceOfPairs:
         warps = self.programs * self.num_warps / self.policy.target.processors
         return warps <= self.policy.loops.warps_that_wait
 
-    def steps(self, reads: Sequence[Read], is_innermost: bool) -> int:
-        """As many as take as long as a read of the second-level cache, and there is room for."""
-        instructions = max(2, len(reads)) * self.results  # of a term: a difference and a sum at the least
+    def early(self, reads: Sequence[Read], loop: ast.For) -> Early:
+        """As many as take as long as a read of the second-level cache, and there is room for.
+
+        One step is so little that a mask for each would be seen.
+        """
+        made = len(list(_made_of_pairs(loop.body)))
+        instructions = max(2, len(reads), made - 1) * self.results  # a product that is added is one
         numbers = len(reads) * math.isqrt(self.results)  # a thread has about as many rows as columns
-        room = (self.policy.cost.room_of_a_thread - 3 * self.results) // max(numbers, 1)  # sums, and two tiles beside
-        wanted = self.policy.loops.cached // instructions if is_innermost else 1
+        room = (self.policy.cost.room_of_a_thread - 2 * self.results) // max(numbers, 1)  # sums, and a tile beside
+        wanted = self.policy.loops.cached // instructions if _is_innermost(loop) else 1
         most = min(max(wanted, 1), room, self.policy.loops.steps_ahead)
-        return power_of_two(most + 1) // 2 if most > 0 else 0
+        ahead = power_of_two(most + 1) // 2 if most > 0 else 0
+        unrolled = min(self.policy.loops.steps_in_a_row, self.policy.loops.instructions_in_a_row // instructions)
+        return Early(ahead, max(ahead, power_of_two(unrolled + 1) // 2), peels=True)
 
 
-def in_block(body: Body, ahead: Ahead, fresh: Fresh, peels: bool = False) -> Body:
-    """The statements of a block; `ahead` says for what is read in a loop, innermost or not, how many steps early.
+def _made_of_pairs(body: Body) -> Iterator[ast.AST]:
+    """What a step computes of rows and columns that were read, not of one of them, nor where they are."""
+    wide: set[str] = set()
+    for statement in body:
+        if any(next(_calls(statement, name), None) is not None for name in ("load", "arange")):
+            continue
+        nodes = list(ast.walk(statement))
+        if any(isinstance(node, ast.Constant) and node.value is None for node in nodes) or wide & {
+            name.id for name in names_in(statement)
+        }:
+            wide |= _names(statement) if isinstance(statement, ast.Assign) else set()
+            yield from (node for node in nodes if isinstance(node, ast.BinOp | ast.Call | ast.Compare))
 
-    Beyond the end nothing is read; or the last steps, which would, are a loop of their own.
-    """
+
+def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
+    """The statements of a block; `ahead` says for what is read in a loop how many steps early that is."""
     found: Body = []
     for statement in body:
         if isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = in_block(statement.body, ahead, fresh, peels)
-            statement.orelse = in_block(statement.orelse, ahead, fresh, peels)
+            statement.body = in_block(statement.body, ahead, fresh)
+            statement.orelse = in_block(statement.orelse, ahead, fresh)
         if isinstance(statement, ast.For):
-            before, after = _around(statement, ahead, fresh, peels)
+            before, after = _around(statement, ahead, fresh)
             found += [*before, statement, *after]
         else:
             found.append(statement)
     return found
 
 
-def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tuple[Body, Body]:
+def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
     """What is read before a loop, which from now on reads what its next steps want; and its last steps, if it peels."""
     reads, places = _reads(loop)
-    is_innermost = _is_innermost(loop)
     start, stop, step = _bounds(loop)
-    ahead = min(steps_ahead(reads, is_innermost), -(-(stop - start) // step) - 1) if reads else 0
-    peels = peels and step == 1
+    how = early(reads, loop) if reads else Early(0, 0)
+    ahead, peels = min(how.ahead, -(-(stop - start) // step) - 1), how.peels
     if ahead < 1:
         return [], []
     before: Body = []
     first: Body = []
+    behind: Body = []
     queues: dict[str, str] = {}  # by what holds what was read, the variable of the present step
     named: dict[int, str] = {}
     (name,) = names_in(loop.target)
@@ -188,35 +214,40 @@ def _around(loop: ast.For, steps_ahead: Ahead, fresh: Fresh, peels: bool) -> tup
         if not peels:
             is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
             following = _only_if(is_there, following)
+        next_ones = first if not peels else behind  # what was read before is wanted, and no store is waited for
         if ahead == 1:
             before += _parsed(f"{later} = ...", starts[0])
-            first += _parsed(f"{now} = {later}\n{later} = ...", following)
+            first += _parsed(f"{now} = {later}")
+            next_ones += _parsed(f"{later} = ...", following)
         else:
             before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
-            first += _parsed(f"{now} = {later}[0]\n{later} = {later}[1:] + (...,)", following)
+            first += _parsed(f"{now} = {later}[0]")
+            next_ones += _parsed(f"{later} = {later}[1:] + (...,)", following)
         named |= {id(place): now for place in read.wanted}
         queues[later] = now
     renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
     body = _without(places, [each for each in map(renamed.statement, loop.body) if not _is_idle(each)])
-    loop.body = first + body
-    if ahead > 1:
-        loop.iter = _range(start, stop - (ahead if peels else 0), step, ahead)
-    elif peels:
-        loop.iter = _range(start, stop - 1, step, 1)
-    return before, [_last_steps(queues, name.id, stop, ahead, copy.deepcopy(body), fresh("late"))] if peels else []
+    loop.body = first + body + behind
+    last = range(start, stop, step)[-ahead:]
+    if peels:
+        loop.iter = _range(start, last.start, step, how.unrolled)
+    elif ahead > 1:
+        loop.iter = _range(start, stop, step, ahead)
+    return before, [_last_steps(queues, name.id, last, copy.deepcopy(body), fresh("late"))] if peels else []
 
 
 def _range(start: int, stop: int, step: int, unrolled: int) -> ast.expr:
     return ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={unrolled})", mode="eval").body
 
 
-def _last_steps(queues: Mapping[str, str], step: str, stop: int, ahead: int, body: Body, late: str) -> ast.For:
+def _last_steps(queues: Mapping[str, str], step: str, last: range, body: Body, late: str) -> ast.For:
     """The steps that read nothing, one after the other in the text."""
-    place = f"[{late}]" if ahead > 1 else ""
+    place = f"[{late}]" if len(last) > 1 else ""
     lines = [f"{now} = {later}{place}" for later, now in queues.items()]
     if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
-        lines.append(f"{step} = tl.full((), {stop - ahead} + {late}, tl.int32)")
-    steps = ast.parse(f"tl.static_range({ahead})", mode="eval").body
+        times = f"{late} * {last.step}" if last.step > 1 else late
+        lines.append(f"{step} = tl.full((), {last.start} + {times}, tl.int32)")
+    steps = ast.parse(f"tl.static_range({len(last)})", mode="eval").body
     first = ast.parse("\n".join(lines)).body
     return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)
 
@@ -323,7 +354,7 @@ def _named(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
 
-def _parsed(text: str, value: ast.expr) -> Body:
+def _parsed(text: str, value: ast.expr | None = None) -> Body:
     """The statements, with a value in the place of the dots."""
     dots = _Replaced(lambda node: value if isinstance(node, ast.Constant) and node.value is ... else None)
     return [dots.statement(statement) for statement in ast.parse(text).body]

@@ -88,12 +88,15 @@ def in_blocks(plan: Plan, spell: Spelling, tile: Tile, dtype: np.dtype, values: 
     """A tile of rows and columns, of zeros or of these values, that has the layout of a product.
 
     Each thread then has a block of neighbours, whose rows and columns it reads once; Triton's usual layout gives it
-    elements of many rows. Adding a product of zeros is what makes it so.
+    elements of many rows. Adding a product of zeros is what makes it so; of several where threads share the terms.
     """
-    if plan.form is not Form.OUTER or len(tile) != 2 or dtype != np.float32:
+    sizes = [spell.planned[axis].block for axis in tile]
+    whole = len(tile) == sum(planned.is_tile for planned in plan.axes)
+    if plan.form is not Form.OUTER or dtype != np.float32 or not whole or len(tile) not in (2, 3):
         return None
-    rows, columns = (spell.planned[axis].block for axis in tile)
+    *shared, rows, columns = sizes
     if min(rows, columns) < LEAST:
         return None
-    zeros = f"tl.zeros(({rows}, {LEAST}), tl.float32), tl.zeros(({LEAST}, {columns}), tl.float32)"
-    return f"tl.dot({zeros}, {f'{values}, ' if values else ''}input_precision='{EXACT}')"
+    zeros = (", ".join(map(str, (*shared, *each))) for each in ((rows, LEAST), (LEAST, columns)))
+    made = ", ".join(f"tl.zeros(({shape}), tl.float32)" for shape in zeros)
+    return f"tl.dot({made}, {f'{values}, ' if values else ''}input_precision='{EXACT}')"

@@ -195,9 +195,16 @@ class Products:
         Block(64, 64, 16, 4, 3),
         Block(32, 32, 32, 2, 2),
     )
-    outer: tuple[Block, ...] = (Block(128, 128, 1, 8, 2), Block(64, 64, 1, 4, 2), Block(32, 64, 1, 4, 2))
+    outer: tuple[Block, ...] = (
+        Block(128, 128, 1, 8, 2),
+        Block(64, 64, 1, 4, 2),
+        Block(32, 64, 1, 4, 2),
+        Block(64, 64, 4, 8, 2),  # whose threads share the terms
+        Block(32, 32, 16, 8, 2),
+    )
     lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2), Block(16, 1, 32, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
+    of_pairs: int = _thread(64)  # … beside what it makes of a pair
     made_by_a_thread: int = _thread(32)  # terms of a block, beside those; where they are more, by twice the warps
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
     chunks: int = 4  # … so many of them at least, for what is written for each is read again
@@ -236,6 +243,8 @@ class Loops:
     under_way: int = 600  # cycles until what is read from memory is there
     cached: int = 300  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
+    steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
+    instructions_in_a_row: int = 1536  # … while a thread has no more than these
     launch: float = 1.5  # µs of each launch of a loop that XLA runs
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts

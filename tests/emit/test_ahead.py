@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.ahead import Fresh, in_block
+from jaxpr2triton.emit.ahead import Early, Fresh, in_block
 from jaxpr2triton.emit.layout import parsed, text_of
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.ir.kernel import Kernel
@@ -122,7 +122,7 @@ def test_many_warps_wait_for_nothing() -> None:
 
 def early(*step: str) -> str:
     body = parsed([("for t in range(100):", list(step))])
-    return "\n".join(text_of(in_block(body, lambda reads, innermost: 8 * innermost, Fresh(Names([]), {"x"})), ""))
+    return "\n".join(text_of(in_block(body, lambda reads, loop: Early(8, 8), Fresh(Names([]), {"x"})), ""))
 
 
 def test_what_a_loop_writes_is_read_when_it_is_there() -> None:

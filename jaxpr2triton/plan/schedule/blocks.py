@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.index import Axis, Index, Remainder
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
@@ -89,9 +89,17 @@ def fastest_of(draft: Draft, offsets: Sequence[Index]) -> Axis | None:
     for index in offsets:
         low, high = index.bounds
         for axis in [*draft.inner, *draft.grid]:
-            if index.coefficient(axis) in (1, -1):
+            if _advances_by_one(index, axis, draft.policy.axes.run):
                 votes[axis] = votes.get(axis, 0) + high - low + 1
     return max(votes, key=lambda axis: votes[axis], default=None)
+
+
+def _advances_by_one(index: Index, axis: Axis, run: int) -> bool:
+    """Whether the next element lies next to the present one, mostly: runs are as long as that at least."""
+    if (step := index.coefficient(axis)) is not None:
+        return abs(step) == 1
+    runs = [atom for atom, coef in index.terms if isinstance(atom, Remainder) and abs(coef) == 1 and atom.by >= run]
+    return any(atom.of.coefficient(axis) in (1, -1) for atom in runs)
 
 
 def grid_blocks(

@@ -102,10 +102,13 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
     lanes = (repeated if grid_axes else _lanes_alone(inners, policy)) | _of_one_program(draft)
     _unroll_small(draft, _place_inner(draft, names, lanes, wishes), unrolled_up_to, roots, space)
     _follow(draft, wishes)
-    if draft.contracting is not None:
-        variables = frozenset().union(*(draft.made_of[axis.name] for axis in draft.unrolled))
-        draft.contracting = replace(draft.contracting, variables=variables)
+    draft.contracting = _knowing_variables(draft)
     return draft
+
+
+def _knowing_variables(draft: Draft) -> Contracting | None:
+    variables = frozenset().union(*(draft.made_of[axis.name] for axis in draft.unrolled))
+    return None if draft.contracting is None else replace(draft.contracting, variables=variables)
 
 
 def _of_one_program(draft: Draft) -> frozenset[Axis]:

@@ -13,12 +13,14 @@ from jaxpr2triton.graph.chains import Chain, chain_of
 from jaxpr2triton.graph.nodes import Choose, Compute, Load, Node, Product, Reduce
 from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, loads_of, sides_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.streams import streams_of
 from jaxpr2triton.graph.summed import Summed, summed_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Form, power_of_two
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.policy.machines import Block
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, has_units_for, input_precision
+from jaxpr2triton.rules.reductions import TABLE
 
 LANES = 32  # of the warps that tables count
 WIDE = 64  # rows that units for matrices multiply at once
@@ -55,6 +57,8 @@ class Contracting:
     loaded: tuple[Sequence[Load], Sequence[Load]] = ((), ())  # for each term of a row, and of a column; not of a chain
     variables: Axes = frozenset()  # axes with a load for each of their indices
     makes: bool = False  # terms, and not only reads them
+    along: bool = False  # what is summed lies next to each other in some of what is loaded
+    in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
     @property
@@ -76,9 +80,23 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
     if found is None or (thin and found.form is Form.DOT):
         return None
-    sums, makes = len(reductions) * _results(thin), any(map(_makes, reductions))
-    loaded, beside = _loaded(reductions, found.sides, unrolled), _has_more(space, found.sides)
-    return replace(found, sums=sums, held=held, thin=thin, loaded=loaded, makes=makes, beside=beside)
+    return _read_and_made(replace(found, held=held, thin=thin), reductions, space, unrolled)
+
+
+def _read_and_made(how: Contracting, reductions: Sequence[Reduce], space: Space, unrolled: int) -> Contracting:
+    """With what is known about the terms of its sums."""
+    loaded = _loaded(reductions, how.sides, unrolled)
+    over = frozenset(axis for node in reductions for axis in node.over)
+    lasts = [load.place[-1] for side in loaded for load in side if load.place]
+    return replace(
+        how,
+        sums=_results(how.thin) * sum(2 if _is_indexed(node) else 1 for node in reductions),
+        loaded=loaded,
+        makes=any(map(_makes, reductions)),
+        along=any(last.coefficient(axis) in (1, -1) for last in lasts for axis in over),
+        in_step=bool(streams_of(space.graph, over)),
+        beside=_has_more(space, how.sides),
+    )
 
 
 def _has_more(space: Space, sides: Sides) -> bool:
@@ -148,6 +166,12 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     return Form.OUTER if has_enough else None
 
 
+def _is_indexed(node: Reduce) -> bool:
+    """Whether the place of a result is accumulated beside it."""
+    row = TABLE.get(node.eqn.primitive.name)
+    return row is not None and row.indexed
+
+
 def _is_read_once(node: Reduce, sides: Sides, unrolled: int) -> bool:
     """Whether some operand has all axes of the rows and of the sum, as the matrix that a vector is multiplied by."""
     return any(load.axes >= sides.rows | sides.sums for load in loads_of(node.operands, unrolled))
@@ -168,16 +192,42 @@ def _is_made(factor: Node) -> bool:
 def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of which there are programs enough, else the smallest one."""
     whole = [b for b in _blocks(how, policy) if b.columns <= 2 * WIDE or _is_filled(b, columns, how, policy)]
+    if how.form is Form.OUTER:
+        whole = _sharing(whole, how, sums, policy)
     fitting = [_cut(block, rows, columns, sums) for block in whole]
     held = how.sums * (policy.products.exactly if how.makes and how.exact else 1)  # factors are beside sums
-    room = [b for b in fitting if b.rows * b.columns * held <= policy.products.of_a_thread * LANES * b.warps]
-    fitting = (room or fitting[-1:])[shrink:] or fitting[-1:]
+    room = [b for b in fitting if _held(b, how) * held <= _of_a_thread(how, policy) * LANES * b.warps]
+    fitting = (room or [min(fitting, key=lambda b: _held(b, how) // b.warps)])[shrink:] or fitting[-1:]
     enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
     found = next(enough, fitting[-1])
     made = found.rows * found.sums if how.makes else 0
     most = 2 * found.warps if made > policy.products.made_by_a_thread * LANES * found.warps else found.warps
     warps = max(1, most * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
+
+
+def _sharing(blocks: Sequence[Block], how: Contracting, sums: int, policy: Policy) -> list[Block]:
+    """Blocks whose threads share the terms where each has some of them, and room for what it accumulates.
+
+    Large ones of these are for terms that lie next to each other: then a sector of memory is not read for one of them.
+    """
+    most = 1 if how.in_step else power_of_two(sums // policy.products.least_sum + 1) // 2
+    shares = {b: min(most, b.sums // power_of_two(how.sums)) for b in blocks if b.sums > 1}
+    sharing = [replace(b, sums=share) for b, share in shares.items() if share > 1]
+    if how.along and sharing:
+        return sharing
+    alone, least = [b for b in blocks if b.sums == 1], min((b.rows * b.columns for b in sharing), default=0)
+    return [*alone, *(b for b in sharing if b.rows * b.columns == least)]
+
+
+def _of_a_thread(how: Contracting, policy: Policy) -> int:
+    """The numbers that a thread accumulates; of pairs, beside what it makes of each of them."""
+    return policy.products.of_pairs if how.form is Form.OUTER else policy.products.of_a_thread
+
+
+def _held(block: Block, how: Contracting) -> int:
+    """The results that a program accumulates, of all terms or of those that a thread adds."""
+    return block.rows * block.columns * (block.sums if how.form is Form.OUTER else 1)
 
 
 def _is_filled(block: Block, columns: int, how: Contracting, policy: Policy) -> bool:
@@ -203,13 +253,16 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
     """
     products = policy.products
     lanes, most = max(power_of_two(held), LEAST), max(each.warps for each in _blocks(how, policy))
-    room = products.of_a_thread * LANES * most // (lanes * how.sums)
+    room = _of_a_thread(how, policy) * LANES * most // (lanes * how.sums)
     least = min(each.rows * each.columns for each in _blocks(how, policy)) // lanes
     fitting = [size for size in products.beside_held if size <= min(room, max(power_of_two(others), LEAST))]
     sizes = [size for size in fitting if size >= least] or fitting[:1] or [LEAST]
     rows = next((size for size in sizes if -(-others // size) * programs >= policy.splits.few), sizes[-1])
-    warps = min(most, max(4, rows * lanes * how.sums // (products.of_a_thread * LANES // 2)))
-    return replace(block, rows=rows, columns=lanes, warps=max(1, warps * LANES // policy.target.warp_size))
+    if how.form is Form.OUTER and rows * block.sums > room:
+        block = replace(block, sums=1)
+    found = replace(block, rows=rows, columns=lanes)
+    warps = min(most, max(4, _held(found, how) * how.sums // (products.of_a_thread * LANES // 2)))
+    return replace(found, warps=max(1, warps * LANES // policy.target.warp_size))
 
 
 def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:

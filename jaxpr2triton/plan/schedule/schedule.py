@@ -265,7 +265,8 @@ def _of_rows(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate
 def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) -> Candidate:
     """A block of rows, of columns and of what is summed; tiles have their dimensions in this order.
 
-    Of a chain all columns are in between: each sum has its terms before its results.
+    Of a chain all columns are in between: each sum has its terms before its results. Terms that threads share are the
+    first dimension: those along the longest axis.
     """
     grid = {axis.name: axis for axis in draft.grid}
     rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
@@ -280,9 +281,11 @@ def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) ->
         block = with_whole(block, math.prod(a.size for a in whole), max(rows, columns), batch, how, draft.policy)
     block = change.of(block)
     lanes = [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
+    shared = max(summed, key=lambda axis: axis.size) if how.form is Form.OUTER and block.sums > 1 else None
+    pieces = {axis: replace(block, sums=1) if shared not in (axis, None) else block for axis in summed}
     return Candidate(
         draft,
-        _in_order(draft, block, lanes, [_summed(axis, block) for axis in summed]),
+        _in_order(draft, block, lanes, [_summed(axis, pieces[axis]) for axis in summed], shared is not None),
         block.warps,
         num_stages=block.stages,
         form=how.form,
@@ -290,7 +293,7 @@ def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) ->
 
 
 def _in_order(
-    draft: Draft, block: Block, lanes: Sequence[PlannedAxis], summed: Sequence[PlannedAxis]
+    draft: Draft, block: Block, lanes: Sequence[PlannedAxis], summed: Sequence[PlannedAxis], is_shared: bool
 ) -> tuple[PlannedAxis, ...]:
     """Rows before what is summed, and columns after it; what a program has all of is on the side that is not shared."""
     sizes = {"b": 1, "m": block.rows, "n": block.rows if lanes else block.columns}
@@ -298,6 +301,8 @@ def _in_order(
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
     before = [planned[name] for name in ("b", "m") if name in planned]
     after = [planned["n"]] if "n" in planned else []
+    if is_shared:
+        return (*summed, *before, *lanes, *after, *unrolled)
     inner = (*lanes, *summed) if after else (*summed, *lanes)
     return (*before, *inner, *after, *unrolled)
 

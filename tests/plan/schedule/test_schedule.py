@@ -125,6 +125,13 @@ def test_a_device_is_busy(fn: Fn, shapes: list[Shape]) -> None:
     assert plan.programs * tile(plan) >= np.prod(shapes[0], dtype=np.int64) or Role.LOOP in {p.role for p in plan.axes}
 
 
+@pytest.mark.parametrize("shape", [(128, 256, 56, 56), (128, 128, 28, 28)])
+def test_channels_that_are_few_are_a_program_each(shape: Shape) -> None:
+    """What lies next to each other is summed, in runs of an image: no program has several channels for its sake."""
+    (channels, _) = only_plan(lambda x: x.sum((0, 2, 3)), floats(*shape)).axes
+    assert (channels.role, channels.axis.size, channels.block) == (Role.GRID, shape[1], 1)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])
 def test_wide_values_get_smaller_tiles(dtype: Any) -> None:
     with jax.enable_x64(True):
