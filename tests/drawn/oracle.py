@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 from unittest import mock
 
@@ -67,6 +67,14 @@ PRODUCTS = frozenset({"mul", "square", "integer_pow", "div", "dot_general", "con
 JOINED = frozenset({"add", "sub", "add_any"})
 # Their error does not vanish with the result.
 ABSOLUTE = frozenset({"lgamma", "digamma", "erf_inv", "sin", "cos", "tan"})
+# Where there is no number among them; XLA's CPU forgets some.
+EXTREMES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("reduce_max", "reduce_min"), lambda unknown, params: unknown.any(params["axes"])),
+    **dict.fromkeys(
+        ("reduce_window_max", "reduce_window_min"),
+        lambda unknown, params: lax.reduce_window(unknown, False, lax.bitwise_or, **params),
+    ),
+}
 ROUGH = {"atanh": 16.0}  # XLA's CPU is off by so many times more than others
 
 
@@ -315,11 +323,11 @@ class _Wide:
             combine = jex.jaxpr_as_fun(jex.ClosedJaxpr(params.pop("jaxpr"), params.pop("consts")))
             made = lax.reduce_window(*values, lambda one, other: combine(one, other)[0], **params)
             return [self.moved(made, eqn.outvars[0].aval, name, False)]
-        results = INSTEAD.get(name, eqn.primitive.bind)(*values, **params)
+        convolves = name == "conv_general_dilated" and jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.floating)
+        results = (self.convolved if convolves else eqn.primitive.bind)(*values, **params)
         results = list(results) if eqn.primitive.multiple_results else [results]
-        if name in ("reduce_max", "reduce_min") and jnp.issubdtype(eqn.invars[0].aval.dtype, jnp.floating):
-            unknown = jnp.isnan(values[0]).any(params["axes"])  # XLA's CPU forgets some of them
-            results = [jnp.where(unknown, jnp.nan, results[0])]
+        if name in EXTREMES and jnp.issubdtype(values[0].dtype, jnp.floating):
+            results = [jnp.where(EXTREMES[name](jnp.isnan(values[0]), params), jnp.nan, results[0])]
         if name == "bitcast_convert_type":
             results = [self.any_nan(*values, *results)]
         results = [_widened(result) for result in results]
@@ -373,6 +381,21 @@ class _Wide:
         either = x * (1 + float(jnp.finfo(aval.dtype).eps) * lax.reshape(table, aval.shape) / ROOM)
         return jnp.where(narrowed(x, aval) == x, x, either)
 
+    def convolved(self, x: Any, w: Any, **params: Any) -> Any:
+        """XLA's CPU multiplies what is infinite or no number by zeros as well, as those between groups.
+
+        Where such a number meets only zeros around the other operand, a device may multiply it by them.
+        """
+        convolve = lax.conv_general_dilated_p.bind
+        strange_x, strange_w = (jnp.logical_not(jnp.isfinite(each)) for each in (x, w))
+        known = convolve(jnp.where(strange_x, 0, x), jnp.where(strange_w, 0, w), **params)
+        met = convolve(strange_x.astype(x.dtype), jnp.ones_like(w), **params)
+        met += convolve(jnp.ones_like(x), strange_w.astype(w.dtype), **params)
+        padded, left = _with_padding(jnp.ones_like(x), 1.0, params)
+        near = convolve(padded, strange_w.astype(w.dtype), **left)
+        unknown = (near > 0.5) & (self.rounded == EVERYWHERE)
+        return jnp.where(met > 0.5, convolve(x, w, **params), jnp.where(unknown, jnp.nan, known))
+
     def any_nan(self, x: Any, bits: Any) -> Any:
         """The bits of a number, or of some NaN."""
         if not jnp.issubdtype(x.dtype, jnp.floating) or jnp.issubdtype(bits.dtype, jnp.floating):
@@ -384,19 +407,14 @@ class _Wide:
         return jnp.where(unknown & (self.rounded == EVERYWHERE), ~bits, bits)
 
 
-def _convolved(x: Any, w: Any, **params: Any) -> Any:
-    """XLA's CPU multiplies what is infinite or no number by zeros as well, as those between groups."""
-    convolve = partial(lax.conv_general_dilated_p.bind, **params)
-    made = convolve(x, w)
-    if not jnp.issubdtype(made.dtype, jnp.floating):
-        return made
-    strange_x, strange_w = (jnp.logical_not(jnp.isfinite(each)) for each in (x, w))
-    known = convolve(jnp.where(strange_x, 0, x), jnp.where(strange_w, 0, w))
-    met = convolve(strange_x.astype(x.dtype), jnp.ones_like(w)) + convolve(jnp.ones_like(x), strange_w.astype(w.dtype))
-    return jnp.where(met > 0.5, made, known)
-
-
-INSTEAD: dict[str, Callable[..., Any]] = {"conv_general_dilated": _convolved}
+def _with_padding(x: Any, filled: float, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """An operand with this between its elements and around them, and what else there is to be done."""
+    places = params["dimension_numbers"].lhs_spec[2:]
+    around = [(0, 0, 0)] * x.ndim
+    for place, (low, high), dilation in zip(places, params["padding"], params["lhs_dilation"]):
+        around[place] = (low, high, dilation - 1)
+    left = {**params, "padding": ((0, 0),) * len(places), "lhs_dilation": (1,) * len(places)}
+    return lax.pad(x, jnp.asarray(filled, x.dtype), around), left
 
 
 def _like(going: Any, value: Any) -> Any:
