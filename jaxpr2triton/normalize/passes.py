@@ -34,6 +34,7 @@ from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
+from jaxpr2triton.normalize.loops.stored import compute_in_tiles
 from jaxpr2triton.normalize.loops.sweep import sweep_affine
 from jaxpr2triton.normalize.loops.unrolled import unroll_short
 from jaxpr2triton.normalize.loops.written import write_loops
@@ -101,7 +102,8 @@ def _apart(closed: Closed) -> Closed:
 
 
 def _swept(closed: Closed) -> Closed:
-    return sweep_affine(closed, _plain)
+    swept = sweep_affine(closed, _plain)
+    return swept if swept is closed else compute_in_tiles(swept)
 
 
 def _plain(closed: Closed) -> Closed:

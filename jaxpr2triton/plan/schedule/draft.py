@@ -189,7 +189,8 @@ def _may_be_unrolled(
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
     variables = unrolled_variables(draft, space, group)
     room = axis.size <= at_most and variables <= draft.policy.axes.unrolled_unasked
-    return room and space.swept_axes.isdisjoint(group) and (group[0] not in roots or of_state)
+    once = space.swept_axes.isdisjoint(group) and _repeated(space).isdisjoint(group)  # a loop runs once for all of them
+    return room and once and (group[0] not in roots or of_state)
 
 
 def axes_of_space(space: Space) -> list[Axis]:
