@@ -40,6 +40,10 @@ class Common:
     steps_of_few_lanes: int = 1024  # … and of fewer lanes so many
     elements_of_a_tile: int = 4096  # … times the elements that meet in each step
     growth: int = 1 << 24  # product of the coefficients above 1 of a tile, up to which what underflows is rounding
+    long_loop: int = 1 << 13  # … or that many steps are long enough for stretches side by side, in three kernels …
+    shortest_in_stretches: int = 1 << 10  # … and so many, if with all lanes …
+    much_to_do: int = 1 << 22  # … they are that many
+    steps_of_a_stretch: int = 2  # how much longer handing over takes than a step of both passes
     programs_of_a_sweep: int = 132  # fewer, as lanes meet in what is put out or summed: that is made after the loop
     coupled: int = 4  # values that read each other, whose coefficients are a matrix
     growth_of_matrices: int = 1 << 6  # the largest element of these, up to which what cancels out is rounding

@@ -335,6 +335,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         (floats(64), floats(48_000, 64)),
     ),
     "coupled loop": (coupled_loop, (floats(4), floats(512, 4), floats(512, 4))),
+    "long affine loop": (affine_loop, (floats(4), floats(1 << 14, 4), floats(1 << 14, 4))),
+    "wide affine loop": (affine_loop, (floats(2048), floats(2048, 2048), floats(2048, 2048))),
     "affine loop of sums": (
         lambda c, a, b: lax.scan(lambda c, x: (x[0] * c + x[1], c.sum()), c, (a, b)),
         (floats(200), floats(512, 200), floats(512, 200)),

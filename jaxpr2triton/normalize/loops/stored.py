@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jax import lax
 
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite
 from jaxpr2triton.rules.base import Pointwise
@@ -50,9 +50,16 @@ def compute_in_tiles(closed: Closed) -> Closed:
     """Let element-wise functions, transpositions and reductions of what a loop stores in tiles be computed in those."""
     jaxpr, makers = closed.jaxpr, makers_of(closed.jaxpr)
 
+    def is_stored(atom: Atom) -> bool:
+        """By a loop, in whatever order."""
+        if isinstance(atom, Literal) or atom not in makers:
+            return False
+        maker = jaxpr.eqns[makers[atom]]
+        return maker.primitive.name == "scan" or (maker.primitive.name == "transpose" and is_stored(maker.invars[0]))
+
     def is_joined(eqn: Eqn) -> bool:
         (atom,) = eqn.invars
-        if isinstance(atom, Literal) or atom not in makers or jaxpr.eqns[makers[atom]].primitive.name != "scan":
+        if not is_stored(atom):
             return False
         tiles, whole = atom.aval.shape, eqn.outvars[0].aval.shape
         joined = len(tiles) - len(whole) + 1

@@ -18,6 +18,7 @@ from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.side_by_side import side_by_side
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
 from jaxpr2triton.normalize.rewrite import rewrite_planned
 
@@ -49,7 +50,10 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     that each step rounds; bodies of more than elementwise work and sums; more values that depend on each other.
     """
     return rewrite_planned(
-        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: in_tiles(node, plan)
+        closed,
+        {"scan"},
+        lambda eqn: _plan_of(eqn, prepare),
+        lambda node, plan, _: side_by_side(node, plan) if plan.is_long else in_tiles(node, plan),
     )
 
 
@@ -69,6 +73,8 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     coefficients = max(len(each.befores) ** 2 for each in carried)
     if coefficients > 1 and lanes * coefficients > numbers.lanes_of_steps:
         return None
+    if (size := _size_of_stretch(length, lanes)) is not None and _have_maps(body, carried):
+        return Plan(body, carried, size, bool(eqn.params["reverse"]), is_long=True)
     held, apart = _held(body), False
     if lanes < held * numbers.programs_of_a_sweep and _is_little_to_store(body, carried):
         alone = _held(body, [each for each in carried if each.kind is not Kind.TOTAL])
@@ -148,6 +154,27 @@ def _size_of_tile(length: int, lanes: int, held: int) -> int | None:
         return length
     sizes = [size for size in range(most, most // 4, -1) if length % size == 0]
     return min(sizes, key=lambda size: (_padded(size) * (length // size), -size), default=None)
+
+
+def _size_of_stretch(length: int, lanes: int) -> int | None:
+    """Steps of a stretch, of which there is a whole number; None for loops that are not worth three kernels."""
+    numbers = policy.COMMON
+    if length < numbers.long_loop and (length < numbers.shortest_in_stretches or length * lanes < numbers.much_to_do):
+        return None
+    wanted = math.isqrt(length * numbers.steps_of_a_stretch)
+    sizes = [size for size in range(wanted // 2, 2 * wanted) if length % size == 0]
+    return min(sizes, key=lambda size: abs(math.log(size / wanted)), default=None)
+
+
+def _have_maps(body: Body, carried: Sequence[Carried]) -> bool:
+    """Whether what the steps of each value are is known before any of these values are."""
+    run = {var for each in carried if each.kind is Kind.RUNNING for var in each.befores}
+    for eqn in body.jaxpr.eqns:
+        if not run.isdisjoint(evaluate.variables(eqn.invars)):
+            run.update(eqn.outvars)
+    read = [each.given if each.kind is Kind.RUNNING else evaluate.variables(each.afters) for each in carried]
+    kinds = (Kind.RUNNING, Kind.SHIFT)
+    return all(run.isdisjoint(vars_) for each, vars_ in zip(carried, read) if each.kind in kinds)
 
 
 def _padded(size: int) -> int:

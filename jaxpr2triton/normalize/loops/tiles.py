@@ -38,6 +38,7 @@ class Plan:
     size: int  # steps of a tile
     reverse: bool
     apart: bool = False
+    is_long: bool = False  # so that as many steps are a stretch, beside others (`side_by_side.py`)
 
     @property
     def first(self) -> int:
@@ -129,10 +130,10 @@ def _tile(
                 after = before
             case Kind.SHIFT:
                 (moved,) = values(each.afters)
-                there[each.befores[0]] = _moved_on(plan, before[0], moved)
-                after = [_last(plan, moved)]
+                there[each.befores[0]] = moved_on(plan, before[0], moved)
+                after = [last_of(plan, moved)]
             case Kind.TOTAL:
-                _, b = _coefficients(each, given, known, plan.size)
+                _, b = coefficients_of(each, given, known, plan.size)
                 after = [lax.add(before[0], lax.reduce_sum(b, (0,)))]
             case Kind.RUNNING:
                 after = _run(plan, each, given, before, known, there)
@@ -145,32 +146,32 @@ def _run(
 ) -> list[Value]:
     """Add what is carried to what is there, before each step if that is read, else after it; return the last ones."""
     size = len(starts)
-    found = _coefficients(carried, given, fixed, plan.size)
+    found = coefficients_of(carried, given, fixed, plan.size)
     a, b = found[: size * size], found[size * size :]
     if carried.read:
         one, zero = (lax.full_like(starts[0], number) for number in (carried.ring.one, carried.ring.zero))
         same = [one if i == j else zero for i in range(size) for j in range(size)]
-        a, b = ([_moved_on(plan, *pair) for pair in zip(*each)] for each in ((same, a), (starts, b)))
+        a, b = ([moved_on(plan, *pair) for pair in zip(*each)] for each in ((same, a), (starts, b)))
         befores = _combined(plan, a, b, starts, carried, given, fixed)
         there.update(zip(carried.befores, befores))
-        step = jax.vmap(lambda before, *values: _next(carried, before, {**fixed, **dict(zip(given, values))}))
-        return [_last(plan, after) for after in step(befores, *given.values())]
-    step = jax.vmap(lambda *values: _next(carried, starts, {**fixed, **dict(zip(given, values))}), axis_size=plan.size)
+        step = jax.vmap(lambda before, *values: next_of(carried, before, {**fixed, **dict(zip(given, values))}))
+        return [last_of(plan, after) for after in step(befores, *given.values())]
+    step = jax.vmap(lambda *now: next_of(carried, starts, {**fixed, **dict(zip(given, now))}), axis_size=plan.size)
     is_first = _is_step(plan, b[0].shape, plan.first)
     b = [lax.select(is_first, one, other) for one, other in zip(step(*given.values()), b)]
     afters = _combined(plan, a, b, starts, carried, given, fixed)
     there.update(zip(evaluate.variables(carried.afters), afters))
-    return [_last(plan, after) for after in afters]
+    return [last_of(plan, after) for after in afters]
 
 
-def _next(carried: Carried, befores: Sequence[Value], given: Mapping[Var, Value]) -> list[Value]:
+def next_of(carried: Carried, befores: Sequence[Value], given: Mapping[Var, Value]) -> list[Value]:
     """The step as it stands in the body."""
     env = {**dict(zip(carried.befores, befores)), **given}
     evaluate.run(carried.links, env)
     return [evaluate.read(env, after) for after in carried.afters]
 
 
-def _coefficients(carried: Carried, given: Steps, fixed: Mapping[Var, Value], size: int) -> list[Value]:
+def coefficients_of(carried: Carried, given: Steps, fixed: Mapping[Var, Value], size: int) -> list[Value]:
     def of_a_step(*values: Value) -> list[Value]:
         return coefficients(carried, {**fixed, **dict(zip(given, values))})
 
@@ -189,19 +190,19 @@ def _combined(
     """b of the steps, up to each of them; if that may be wrong, the steps themselves."""
     is_float, size = jnp.issubdtype(b[0].dtype, jnp.floating), len(b)
     bounded = is_float and size > 1 and carried.ring is Ring.SUMS
-    largest = [_largest(a)] if bounded else []
+    largest = [largest_of(a)] if bounded else []
     combine = _affine(np.dtype(b[0].dtype), carried.ring, size, bounded)
     how = {"combine": combine, "axis": 0, "reverse": plan.reverse}
     outputs = [scanned_p.bind(*a, *b, *largest, **how, output=n) for n in range(size * size, combine.parts)]
     found = outputs[:size]
     if not is_float:
         return found
-    harmless = _is_bounded(outputs[-1]) if bounded else _are_harmless(_largest(a), carried.ring)
+    harmless = _is_bounded(outputs[-1]) if bounded else _are_harmless(largest_of(a), carried.ring)
     finite = [lax.reduce_and(lax.is_finite(each), (0,)) for each in found]
     return _one_by_one(plan, reduce(lax.bitwise_and, finite, harmless), found, starts, carried, given, fixed)
 
 
-def _largest(a: Sequence[Value]) -> Value:
+def largest_of(a: Sequence[Value]) -> Value:
     """The size of the largest element of a matrix; what is not there has none."""
     if len(a) == 1:
         return lax.abs(a[0])
@@ -230,7 +231,7 @@ def _affine(dtype: np.dtype, ring: Ring, size: int, bounded: bool) -> Combinatio
         half = len(args) // 2
         first, then = args[:half], args[half:]
         found = ring.both(first[:parts], then[:parts], size)
-        return [*found, reduce(lax.max, [first[-1], then[-1], _largest(found[: size * size])])] if bounded else found
+        return [*found, reduce(lax.max, [first[-1], then[-1], largest_of(found[: size * size])])] if bounded else found
 
     numbers = [jax.ShapeDtypeStruct((), dtype)] * (2 * (parts + bounded))
     return combination(made(jax.make_jaxpr(run)(*numbers)))
@@ -264,7 +265,7 @@ def _one_by_one(
         place = lax.sub(lax.sub(steps, np.int32(1)), number) if plan.reverse else number
         here = lax.eq(lax.broadcasted_iota(np.int32, written[0].shape, rank), _spread(place, written[0].shape))
         moving = {var: _at(here, x) for var, x in zip(given, fixed[len(still) :])}
-        afters = _next(carried, values, {**dict(zip(still, fixed)), **moving})
+        afters = next_of(carried, values, {**dict(zip(still, fixed)), **moving})
         shown = values if carried.read else afters
         more = [lax.select(here, _spread(new, old.shape), old) for new, old in zip(shown, written)]
         following = lax.add(number, np.int32(1))
@@ -298,13 +299,13 @@ def _is_step(plan: Plan, shape: Sequence[int], step: int) -> Value:
     return lax.eq(lax.broadcasted_iota(np.int32, shape, 0), lax.full(shape, step, np.int32))
 
 
-def _moved_on(plan: Plan, start: Value, after: Value) -> Value:
+def moved_on(plan: Plan, start: Value, after: Value) -> Value:
     """What was there before each step."""
     whole = lax.expand_dims(start, (0,))
     if plan.reverse:
-        return lax.concatenate([lax.slice_in_dim(after, 1, plan.size), whole], 0)
-    return lax.concatenate([whole, lax.slice_in_dim(after, 0, plan.size - 1)], 0)
+        return lax.concatenate([lax.slice_in_dim(after, 1, after.shape[0]), whole], 0)
+    return lax.concatenate([whole, lax.slice_in_dim(after, 0, after.shape[0] - 1)], 0)
 
 
-def _last(plan: Plan, x: Value) -> Value:
-    return lax.index_in_dim(x, 0 if plan.reverse else plan.size - 1, 0, keepdims=False)
+def last_of(plan: Plan, x: Value) -> Value:
+    return lax.index_in_dim(x, 0 if plan.reverse else x.shape[0] - 1, 0, keepdims=False)
