@@ -53,6 +53,7 @@ EAGER = {
     **{"shortest_swept": 2, "few_lanes": 0, "steps_of_a_tile": 3},
     **{"worth_ahead": 4, "steps_worth_ahead": 2, "times_carried_ahead": 64},
 }
+STRETCHES = {"long_loop": 4}  # … or in stretches side by side
 
 
 class Mismatch(AssertionError):
@@ -104,7 +105,8 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
     checkpoint = CHECKPOINTS[program.seed % len(CHECKPOINTS)]
     fuse = functools.partial(j2t.fuse, backend=backend, contractions="triton", checkpoint=checkpoint)
     exact = jax.default_matmul_precision("highest")  # as XLA multiplies here anyway
-    common = dataclasses.replace(policy.COMMON, **(EAGER if program.small else {}))
+    eager = {**EAGER, **(STRETCHES if program.seed % 2 else {})}
+    common = dataclasses.replace(policy.COMMON, **(eager if program.small else {}))
     swept = mock.patch.object(policy, "COMMON", common)
     place = PLACES[program.seed // len(CHECKPOINTS) % len(PLACES)]
     scheduled = mock.patch.object(pipeline, "schedule", functools.partial(schedule_at, place))

@@ -9,6 +9,7 @@ The first and the last loop go through all stretches at once, and share the devi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -39,11 +40,29 @@ def side_by_side(node: Node, plan: Plan) -> list[Value]:
     """
     body, length = plan.body, node.params["length"]
     fixed, starts, stacked = body.fixed(node.args), body.inits(node.args), body.stacked(node.args)
+    begins, last = _around_stretches(plan, starts, dict(zip(body.xs, stacked)), fixed, length)
+    count, how = length // plan.size, _how(plan, plan.size)
+    atoms = list({id(atom): atom for atom in body.ys})
+    places = [atoms.index(id(atom)) for atom in body.ys]  # what is put out twice is written once
+    distinct = [places.index(place) for place in range(len(atoms))]
+    again = {place for place, times in Counter(places).items() if times > 1} | {places[n] for n in plan.read_again}
+
+    def stretch(begin: list[Value], xs: list[Value]) -> tuple[list[Value], list[Value]]:
+        return scanned(how, lambda carry, x: _step(plan, fixed, carry, x, distinct), begin, xs)
+
+    ends, ys = jax.vmap(stretch, axis_size=count)(begins, [_cut(x, count) for x in stacked])
+    for place in (place for each in plan.carried if each.kind is Kind.TOTAL for place in each.places):
+        last[place] = lax.add(starts[place], lax.reduce_sum(boundary_p.bind(ends[place], dim=0), (0,)))
+    stored = [boundary_p.bind(y, dim=0) if n in again else y for n, y in enumerate(ys)]  # in one order for all readers
+    return [*last, *(lax.reshape(stored[n], (length, *stored[n].shape[2:])) for n in places)]
+
+
+def _around_stretches(
+    plan: Plan, starts: Sequence[Value], there: Steps, fixed: dict[Var, Value], length: int
+) -> tuple[list[Value], list[Value]]:
+    """What each stretch begins with, and what the last one ends with; but for totals, which begin with nothing."""
     count, size = length // plan.size, plan.size
-    how = _how(plan, size)
-    there: Steps = dict(zip(body.xs, stacked))
-    begins: list[Value] = [_everywhere(start, count) for start in starts]
-    last = list(starts)
+    begins, last = [_everywhere(start, count) for start in starts], list(starts)
     for each in plan.carried:
         before = [starts[place] for place in each.places]
         match each.kind:
@@ -60,14 +79,7 @@ def side_by_side(node: Node, plan: Plan) -> list[Value]:
             case Kind.RUNNING:
                 ends, found = _begins(plan, each, before, there, fixed, length)
                 begins, last = put(begins, each.places, found), put(last, each.places, ends)
-
-    def stretch(begin: list[Value], xs: list[Value]) -> tuple[list[Value], list[Value]]:
-        return scanned(how, lambda carry, x: _step(plan, fixed, carry, x), begin, xs)
-
-    ends, ys = jax.vmap(stretch, axis_size=count)(begins, [_cut(x, count) for x in stacked])
-    for place in (place for each in plan.carried if each.kind is Kind.TOTAL for place in each.places):
-        last[place] = lax.add(starts[place], lax.reduce_sum(boundary_p.bind(ends[place], dim=0), (0,)))
-    return [*last, *(lax.reshape(y, (length, *y.shape[2:])) for y in ys)]
+    return begins, last
 
 
 def _how(plan: Plan, steps: int) -> dict[str, Any]:
@@ -89,13 +101,15 @@ def _all(plan: Plan, atom: Any, there: Steps, fixed: dict[Var, Value], length: i
     return of_all_steps(plan.body, [atom], there, fixed, length)[atom]
 
 
-def _step(plan: Plan, fixed: Env, carry: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-    """The body as it stands."""
+def _step(
+    plan: Plan, fixed: Env, carry: Sequence[Value], x: Sequence[Value], asked: Sequence[int]
+) -> tuple[list[Value], list[Value]]:
+    """The body as it stands, of which some results are asked for."""
     body = plan.body
     env = {**fixed, **dict(zip(body.befores, carry)), **dict(zip(body.xs, x))}
     evaluate.run(body.jaxpr.eqns, env)
     found = [jnp.asarray(evaluate.read(env, atom), atom.aval.dtype) for atom in body.jaxpr.outvars]
-    return found[: len(carry)], found[len(carry) :]
+    return found[: len(carry)], [found[len(carry) + n] for n in asked]
 
 
 def _begins(

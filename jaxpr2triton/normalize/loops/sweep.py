@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -49,10 +51,20 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     Left alone: loops of few steps or so many lanes that each of these may as well go by itself; numbers of 16 bits,
     that each step rounds; bodies of more than elementwise work and sums; more values that depend on each other.
     """
+    atoms = (*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars))
+    readers = Counter(evaluate.variables(atoms))
+
+    def plan_of(eqn: Eqn) -> Plan | None:
+        plan = _plan_of(eqn, prepare)
+        if plan is None or not plan.is_long:
+            return plan
+        ys = eqn.outvars[len(plan.body.afters) :]
+        return replace(plan, read_again=frozenset(n for n, var in enumerate(ys) if readers[var] > 1))
+
     return rewrite_planned(
         closed,
         {"scan"},
-        lambda eqn: _plan_of(eqn, prepare),
+        plan_of,
         lambda node, plan, _: side_by_side(node, plan) if plan.is_long else in_tiles(node, plan),
     )
 

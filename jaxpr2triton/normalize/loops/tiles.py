@@ -39,6 +39,7 @@ class Plan:
     reverse: bool
     apart: bool = False
     is_long: bool = False  # so that as many steps are a stretch, beside others (`side_by_side.py`)
+    read_again: frozenset[int] = frozenset()  # which of what it puts out several others read
 
     @property
     def first(self) -> int:
