@@ -39,7 +39,8 @@ def side_by_side(node: Node, plan: Plan) -> list[Value]:
     Where the map of a stretch may be wrong, the loop in between takes its steps one after the other.
     """
     body, length = plan.body, node.params["length"]
-    fixed, starts, stacked = body.fixed(node.args), body.inits(node.args), body.stacked(node.args)
+    fixed, stacked = body.fixed(node.args), body.stacked(node.args)
+    starts = [jnp.asarray(init, var.aval.dtype) for init, var in zip(body.inits(node.args), body.befores)]  # or numbers
     begins, last = _around_stretches(plan, starts, dict(zip(body.xs, stacked)), fixed, length)
     count, how = length // plan.size, _how(plan, plan.size)
     atoms = list({id(atom): atom for atom in body.ys})
@@ -180,7 +181,9 @@ def _bounds(
 
 
 def _size(ring: Ring, x: Value) -> Value:
-    """Of a number; what nothing is added by has none."""
+    """Of a number; what adds nothing has none."""
+    if ring is Ring.SUMS:
+        return lax.abs(x)
     return lax.select(lax.eq(x, lax.full_like(x, ring.zero)), lax.full_like(x, 0), lax.abs(x))
 
 

@@ -48,6 +48,10 @@ def shifted_backwards(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(step, (c, c), (a, b), reverse=True)
 
 
+def of_numbers(c: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda c, x: ((0.5 * c[1] + x.sum(), c[0] - 0.25 * c[1]), c[0]), (0.0, 1.0), a * b)
+
+
 def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5, backend: str = "interpret") -> None:
     assert str(normalize(traced(function, *args))).count("scan[") >= 3
     expected, found = jax.jit(function)(*args), j2t.fuse(function, backend=backend, strict=True)(*args)
@@ -57,7 +61,7 @@ def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5, 
         np.testing.assert_allclose(one, other, tolerance, tolerance * scale)
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, shifted, shifted_backwards], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("function", [*FUNCTIONS, shifted, shifted_backwards, of_numbers], ids=lambda f: f.__name__)
 @pytest.mark.parametrize(("lanes", "steps"), [((), 48), ((3,), 48), ((2, 3), 60), ((130,), 256)], ids=str)
 def test_values_are_those_of_steps(function: Callable[..., Any], lanes: tuple[int, ...], steps: int) -> None:
     compared(function, *sweeps.inputs(lanes, steps))
