@@ -107,8 +107,9 @@ def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, 
 
 
 def _knowing_variables(draft: Draft) -> Contracting | None:
-    variables = frozenset().union(*(draft.made_of[axis.name] for axis in draft.unrolled))
-    return None if draft.contracting is None else replace(draft.contracting, variables=variables)
+    of_axes = [(axis, axis.size) for own in draft.unrolled for axis in draft.made_of[own.name]]
+    pieces = [(cut.axis, cut.unrolled.size) for cut in draft.cuts]
+    return None if draft.contracting is None else replace(draft.contracting, variables=(*of_axes, *pieces))
 
 
 def _of_one_program(draft: Draft) -> frozenset[Axis]:

@@ -55,7 +55,7 @@ class Contracting:
     held: Axes = frozenset()  # of one side, which a program has whole
     thin: Axes = frozenset()  # of the results, along which a program has variables
     loaded: tuple[Sequence[Load], Sequence[Load]] = ((), ())  # for each term of a row, and of a column; not of a chain
-    variables: Axes = frozenset()  # axes with a load for each of their indices
+    variables: tuple[tuple[Axis, int], ...] = ()  # axes with so many loads along each
     makes: bool = False  # terms, and not only reads them
     along: bool = False  # what is summed lies next to each other in some of what is loaded
     in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
@@ -273,8 +273,8 @@ def _stages(block: Block, how: Contracting, sums: int, policy: Policy) -> int:
     return max(1, min(block.stages, room, -(-sums // block.sums)))
 
 
-def _bytes(load: Load, variables: Axes) -> int:
-    return load.dtype.itemsize * _results(load.axes & variables)
+def _bytes(load: Load, variables: Sequence[tuple[Axis, int]]) -> int:
+    return load.dtype.itemsize * math.prod(count for axis, count in variables if axis in load.axes)
 
 
 def _blocks(how: Contracting, policy: Policy) -> Sequence[Block]:
