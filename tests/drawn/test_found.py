@@ -301,6 +301,39 @@ FOUND = {
         transform="jvp",
         seed=711,
     ),
+    # What two kernels of other axes made was compared in the backward program: one of them had added it up otherwise.
+    "a_sum_is_put_out_and_its_products_are_compared": Program(
+        inputs=(Input("x", (33, 5), "float32", "normal"), Input("y", (17, 5), "float32", "normal")),
+        lines=(
+            Line("u", "x[:, None] - y[None]", ("x", "y")),
+            Line("z", "jnp.max(u * jnp.exp(-jnp.sum(jnp.square(u), -1, keepdims=True)), 0)", ("u",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        small=True,
+        seed=531,
+    ),
+    "the_same_in_large_kernels": Program(
+        inputs=(Input("x", (33, 5), "float32", "normal"), Input("y", (17, 5), "float32", "normal")),
+        lines=(
+            Line("u", "x[:, None] - y[None]", ("x", "y")),
+            Line("z", "jnp.max(u * jnp.exp(-jnp.sum(jnp.square(u), -1, keepdims=True)), 0)", ("u",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=531,
+    ),
+    # A kernel added up the terms of two sums at once, and compared that with the sum of both.
+    "terms_of_two_sums_and_their_maximum": Program(
+        inputs=(Input("x", (2, 2, 15), "float32", "normal"), Input("y", (2, 2), "float32", "normal")),
+        lines=(
+            Line("v", "jnp.einsum('cbd,ab->da', x, y)", ("y", "x")),
+            Line("z", "jnp.max(jnp.abs(v[:, None] + v[None]), -1)", ("v",)),
+        ),
+        outputs=("z",),
+        transform="grad",
+        seed=470,
+    ),
     # One cotangent is no number: what is not chosen has the slope 0, and that times it is none either.
     "nothing_goes_on_of_what_is_not_chosen": Program(
         inputs=(Input("x", (65, 1), "float32", "special"),),

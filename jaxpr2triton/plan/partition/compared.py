@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.contracted import compared, terms_of
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -27,23 +27,29 @@ def contractions_once(cuts: Cuts) -> None:
 
 
 def made_otherwise(cuts: Cuts) -> list[Var]:
-    """The other sums that a kernel makes, and reads what a kernel of other axes has made of them.
+    """The other sums that a kernel makes, and reads what a kernel of other axes has made of them, or both put out.
 
     Not those of pairs, which memory has no room for.
     """
-    most = max((elements(var) for var in cuts.loaded), default=0)
+    written = (var for var in cuts.jaxpr.outvars if not isinstance(var, Literal))
+    most = max(map(elements, (*cuts.loaded, *written)), default=0)
     found = []
     for eqn in compared(cuts.inside):
         result = eqn.outvars[0]
         if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
             makers = {root: space for root in cuts.roots if id(eqn) in (space := cuts.spaces[root]).computes}
-            if any(_reads_of_others(cuts, space, makers) for space in makers.values()):
+            if any(_reads_of_others(cuts, space, makers) for space in makers.values()) or _are_put_out(cuts, makers):
                 found.append(result)
     return found
 
 
 def _reads_of_others(cuts: Cuts, space: Space, makers: Mapping[Var, Space]) -> bool:
     return any(var in makers and _sizes(makers[var]) != _sizes(space) for var in loads_of(cuts, space))
+
+
+def _are_put_out(cuts: Cuts, makers: Mapping[Var, Space]) -> bool:
+    """By one kernel, beside one of other axes: who reads that may compare both, as the gradient of a maximum does."""
+    return any(var in cuts.jaxpr.outvars for var in makers) and len(set(map(_sizes, makers.values()))) > 1
 
 
 def _sizes(space: Space) -> tuple[int, ...]:
