@@ -79,7 +79,9 @@ def _lines(statement: ast.stmt, pad: str) -> list[str]:
 
 
 def _cut(comment: str) -> str:
-    return comment if len(comment) <= WIDTH else comment[: WIDTH - 3].removesuffix("...") + "..."
+    """No longer than a line is, but a comment, however deep it stands."""
+    width = max(WIDTH, comment.index("#") + len("#..."))
+    return comment if len(comment) <= width else comment[: width - 3].removesuffix("...") + "..."
 
 
 def _broken(node: ast.expr, head: str, tail: str, pad: str, inside: bool = False) -> list[str]:

@@ -21,7 +21,7 @@ import pytest
 import triton
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.layout import WIDTH
+from jaxpr2triton.emit.layout import WIDTH, parsed, text_of
 from jaxpr2triton.emit.names import Names, comment
 from jaxpr2triton.ir.kernel import Kernel, Role
 from tests.compiling import LOOPING, RUNNABLE, compiled, halves_of, kernels_of
@@ -236,3 +236,10 @@ def test_names_are_handed_out_once() -> None:
 
 def test_a_comment_is_one_line() -> None:
     assert comment(None) is None
+
+
+@pytest.mark.parametrize("depth", [0, 80, WIDTH - 4, WIDTH, 2 * WIDTH])
+def test_a_comment_is_one_however_deep_it_stands(depth: int) -> None:
+    lines = text_of(parsed(["# of a line in a file of the user's", "x = 1"]), " " * depth)
+    assert [line.strip()[:1] for line in lines] == ["#", "x"]
+    assert len(lines[0]) <= max(WIDTH, depth + 4)
