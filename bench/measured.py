@@ -200,7 +200,7 @@ def measured(each: Prepared) -> dict[str, Any]:
                 row["µs"][name] = seconds * 1e6
                 if name != "torch" and seconds < SHORT:
                     row["busy"][name], row["kernels"][name] = busy(run)
-    except Exception as problem:  # as above
+    except Exception as problem:  # named, and the others are measured all the same
         row["problem"] = _told(problem)
     return row
 

@@ -230,7 +230,8 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
     loop.body = first + body + behind
     last = range(start, stop, step)[-ahead:]
     if peels:
-        loop.iter = _range(start, last.start, step, how.unrolled)
+        steps = range(start, last.start, step)
+        loop.iter = _range(start, last.start, step, min(how.unrolled, len(steps)))
     elif ahead > 1:
         loop.iter = _range(start, stop, step, ahead)
     return before, [_last_steps(queues, name.id, last, copy.deepcopy(body), fresh("late"))] if peels else []
@@ -399,6 +400,8 @@ class _Folded(ast.NodeTransformer):
         match node:
             case ast.BinOp(ast.Constant(int(left)), op, ast.Constant(int(right))) if type(op) in FOLDED:
                 return ast.Constant(FOLDED[type(op)](left, right))
+            case ast.BinOp(ast.Constant(0), ast.Add(), right):
+                return right
             case ast.BinOp(ast.Constant(0), ast.Mult()):
                 return node.left
             case ast.BinOp(left, ast.Add() | ast.Sub(), ast.Constant(0)):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from jaxpr2triton.ir.jaxprs import Jaxpr, Var
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
 
 Found = TypeVar("Found")
 
@@ -29,6 +29,17 @@ def once(find: Callable[[Jaxpr], Found]) -> Callable[[Jaxpr], Found]:
 def makers_of(jaxpr: Jaxpr) -> Mapping[Var, int]:
     """The position of the equation that makes each variable."""
     return {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
+
+
+@once
+def readers_of(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn | None]]:
+    """The equations that read each value, each of them once; None for what calls the program."""
+    found: dict[Var, list[Eqn | None]] = {}
+    for eqn in (*jaxpr.eqns, None):
+        atoms = eqn.invars if eqn is not None else jaxpr.outvars
+        for var in dict.fromkeys(atom for atom in atoms if not isinstance(atom, Literal)):
+            found.setdefault(var, []).append(eqn)
+    return found
 
 
 class Without(Mapping[Var, int]):

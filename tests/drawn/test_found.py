@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.drawn.check import check
@@ -313,16 +315,6 @@ FOUND = {
         small=True,
         seed=531,
     ),
-    "the_same_in_large_kernels": Program(
-        inputs=(Input("x", (33, 5), "float32", "normal"), Input("y", (17, 5), "float32", "normal")),
-        lines=(
-            Line("u", "x[:, None] - y[None]", ("x", "y")),
-            Line("z", "jnp.max(u * jnp.exp(-jnp.sum(jnp.square(u), -1, keepdims=True)), 0)", ("u",)),
-        ),
-        outputs=("z",),
-        transform="grad",
-        seed=531,
-    ),
     # A kernel added up the terms of two sums at once, and compared that with the sum of both.
     "terms_of_two_sums_and_their_maximum": Program(
         inputs=(Input("x", (2, 2, 15), "float32", "normal"), Input("y", (2, 2), "float32", "normal")),
@@ -352,6 +344,11 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_found(name: str) -> None:
     assert check(FOUND[name]).compared > 0
+
+
+def test_sums_are_compared_in_large_kernels_too() -> None:
+    found = FOUND["a_sum_is_put_out_and_its_products_are_compared"]
+    assert check(dataclasses.replace(found, small=False)).compared > 0
 
 
 def test_found_in_compiled_kernels() -> None:

@@ -15,9 +15,8 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
-from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
+from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned, spread
@@ -41,12 +40,7 @@ class _Read:
 
     def __init__(self, closed: Closed) -> None:
         self.eqns, self.makers = closed.jaxpr.eqns, makers_of(closed.jaxpr)
-        self.readers: dict[Var, list[Eqn | None]] = {}
-        for eqn in self.eqns:
-            for var in variables(eqn.invars):
-                self.readers.setdefault(var, []).append(eqn)
-        for var in variables(closed.jaxpr.outvars):
-            self.readers.setdefault(var, []).append(None)
+        self.readers = readers_of(closed.jaxpr)
 
     def path(self, eqn: Eqn) -> Path | None:
         """Where a sum finds a power of two."""

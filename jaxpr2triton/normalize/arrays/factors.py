@@ -21,9 +21,9 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
-from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
@@ -78,12 +78,7 @@ class Factors:
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.eqns = jaxpr.eqns
         self.makers = makers_of(jaxpr)
-        self.readers: dict[Var, list[Eqn | None]] = {}
-        for eqn in jaxpr.eqns:
-            for var in variables(eqn.invars):
-                self.readers.setdefault(var, []).append(eqn)
-        for var in variables(jaxpr.outvars):
-            self.readers.setdefault(var, []).append(None)
+        self.readers = readers_of(jaxpr)
 
     def found(self) -> Iterator[tuple[Eqn, tuple[Side, Side]]]:
         for eqn in self.eqns:

@@ -164,7 +164,8 @@ def _maps(plan: Plan, carried: Carried, found: Sequence[Value], count: int) -> t
         most = policy.COMMON.growth if size == 1 else policy.COMMON.growth_of_matrices
         is_small = lax.le(bounds[0], lax.full_like(bounds[0], most))
         bounds = [lax.select(is_small, bounds[0], lax.full_like(bounds[0], np.inf)), bounds[1]]
-    return [[boundary_p.bind(each, dim=0) for each in values] for values in (maps, bounds)]  # type: ignore[return-value]  # two of them
+    stored = [boundary_p.bind(each, dim=0) for each in (*maps, *bounds)]
+    return stored[: len(found)], stored[len(found) :]
 
 
 def _bounds(

@@ -59,7 +59,7 @@ def compute_in_tiles(closed: Closed) -> Closed:
 
     def is_joined(eqn: Eqn) -> bool:
         (atom,) = eqn.invars
-        if not is_stored(atom):
+        if not is_stored(atom) or eqn.params["dimensions"] is not None:
             return False
         tiles, whole = atom.aval.shape, eqn.outvars[0].aval.shape
         joined = len(tiles) - len(whole) + 1

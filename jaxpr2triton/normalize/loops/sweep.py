@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +14,7 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
@@ -51,15 +51,14 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     Left alone: loops of few steps or so many lanes that each of these may as well go by itself; numbers of 16 bits,
     that each step rounds; bodies of more than elementwise work and sums; more values that depend on each other.
     """
-    atoms = (*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars))
-    readers = Counter(evaluate.variables(atoms))
+    readers = readers_of(closed.jaxpr)
 
     def plan_of(eqn: Eqn) -> Plan | None:
         plan = _plan_of(eqn, prepare)
         if plan is None or not plan.is_long:
             return plan
         ys = eqn.outvars[len(plan.body.afters) :]
-        return replace(plan, read_again=frozenset(n for n, var in enumerate(ys) if readers[var] > 1))
+        return replace(plan, read_again=frozenset(n for n, var in enumerate(ys) if len(readers.get(var, ())) > 1))
 
     return rewrite_planned(
         closed,

@@ -6,11 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
-from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
@@ -21,7 +19,7 @@ def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
     (end,) = eqn.outvars
     if eqn.primitive.name != "dot_general":
         return end
-    shape, readers = end.aval.shape, _readers_in(cuts.jaxpr)
+    shape, readers = end.aval.shape, readers_of(cuts.jaxpr)
     open_ends = {end: len(readers.get(end, ()))}
     for reader in cuts.jaxpr.eqns[cuts.makers[end] + 1 :]:
         operands = [atom for atom in variables(reader.invars) if atom in open_ends]
@@ -39,13 +37,3 @@ def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
         if len(open_ends) == 1:
             end = made
     return end
-
-
-@once
-def _readers_in(jaxpr: Jaxpr) -> Mapping[Var, Sequence[Eqn | None]]:
-    """The equations that read each value; None for what calls the program."""
-    found: dict[Var, list[Eqn | None]] = {}
-    for eqn in (*jaxpr.eqns, None):
-        for atom in dict.fromkeys(variables(eqn.invars if eqn is not None else jaxpr.outvars)):
-            found.setdefault(atom, []).append(eqn)
-    return found
