@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from jaxpr2triton.launch.machine.ptx import NotUnderstood
 from jaxpr2triton.launch.machine.run import At, Block, Program, run
 from tests.machine.handwritten import kernel, program_of, see
 from tests.machine.value_cases import VALUES, Value
@@ -79,6 +80,24 @@ def test_parts_of_a_structure_that_are_handed_over_together() -> None:
     out = np.zeros(2, np.uint32)
     ran = run(Program.of(ptx), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))
     assert (out.tolist(), ran.findings) == ([7, 9], ())
+
+
+def test_a_structure_as_long_as_a_register() -> None:
+    ptx = STRUCTURE.replace("both[16]", "both[8]").replace("retval0[16]", "retval0[8]")
+    ptx = ptx.replace("  st.param.b64 [both], %rd2;\n", "").replace("ld.param.b32 %r1, [retval0+8];", "")
+    both = "  cvt.u32.u64 %r0, %rd2;\n  st.param.v2.b32 [both], {%r0, %r1};"
+    ptx = ptx.replace("  st.param.b32 [both+8], %r1;", both)
+    ptx = ptx.replace("ld.param.b64 %rd3, [retval0];", "ld.param.v2.b32 {%r1, %r2}, [retval0];")
+    ptx = ptx.replace("  cvt.u32.u64 %r2, %rd3;\n", "")
+    out = np.zeros(2, np.uint32)
+    ran = run(Program.of(ptx), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))
+    assert (out.tolist(), ran.findings) == ([7, 9], ())
+
+
+def test_parts_of_a_structure_that_are_read_otherwise_than_written_are_not_understood() -> None:
+    ptx = STRUCTURE.replace("ld.param.b32 %r1, [retval0+8];", "ld.param.b32 %r1, [retval0+4];")
+    with pytest.raises(NotUnderstood, match="overlap"):
+        Program.of(ptx)
 
 
 ROUNDS = """

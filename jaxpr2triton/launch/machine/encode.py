@@ -22,7 +22,16 @@ from jaxpr2triton.launch.machine.layout import (
 )
 from jaxpr2triton.launch.machine.operations import operation
 from jaxpr2triton.launch.machine.order import flow_of
-from jaxpr2triton.launch.machine.ptx import WIDTHS, Address, Instruction, Module, NotUnderstood, Operand, literal
+from jaxpr2triton.launch.machine.ptx import (
+    STRUCTURE,
+    WIDTHS,
+    Address,
+    Instruction,
+    Module,
+    NotUnderstood,
+    Operand,
+    literal,
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,7 @@ class _Encoder:
         self.ways_out = ways_out
         self.labels = {each.target: place for place, each in enumerate(module.body) if not each.opcode}
         self.registers: dict[str, int] = {}
+        self.parts: dict[str, dict[tuple[int, int], int]] = {}  # of structures: where each begins, and its bytes
         self.shared, encoded.static_shared = _laid_out(module.shared)
         self.local, encoded.local = _laid_out(module.local)
         self.tables = {name: number for number, name in enumerate(module.tables)}
@@ -103,12 +113,14 @@ class _Encoder:
 
     def part(self, place: Address, kind: str) -> int:
         """A parameter of a function that was written out; of a structure each part is a register of its own."""
-        if self.module.registers[place.base] in WIDTHS:
+        if self.module.registers[place.base] != STRUCTURE:
             return self.slot(place.base, kind)
-        name = f"{place.base}+{place.offset} {WIDTHS[kind]}"
-        if name not in self.registers:
-            self.registers[name] = self._allocated(WIDTHS[kind])
-        return self.registers[name]
+        parts, start, width = self.parts.setdefault(place.base, {}), place.offset, WIDTHS[kind]
+        if (start, width) not in parts:
+            if any(start < there + size and there < start + width for there, size in parts):
+                raise NotUnderstood(f"parts of {place.base} that overlap")
+            parts[start, width] = self._allocated(width)
+        return parts[start, width]
 
     def _value(self, name: str, kind: str) -> Value:
         for places in (self.shared, self.local):

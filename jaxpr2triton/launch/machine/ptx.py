@@ -70,6 +70,8 @@ WIDTHS = {
     **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
 }
 
+STRUCTURE = "structure"  # the type of a parameter that is an array of bytes, whose parts have types of their own
+
 
 def parse(ptx: str) -> Module:
     """The kernel in a text of PTX."""
@@ -234,7 +236,8 @@ class _Writer:
                 self._declare_registers(piece, scopes)
             elif piece.startswith(".param"):
                 ((name, width),) = _parameters(piece)
-                scopes[-1][name] = self._new_register(name, f"b{8 * width}", taken=True)
+                kind = STRUCTURE if piece.endswith("]") else f"b{8 * width}"
+                scopes[-1][name] = self._new_register(name, kind, taken=True)
             elif _ARRAY.match(piece):
                 scopes[-1] |= self.declare_array(piece, tag)
             elif piece.startswith("."):
