@@ -464,7 +464,7 @@ def _plain(jaxpr: Any, contractions: str) -> Lowered:
     lowered = lower(jaxpr)
     program = lowered.program
     if contractions != "xla":
-        program = write_grouped(program, few=contractions == "triton")
+        program = write_grouped(program)
     if contractions == "triton":
         program = write_convolutions(program)
     program, captured = hoist_everything(call_implementations(program), lowered.captured)

@@ -94,14 +94,14 @@ def _numbers_in_one(grid: Sequence[PlannedAxis]) -> Iterator[str]:
         stride *= planned.steps
 
 
-def loop_over(planned: PlannedAxis, backwards: bool) -> str:
-    """The header of a loop along an axis."""
-    name, size = planned.axis.name, planned.axis.size
+def loop_over(planned: PlannedAxis, backwards: bool, first: str = "", last: str = "") -> str:
+    """The header of a loop along an axis; `first` and `last` are where it begins and ends, if not with the axis."""
+    name, size = planned.axis.name, last or planned.axis.size
     if backwards:
         return f"for {name}_start in range({size}):"
     if planned.block == 1:
-        return f"for {name} in range({size}):"
-    return f"for {name}_start in range(0, {size}, {planned.block}):"
+        return f"for {name} in range({first}, {size}):" if first else f"for {name} in range({size}):"
+    return f"for {name}_start in range({first or 0}, {size}, {planned.block}):"
 
 
 def places_in_loop(planned: PlannedAxis, backwards: bool, cast: str) -> list[str]:

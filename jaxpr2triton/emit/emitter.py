@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from jaxpr2triton._compat import is_transposed
-from jaxpr2triton.emit.axes import loop_over, places_in_loop, places_of_program
+from jaxpr2triton.emit.axes import places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.dots import in_blocks
 from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
+from jaxpr2triton.emit.spans import Spans
 from jaxpr2triton.emit.statements import LAST_PLACE
-from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
@@ -55,7 +55,7 @@ from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
 
-class Emitter(Stores):
+class Emitter(Spans):
     """Decides in which scope, and in which order, values are written."""
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
@@ -274,6 +274,7 @@ class Emitter(Stores):
         begun = [n for n in clients if isinstance(n, Collected) and self.keys[n][0] == key]
 
         body = self._open(key, scope)
+        self._write_spans(key, [*clients, *recurrences], body)
         for loop in recurrences:
             self._start(loop, scope, body)
         for node in begun:
@@ -304,6 +305,11 @@ class Emitter(Stores):
         body.key = key
         return body
 
+    def _write_spans(self, key: LoopKey, clients: Sequence[Node | Store], body: Scope) -> None:
+        for inner, limits in self._spans(key, clients, body):
+            self._require_all([limit.value for limit in limits if limit.value is not None], inner.around)
+            inner.header = self._header(inner, limits, key.backwards)
+
     def _do(self, client: Collected | Store, key: LoopKey, body: Scope) -> None:
         """What a step of this loop does for a reduction or a store; in a loop within, if that has more of them."""
         deeper = self.keys[client][self.keys[client].index(key) + 1 :]
@@ -324,11 +330,9 @@ class Emitter(Stores):
     def _close(self, key: LoopKey, body: Scope, recurrences: Sequence[Recurrence]) -> None:
         """Put what is inside of a loop below its header; one in which nothing is done is left out."""
         conditional = next((loop for loop in recurrences[:1] if loop.conditional), None)
-        for axis in reversed(key.opened):
-            outer = body.parent
-            assert outer is not None  # every loop lies in the kernel's own scope
-            usual = loop_over(self.spell.planned[axis], key.backwards)
-            header = self._header_of(conditional, body) if conditional else usual
+        for _ in key.opened:
+            outer = body.around
+            header = self._header_of(conditional, body) if conditional else body.header
             if body.lines:
                 outer.lines.append((header, body.lines))
             self.names.leave()

@@ -31,6 +31,7 @@ class Scope:
     said: str | None = None  # the last comment
     key: LoopKey | None = None  # the loop that this scope is the innermost body of
     done: set[LoopKey] = field(default_factory=set)  # the loops written in it
+    header: str = ""  # of the loop
     own: frozenset[Node] = frozenset()  # of a side of a branch: what is computed nowhere else
 
     @cached_property
@@ -43,6 +44,12 @@ class Scope:
     def open_loops(self) -> frozenset[Axis]:
         around = frozenset() if self.parent is None else self.parent.open_loops
         return around if self.axis is None else around | {self.axis}
+
+    @property
+    def around(self) -> Scope:
+        """Every loop lies in the kernel's own scope."""
+        assert self.parent is not None
+        return self.parent
 
     def chain(self) -> Iterator[Scope]:
         scope: Scope | None = self

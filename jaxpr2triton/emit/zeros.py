@@ -19,7 +19,7 @@ from jaxpr2triton.ir.index import Axis
 
 Zeros = Mapping[Node, frozenset[Axis]]
 
-_KEEP_ZERO = {"neg", "abs", "square", "sqrt", "convert_element_type", "rounded"}
+_KEEP_ZERO = {"neg", "abs", "square", "sqrt", "convert_element_type", "rounded", "member"}
 _OF_ZEROS = {"add", "add_any", "sub", "max", "min"}
 
 

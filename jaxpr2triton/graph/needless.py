@@ -13,13 +13,15 @@ from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir.hashing import philox_p, threefry_p
 from jaxpr2triton.ir.hoisting import is_scalar
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, calls_python, jaxprs_in
+from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.ir.scanned_slopes import affine_scanned_p, scanned_parts_p
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
-OURS = {str(each.name) for each in (repeat_p, rounded_p, threefry_p, philox_p, scanned_parts_p, affine_scanned_p)}
+_OURS = (repeat_p, rounded_p, member_p, threefry_p, philox_p, scanned_parts_p, affine_scanned_p)
+OURS = {str(each.name) for each in _OURS}
 PUBLIC = {str(value.name) for value in vars(primitives).values() if isinstance(value, jex.Primitive)}
 OTHERS = {
     *("broadcast_to", "cholesky_update", "copy_p", "empty", "geqp3", "geqrf", "iota_2x32_shape", "layout_constraint"),

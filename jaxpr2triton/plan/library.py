@@ -20,6 +20,7 @@ from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
 from jaxpr2triton.ir.windows import windowed_p
@@ -101,9 +102,10 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     is_made = any(map(around.is_made, eqn.invars))
     own = products.library if is_exact else products.own_made if is_made else products.own
     longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
+    share = min(1.0, products.of_members * around.members(eqn))
     passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
-    return Estimate(max(moved, least / products.library), max(moved, longer * least / own), saved)
+    return Estimate(max(moved, least / products.library), max(moved, longer * share * least / own), saved)
 
 
 def library_time(eqn: Eqn, policy: Policy) -> float:
@@ -190,6 +192,20 @@ class Around:
             if isinstance(TABLE.get(each.primitive.name), Indexing):
                 stack += [self.jaxpr.eqns[self.makers[atom]] for atom in each.invars if self._has_maker(atom)]
         return False
+
+    def members(self, eqn: Eqn) -> float:
+        """The share of its terms that a kernel has to add, as rows are multiplied with those of one group only."""
+        return min((self._members(atom) for atom in eqn.invars), default=1.0)
+
+    def _members(self, atom: Atom) -> float:
+        while self._has_maker(atom):
+            eqn = self.jaxpr.eqns[self.makers[atom]]
+            if eqn.primitive is member_p:
+                return 1 / float(eqn.params["of"])
+            if not isinstance(TABLE.get(eqn.primitive.name), Indexing):
+                break
+            atom = eqn.invars[0]
+        return 1.0
 
     def is_made(self, atom: Atom) -> bool:
         """Whether a factor is computed where it is multiplied, of products too."""

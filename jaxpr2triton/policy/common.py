@@ -59,7 +59,7 @@ class Common:
     known: int = 1 << 14  # elements of an array that is computed while compiling
     runs: int = 8  # evenly spaced pieces of which an array of whole numbers, or what is read at its places, is made
     known_equations: int = 64  # equations, without operands, that are moved into a loop
-    groups: int = 64  # of rows, each with a matrix: of so few each row is multiplied with all
+    groups: int = 64  # of rows, each with a matrix: of so few each program finds by itself which its rows are in
     # rules/
     longest_swept: int = 4096  # elements of an axis that a step of a loop combines one by one
     longest_row: int = 2048  # elements of a row that one program sorts

@@ -226,6 +226,7 @@ class Products:
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.65  # … and a kernel: 0.65 to 0.8 as `bench/measured` found on an H100
     own_made: float = 0.35  # … which makes a factor for each of its blocks: 0.3 to 0.45 there
+    of_members: float = 2.0  # times the terms of the groups that rows are in: the rows of a block are in several
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
     aligned: int = 16  # bytes that are loaded at once where they do not
@@ -292,11 +293,12 @@ class Cost:
 
 @dataclass(frozen=True)
 class Writing:
-    """What is an `if`, and what is a call (`emit/branches.py`, `calls.py`)."""
+    """What is an `if`, what a call, and which loops leave out steps (`emit/branches.py`, `calls.py`, `spans.py`)."""
 
     branch: int = 256  # cycles of a step, on the longer side of an `if`
     written_out: int = 10_000  # instructions: two seconds of compiling, and more than an instruction cache holds
     worth_calling: int = 1_000  # instructions of one function, wherever it stands
+    all_steps: int = 4  # of a loop that takes all of them, also where it is known between which its terms are
     packed: int = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
 
 

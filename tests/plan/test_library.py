@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.plan.library import Estimate, estimates_of
@@ -141,3 +142,14 @@ def test_explain_says_both() -> None:
     told = j2t.transpile(then_tanh, *square(512)).explain(why=True)
     where = r"bf16\[512,512\] of test_library.py:\d+ \(then_tanh\)"
     assert re.search(where + " is multiplied in a kernel: a library takes", told)
+
+
+@pytest.mark.parametrize("groups", [2, 8, 128])
+def test_rows_of_groups_are_multiplied_in_a_kernel(groups: int) -> None:
+    """A library multiplies each row with the matrices of all groups."""
+    sizes = jax.ShapeDtypeStruct((groups,), np.int32)
+    rows, matrices = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((4096, 512), (groups, 512, 512)))
+    made = j2t.transpile(lax.ragged_dot, rows, matrices, sizes)
+    assert not made.leftovers
+    (found,) = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
+    assert found.is_ours

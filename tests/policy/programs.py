@@ -247,6 +247,12 @@ def few_steps_in_steps(x: Any, table: Any) -> Any:
 
 
 NARROW = (floats(6, 7), floats(20, 30, 6), floats(30, 6))
+
+
+def up_to_a_length(x: Any, n: Any) -> Any:
+    return jnp.where(jnp.arange(x.shape[1]) < n[:, None], x, 0).sum(1)
+
+
 ELMAN = (floats(32, 32), floats(32, 32), floats(20, 8, 32), floats(8, 32))
 MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "backward": (backward, (floats(256, 2000), floats(2000), floats(2000), floats(256, 2000))),
@@ -266,6 +272,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "layers": (layers, (floats(512),)),
     "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),
+    "sums up to a length": (up_to_a_length, (floats(256, 100_000), integers(256))),
+    "many rows in groups": (lax.ragged_dot, (halves(4096, 1024), halves(8, 1024, 1024), integers(8))),
     "rows in groups": (lax.ragged_dot, (floats(64, 16), floats(8, 16, 32), integers(8))),
     "large table": (with_large_table, (floats(320, 320), floats(320))),
     "long rows": (lambda x: jax.nn.softmax(x, 1), (floats(256, 1_000_000),)),

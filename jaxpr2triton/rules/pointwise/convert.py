@@ -68,4 +68,5 @@ TABLE = {
     "copy": pointwise("{0}", flops=0, linear_in=(0,)),
     "stop_gradient": pointwise("{0}", flops=0, linear_in=(0,)),
     "rounded": pointwise("{0}", flops=0),  # its operand is rounded
+    "member": pointwise("{0}", flops=0, linear_in=(0,)),
 }

@@ -21,7 +21,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive, primitives
 
-from jaxpr2triton.ir import hashing, rounded
+from jaxpr2triton.ir import hashing, members, rounded
 from jaxpr2triton.ir.dtypes import is_bool, is_float, is_unsigned, triton_name, working_dtype
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
 from jaxpr2triton.rules.base import Call, Pointwise
@@ -83,7 +83,7 @@ def compiled(calls: tuple[tuple[str, Params], ...]) -> Callable[..., list[jax.Ar
 @functools.cache
 def primitive(name: str) -> Primitive:
     """The primitive of that name; `add_any` is hidden, and found where JAX uses it."""
-    for home in (primitives, lax, hashing, rounded):
+    for home in (primitives, lax, hashing, rounded, members):
         if hasattr(home, f"{name}_p"):
             return getattr(home, f"{name}_p")
     for eqn in jax.make_jaxpr(jax.grad(lambda x: x * x))(1.0).eqns:

@@ -69,6 +69,7 @@ SIGNATURES: dict[str, list[Signature]] = {
     "clamp": [(dtype,) * 3 for dtype in DTYPES],
     "select_n": [(BOOL, dtype, dtype) for dtype in DTYPES] + [(np.dtype(np.int32), *(dtype,) * 3) for dtype in DTYPES],
     "rounded": unary(*FLOATS[:2]),
+    "member": unary(*NUMBERS),
     "threefry": [(np.dtype(np.uint32),) * 4],
     "philox": [(np.dtype(np.uint32),) * 6],
 }
@@ -78,6 +79,7 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "convert_element_type": [{"new_dtype": dtype, "weak_type": False, "sharding": None} for dtype in DTYPES],
     "bitcast_convert_type": [{"new_dtype": dtype} for dtype in DTYPES],
     **{name: [ACCURACY] for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic", "sqrt", "rsqrt")},
+    "member": [{"of": 8}],
     "threefry": [{"word": word} for word in (0, 1)],
     "philox": [{"word": word} for word in range(4)],
     **{name: [ACCURACY] for name in ("sin", "cos", "tan", "tanh")},
