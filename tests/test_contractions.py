@@ -132,7 +132,7 @@ def test_distances_are_little_but_their_arithmetic() -> None:
 
 # Instructions of a thread for each pair of points, no more than so many.
 OF_A_PAIR = {
-    **{"bodies": 34, "nearest": 25, "chamfer": 21, "chamfer_gradients": 60},
+    **{"bodies": 34, "nearest": 15, "chamfer": 21, "chamfer_gradients": 60},
     **{"gaussian_product": 24, "gaussian_gradients": 75},
 }
 

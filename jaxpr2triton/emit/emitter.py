@@ -21,7 +21,6 @@ from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.spans import Spans
-from jaxpr2triton.emit.statements import LAST_PLACE
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
@@ -446,7 +445,7 @@ class Emitter(Spans):
         names = [stem]
         if row.indexed:
             names.append(self.names.new(f"{stem}_place", scope.depth))
-            scope.lines.append(f"{names[-1]} = tl.full({shape}, {LAST_PLACE}, {triton_name(self._place_dtype())})")
+            scope.lines.append(f"{names[-1]} = {self._first_places(node, self.keys[node], tile)}")
         self.running[node] = names, tile
 
     def _accumulate(self, node: Reduce, body: Scope) -> None:
@@ -456,14 +455,13 @@ class Emitter(Spans):
                 self._require(factor, body)
             self._say(body, f"{name} = {self._dotted(node, body, name)}", node.eqn)
             return
-        row, dtype = self._row(node), self._element(node)
         for operand in node.operands:
             self._require(operand, body)
         parts, _ = self._parts(node, body)
         names, _ = self.running[node]
-        if not row.indexed:
+        if not self._row(node).indexed:
             parts = [in_parentheses(parts[0])]
-        combined = row.combine(working_dtype(dtype)).format(*names, *parts)
+        combined = self._joined(node, self.keys[node]).format(*names, *parts)
         self._say(body, f"{', '.join(names)} = {combined}", node.eqn)
 
     def _end(self, node: Collected, scope: Scope) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from jaxpr2triton.emit.dots import keywords_of
 from jaxpr2triton.emit.scope import Scope
-from jaxpr2triton.emit.statements import Statements
+from jaxpr2triton.emit.statements import LAST_PLACE, Statements
 from jaxpr2triton.emit.text import Tile
 from jaxpr2triton.graph.nodes import Node, Reduce
+from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
-from jaxpr2triton.ir.index import Axis, Index
+from jaxpr2triton.ir.index import Axis, Index, add, scale
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.reductions import Reduction
@@ -97,13 +99,48 @@ class Reductions(Statements):
     def _place_dtype(self) -> np.dtype:
         return np.dtype(np.int64 if self.wide else np.int32)
 
+    def _goes_on(self, node: Reduce, keys: Sequence[LoopKey]) -> bool:
+        """Whether each lane of a loop goes through its places in order, so that of equal ones it has the first."""
+        opened = [axis for key in keys for axis in key.opened]
+        if len(opened) != 1 or keys[0].backwards:
+            return False
+        factors = {position.coefficient(opened[0]) or 0 for position in node.positions}
+        apart = [add(position, scale(node.positions[0], -1)) for position in node.positions]
+        consts = [each.const for each in apart]
+        spread = max(consts) - min(consts)
+        return not any(each.terms for each in apart) and spread < min(factors) * self.spell.planned[opened[0]].block
+
+    def _first_places(self, node: Reduce, keys: Sequence[LoopKey], tile: Tile) -> str:
+        """Where lanes begin to look: each with the first of its own places, or with none."""
+        shape, kind = self.spell.shape(tile), triton_name(self._place_dtype())
+        if not self._goes_on(node, keys):
+            return f"tl.full({shape}, {LAST_PLACE}, {kind})"
+        first = min(node.positions, key=lambda position: position.const)
+        text = self.spell.index_at_start(first, tile, keys[0].opened[0])
+        return f"tl.full({shape}, 0, {kind}) + {in_parentheses(text)}"
+
+    def _joined(self, node: Reduce, keys: Sequence[LoopKey]) -> str:
+        """How a step joins what it has found with what was found before."""
+        if not self._row(node).indexed:
+            return self._row(node).combine(working_dtype(self._element(node)))
+        return self._followed(node, self._goes_on(node, keys))
+
+    def _followed(self, node: Reduce, in_order: bool) -> str:
+        """How two values with their places are joined, of which the second may be known to have the later one."""
+        row = self._row(node)
+        if row.follow is None or not in_order:
+            self._helped(node)
+            return row.combine(working_dtype(self._element(node)))
+        self.helpers[row.follow] = None
+        return f"{row.follow}({{0}}, {{1}}, {{2}}, {{3}})"
+
     def _combined(self, node: Reduce, one: list[str], other: list[str], scope: Scope) -> list[str]:
         row, dtype = self._row(node), working_dtype(self._element(node))
         if not row.indexed:
             return [row.combine(dtype).format(in_parentheses(one[0]), in_parentheses(other[0]))]
-        self._helped(node)
         names = [self.names.new(wish, scope.depth) for wish in ("chosen", "place")]  # both are read by the next one
-        self._say(scope, f"{', '.join(names)} = {row.combine(dtype).format(*one, *other)}", node.eqn)
+        joined = self._followed(node, _is_in_order(node.positions))
+        self._say(scope, f"{', '.join(names)} = {joined.format(*one, *other)}", node.eqn)
         return names
 
     def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
@@ -130,7 +167,7 @@ class Reductions(Statements):
         """The tile without the dimensions that are reduced."""
         row, dtype = self._row(node), working_dtype(self._element(node))
         template = row.collapse(dtype)
-        if row.indexed or frozenset(tile) & frozenset(node.over):
+        if frozenset(tile) & frozenset(node.over):
             self._helped(node)
         for axis in reversed([axis for axis in tile if axis in node.over]):
             whole = template.format(*parts, axis=tile.index(axis))
@@ -139,3 +176,9 @@ class Reductions(Statements):
         if row.indexed and node.dtype != self._place_dtype():
             return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
+
+
+def _is_in_order(positions: Sequence[Index]) -> bool:
+    """Whether each of a step's places is behind those before it."""
+    steps = [add(after, scale(before, -1)) for before, after in pairwise(positions)]
+    return all(step.const > 0 and not step.terms for step in steps)

@@ -48,6 +48,12 @@ class Spelling:
         """The index as an expression over the axes' variables, shaped like `tile`."""
         return index_text(index, lambda atom: self._atom(atom, tile))
 
+    def index_at_start(self, index: Index, tile: Tile, looped: Axis) -> str:
+        """The same before a loop over one of its axes, at the places of the first step."""
+        block = self.planned[looped].block
+        start = f"tl.arange(0, {block}){self._axis_suffix(looped, tile)}" if block > 1 else "0"
+        return index_text(index, lambda atom: start if atom == looped else self._atom(atom, tile))
+
     def _atom(self, atom: Axis | Dynamic, tile: Tile) -> str:
         return self.computed(atom, tile) if isinstance(atom, Dynamic) else atom.name + self._axis_suffix(atom, tile)
 

@@ -111,6 +111,17 @@ HELPERS = {
         "    # keys in the high bits, places in the low ones\n"
         "    return tl.sort((key.to(tl.int32) << 16) | lane) & 0xFFFF\n"
     ),
+    # A lane that goes through its places in order keeps the first of equal numbers, and the first NaN.
+    "_next_max": (
+        "def _next_max(a, i, b, j):\n"
+        "    better = ~(b <= a) & (a == a)\n"
+        "    return tl.where(better, b, a), tl.where(better, j, i)\n"
+    ),
+    "_next_min": (
+        "def _next_min(a, i, b, j):\n"
+        "    better = ~(b >= a) & (a == a)\n"
+        "    return tl.where(better, b, a), tl.where(better, j, i)\n"
+    ),
     "_first_max": (
         "def _first_max(a, i, b, j):\n"
         "    later = (b > a) | ((b != b) & (a == a)) | (((a == b) | ((a != a) & (b != b))) & (j < i))\n"

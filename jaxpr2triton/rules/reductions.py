@@ -27,6 +27,7 @@ class Reduction:
     refuse: Callable[[Any], WhyNot | None] = lambda eqn: None
     associative: bool = True  # may be computed in parts, for the same dtype of results
     indexed: bool = False  # the result is the place of the chosen element, not its value
+    follow: str | None = None  # of an indexed one: the helper that joins them where the places of the second are later
     linear_in: tuple[int, ...] = ()  # as of a pointwise row
 
 
@@ -88,8 +89,9 @@ def _nothing(dtype: np.dtype) -> Any:
     return False if is_bool(dtype) else 0
 
 
-def _place(helper: str) -> Reduction:
-    extreme = _extreme("max" if helper == "_first_max" else "min", helper)
+def _place(direction: str) -> Reduction:
+    helper = f"_first_{direction}"
+    extreme = _extreme(direction, helper)
     return Reduction(
         combine=lambda dtype: f"{helper}({{0}}, {{1}}, {{2}}, {{3}})",
         collapse=lambda dtype: f"tl.reduce(({{0}}, {{1}}), {{axis}}, {helper})",
@@ -98,6 +100,7 @@ def _place(helper: str) -> Reduction:
         refuse=_one_axis,
         associative=False,
         indexed=True,
+        follow=f"_next_{direction}",
     )
 
 
@@ -109,8 +112,8 @@ TABLE: dict[str, Reduction] = {
     "reduce_and": Reduction(lambda d: "{0} & {1}", _through("_both"), _all_ones, _always("_both")),
     "reduce_or": Reduction(lambda d: "{0} | {1}", _through("_either"), _nothing, _always("_either")),
     "reduce_xor": Reduction(lambda d: "{0} ^ {1}", _through("_differ"), _nothing, _always("_differ")),
-    "argmax": _place("_first_max"),
-    "argmin": _place("_first_min"),
+    "argmax": _place("max"),
+    "argmin": _place("min"),
 }
 
 IN_PARTS = frozenset(name for name, row in TABLE.items() if row.associative)

@@ -12,6 +12,7 @@ from jaxpr2triton.rules.pointwise.table import POINTWISE
 def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
     dtypes = np.dtype(np.int32), np.dtype(np.float32)
     named = {row.helper(dtype) for row in reductions.TABLE.values() for dtype in dtypes} - {None}
+    named |= {row.follow for row in reductions.TABLE.values()} - {None}
     named |= {name for row in POINTWISE.values() for name in row.helpers}
     others = (np.dtype(kind) for kind in (bool, np.int16, np.int64))
     swept = (*dtypes, *others)

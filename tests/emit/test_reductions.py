@@ -1,0 +1,74 @@
+"""Places of extremes in loops: each lane goes through its own places in order, and lanes meet once, at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxpr2triton as j2t
+from tests.policies import moved
+from tests.rules.test_reductions import compiled
+
+RNG = np.random.default_rng(5)
+
+
+def special() -> tuple[np.ndarray, np.ndarray]:
+    """Rows of one number only, of equal ones, of infinities, and with numbers that are none in some places."""
+    x = RNG.integers(-4, 4, 40).astype(np.float32)
+    y = RNG.integers(-4, 4, 700).astype(np.float32)
+    x[:4] = np.inf, -np.inf, np.nan, 0.0
+    y[[650, 66, 130, 677]] = np.inf, np.nan, np.nan, -np.inf
+    return x, y
+
+
+def first(how: str, with_nan: bool) -> tuple[Callable[..., Any], tuple[np.ndarray, np.ndarray]]:
+    x, y = special()
+    y = y if with_nan else np.nan_to_num(y, nan=1.0, posinf=np.inf, neginf=-np.inf)
+    return lambda x, y: getattr(jnp, how)(x[:, None] * y[None] + x[:, None], axis=1), (x, y)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("with_nan", [False, True])
+@pytest.mark.parametrize("how", ["argmin", "argmax"])
+def test_the_first_of_equal_ones(how: str, with_nan: bool, backend: str) -> None:
+    fn, args = first(how, with_nan)
+    found = j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(*args)
+    np.testing.assert_array_equal(found, jax.jit(fn)(*args), strict=True)
+
+
+def test_lanes_compare_places_at_the_end_only() -> None:
+    fn, args = first("argmin", True)
+    source = j2t.transpile(fn, *args, contractions="triton").source
+    assert source.count("= _next_min(") == 1 and source.count("_first_min)[1]") == 1
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 0.0])
+@pytest.mark.parametrize("how", ["argmin", "argmax"])
+def test_of_one_number_everywhere(how: str, value: float) -> None:
+    x, y = np.zeros(40, np.float32), np.full(700, value, np.float32)
+    found = j2t.fuse(
+        lambda x, y: getattr(jnp, how)(x[:, None] + y[None], axis=1),
+        backend="interpret",
+        contractions="triton",
+        strict=True,
+    )(x, y)
+    np.testing.assert_array_equal(found, np.zeros(40, np.int32))
+
+
+@pytest.mark.parametrize("order", ["together", "one_after_the_other"])
+def test_several_places_in_a_step(order: str) -> None:
+    """A dimension that two are joined to: its places follow each other in one step, or are far apart."""
+
+    def fn(x: Any, y: Any) -> Any:
+        both = jnp.stack([x, y], 2) if order == "together" else jnp.stack([x, y], 1)
+        return jnp.argmin(both.reshape(len(x), -1), axis=1)
+
+    x, y = (RNG.integers(0, 90, (6, 150)).astype(np.float32) for _ in range(2))
+    made = compiled(fn, x, y, policy=moved(blocks={"resident": 32, "streamed": 32}))
+    (found,) = made.run("interpret", False, x, y)
+    np.testing.assert_array_equal(found, fn(x, y))
