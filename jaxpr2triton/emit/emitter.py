@@ -19,8 +19,8 @@ from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.dots import in_blocks
 from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
+from jaxpr2triton.emit.moves import Moves
 from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.spans import Spans
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
@@ -54,7 +54,7 @@ from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import constant
 
 
-class Emitter(Spans):
+class Emitter(Moves):
     """Decides in which scope, and in which order, values are written."""
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
@@ -79,16 +79,6 @@ class Emitter(Spans):
         return root.lines
 
     # -- where things go --------------------------------------------------------------------------------------
-
-    def _home(self, node: Node, scope: Scope) -> Scope:
-        """The outermost scope around `scope` in which the node's loops are open; but its side, if it has one."""
-        home, loops = scope, self.order.loops(node)
-        for outer in scope.chain():
-            if loops <= outer.open_loops:
-                home = outer
-            if node in outer.own:
-                break
-        return home
 
     def _require(self, target: Node, scope: Scope) -> None:
         self._require_all([target], scope)
@@ -127,7 +117,9 @@ class Emitter(Spans):
         return self.plan.form is not None and not self.order.ends_a_loop(node)
 
     def _needed_for(self, node: Node) -> Sequence[Node]:
-        """What has to be written before: of products that are blocks the factors."""
+        """What has to be written before: of products that are blocks the factors, of moved lanes their tile."""
+        if node in self.moved:
+            return (self.moved[node].source,)
         return self.dots[node].factors if node in self.dots else operands_of(node)
 
     def _reads_outside(self, node: Node, scope: Scope) -> bool:

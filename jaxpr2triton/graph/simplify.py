@@ -7,6 +7,7 @@
     a = sin(x);  b = sin(x), of another equation     →    a
     while going: … where(going, new, old)            →    while going: … new
     choose(k == 0, a, choose(k == 1, a, b))          →    choose(0 <= k < 2, a, b)
+    choose(k == 0, sin(c[0]), sin(c[k - 1]))         →    sin(choose(k == 0, c[0], c[k - 1])), if c is carried
     while False: … x = f(x)                          →    x
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
@@ -248,6 +249,10 @@ class _Simplifying:
             return self._chosen(replace(node, conditions=both, other=other.other))
         if isinstance(then, Load) and _is_zero(other) and _implies(then.guard, conditions):
             return then  # what lies outside is loaded as a zero
+        if (pairs := _of_one_tile(then, other)) is not None:
+            chosen = [x if x is y else self._chosen(replace(node, dtype=x.dtype, then=x, other=y)) for x, y in pairs]
+            assert isinstance(then, Compute)
+            return self._computed(replace(then, operands=tuple(chosen), axes=axes_of(chosen)))
         needs = self._needs([condition.index for condition in conditions])
         axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
         return self._shared(replace(node, axes=axes, conditions=conditions, then=then, other=other, needs=needs))
@@ -343,6 +348,22 @@ class _Simplifying:
             return Index(0, ((number, 1),))
         narrower = replace(number, low=max(low, number.low), high=min(high, number.high), clamped=False)
         return Index(0, ((narrower, 1),))
+
+
+def _of_one_tile(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
+    """The operands of what is computed alike of two elements of one tile, in pairs that are the same but for these."""
+    if not isinstance(one, Compute) or not isinstance(other, Compute) or one.eqn is not other.eqn:
+        return None
+    pairs = list(zip(one.operands, other.operands))
+    apart = [(_tile_of(x), _tile_of(y)) for x, y in pairs if x is not y]
+    return pairs if len(apart) == 1 and apart[0][0] is apart[0][1] is not None else None
+
+
+def _tile_of(node: Node) -> Node | None:
+    """What an element is read of, if it is a carried tile."""
+    while isinstance(node, Take | Choose):
+        node = node.source if isinstance(node, Take) else node.then
+    return node if isinstance(node, Carried) else None
 
 
 def _folded(node: Compute) -> Scalar | None:

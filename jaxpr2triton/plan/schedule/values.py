@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from jaxpr2triton.graph.moved import moved_in, within
 from jaxpr2triton.graph.nodes import (
     Carried,
     Choose,
@@ -49,6 +50,8 @@ class Kind(Enum):
     SUM = auto()  # of lanes
     SWEPT = auto()  # each lane with those before it
     MOVED = auto()  # from other lanes
+    LANES = auto()  # … which all are lanes of one tile
+    LANES_TOO = auto()  # … that are read at once with others of it
     CHOSEN = auto()  # of two, by where it is: what stands there, if that is known where the code is written
     STORED = auto()
 
@@ -99,6 +102,9 @@ class _Rounds:
         self.made: set[tuple[str | int, tuple[Node, ...]]] = set()
         self.steps = frozenset(draft.steps)
         self.inner, self.draft_inner = [*draft.grid, *draft.inner], frozenset(draft.inner)
+        self.moved = moved_in(graph, self._is_lane)
+        self.without |= within(graph, self.moved)
+        self.first_moved: dict[tuple[Node, Axes], Node] = {}
 
     def found(self) -> tuple[Round, ...]:
         for node in self.graph.nodes:
@@ -122,11 +128,21 @@ class _Rounds:
     def along(self, axes: Iterable[Axis]) -> Axes:
         return frozenset(a for axis in axes for a in self.draft.axes_of(axis)) - self.steps
 
+    def _is_lane(self, axis: Axis) -> bool:
+        axes = self.along([axis])
+        return bool(axes) and axes <= self.draft_inner
+
     def _reads(self, nodes: Iterable[Node], steps: Axes) -> tuple[int, ...]:
         return tuple(self.places[each] for each in nodes if each in self.places and steps_of(each, self.space) == steps)
 
     def _value(self, node: Node, steps: Axes) -> Value:
         axes, reads = self.along(node.axes), self._reads(operands_of(node), steps)
+        if node in self.moved:
+            moved = self.moved[node]
+            first = self.first_moved.setdefault((moved.source, steps), node)
+            kind = Kind.LANES if first is node else Kind.LANES_TOO
+            reads = self._reads([moved.source if first is node else first], steps)
+            return Value(kind, axes, 1, reads, self.along(moved.axes))
         match node:
             case Reduce() | Swept():
                 over = self.along(node.over)

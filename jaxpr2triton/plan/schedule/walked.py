@@ -143,7 +143,7 @@ class _Walk:
                 return self._sum(value)
             case Kind.SWEPT:
                 return self._swept(value)
-            case Kind.MOVED:
+            case Kind.MOVED | Kind.LANES | Kind.LANES_TOO:
                 return self._moved(value)
             case Kind.CHOSEN:
                 return self._chosen(value)
@@ -184,8 +184,14 @@ class _Walk:
     def _moved(self, value: Value) -> _Price:
         lanes, times = self.size(value.axes)
         self.threads.append(self.shape.threads)
-        if self.size(value.over)[0] == 1:  # between variables
-            return _Price(value.weight * times * -(-lanes // self.shape.threads), self.cost.latency)
+        elements = times * -(-lanes // self.shape.threads)
+        along, _ = self.size(value.over)
+        if along == 1:  # between variables
+            return _Price(value.weight * elements, self.cost.latency)
+        if value.kind is not Kind.MOVED and self.shape.num_warps == 1:  # one shuffle for each along the axis
+            return _Price(2 * elements * -(-along // self.shape.policy.target.warp_size), self.cost.shuffle)
+        if value.kind is Kind.LANES_TOO:  # the tile is in shared memory
+            return _Price(elements + self.cost.address, self.cost.latency)
         return self._exchange(lanes, times)
 
     def _sum(self, value: Value) -> _Price:

@@ -1,0 +1,120 @@
+"""Tiles that are read at other places of their own lanes: in loops over grids, of one warp and of several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+
+RNG = np.random.default_rng()
+
+
+def repeated(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda x: lax.scan(lambda c, _: (step(c), None), x, None, length=3)[0]
+
+
+def ring(c: Any) -> Any:
+    return c + 0.1 * (jnp.roll(c, 1) + jnp.roll(c, -1) - 2 * c)
+
+
+def heat(c: Any) -> Any:
+    return c + 0.1 * (sum(jnp.roll(c, by, axis) for by in (-1, 1) for axis in (0, 1)) - 4 * c)
+
+
+def edges(c: Any) -> Any:
+    p = jnp.pad(c, 1, mode="edge")
+    return 0.9 * jnp.maximum(jnp.maximum(p[:-2, 1:-1], p[2:, 1:-1]), jnp.minimum(p[1:-1, :-2], p[1:-1, 2:]))
+
+
+def mirrors(c: Any) -> Any:
+    p = jnp.pad(c, 1, mode="reflect")
+    return 0.3 * p[:-2, 1:-1] - 0.2 * p[1:-1, :-2] + 0.1 * p[2:, 2:]
+
+
+def zeros(c: Any) -> Any:
+    p = jnp.pad(c, 1)
+    return 0.2 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]) + 0.1 * c
+
+
+def life(c: Any) -> Any:
+    moves = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
+    near = sum(jnp.roll(c.astype(jnp.int32), move, (0, 1)) for move in moves)
+    return (near == 3) | (c & (near == 2))
+
+
+def of_all_kinds(c: Any) -> Any:
+    return 0.3 * c[::-1] + 0.2 * jnp.roll(c, 2, 1) + 0.1 * jnp.sin(c[:, ::-1]) * jnp.roll(c, -3, 0)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(RNG.normal(size=shape), dtype)
+
+
+CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "ring": (ring, normal(70)),
+    "rings": (jax.vmap(ring), normal(3, 70)),
+    "ring of two": (ring, normal(2)),
+    "heat": (heat, normal(12, 13)),
+    "heats": (jax.vmap(heat), normal(2, 12, 13)),
+    "edges": (edges, normal(17, 21)),
+    "edges of one row": (edges, normal(1, 40)),
+    "edges in 16 bits": (edges, normal(9, 30, dtype=jnp.bfloat16)),
+    "mirrors": (mirrors, normal(9, 30)),
+    "zeros": (zeros, normal(15, 20)),
+    "life": (life, RNG.random((17, 19)) > 0.6),
+    "all kinds": (of_all_kinds, normal(16, 24)),
+    "no numbers": (edges, jnp.where(normal(9, 40) > 1.2, jnp.inf, jnp.where(normal(9, 40) > 1.5, jnp.nan, 1.0))),
+    "bytes": (lambda c: jnp.roll(c, 1, 0) + jnp.roll(c, -1, 1), RNG.integers(-128, 128, (20, 30), np.int8)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_that_are_read(name: str) -> None:
+    step, x = CASES[name]
+    function = repeated(step)
+    found, wanted = j2t.fuse(function, backend="interpret", strict=True)(x), jax.jit(function)(x)
+    rough = 2e-2 if x.dtype == jnp.bfloat16 else 1e-5
+    np.testing.assert_allclose(*(np.asarray(each, np.float64) for each in (found, wanted)), rtol=rough, atol=rough)
+
+
+@pytest.mark.parametrize("name", ["rings", "heat", "edges", "mirrors", "all kinds"])
+def test_gradients(name: str) -> None:
+    step, x = CASES[name]
+
+    def loss(x: Any) -> Any:
+        return jnp.sin(repeated(step)(x)).sum()
+
+    found = jax.grad(j2t.fuse(loss, backend="interpret", strict=True))(x)
+    np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["heat", "edges", "life"])
+def test_no_lane_reads_what_another_has_not_written(name: str) -> None:
+    step, x = CASES[name]
+    found = j2t.fuse(repeated(step), backend="machine", strict=True)(x)
+    np.testing.assert_allclose(found, jax.jit(repeated(step))(x), rtol=1e-5, atol=1e-5)
+
+
+def source_of(step: Callable[[Any], Any], x: Any) -> tuple[str, int]:
+    (kernel,) = j2t.transpile(repeated(step), x, for_target="sm_90").kernels
+    return kernel.source, kernel.num_warps
+
+
+@pytest.mark.parametrize(("step", "neighbours"), [(heat, 4), (edges, 4), (life, 8)])
+def test_a_tile_is_in_shared_memory_once(step: Callable[[Any], Any], neighbours: int) -> None:
+    source, warps = source_of(step, jax.ShapeDtypeStruct((32, 32), bool if step is life else np.float32))
+    assert warps > 1 and source.count("tl.gather(") == 1 and source.count("tl.join(") == neighbours - 1
+    assert "tl.sum(" not in source  # of an element for all lanes at the edge
+
+
+def test_one_warp_reads_each_place_by_itself() -> None:
+    source, warps = source_of(ring, jax.ShapeDtypeStruct((32,), np.float32))
+    assert warps == 1 and source.count("tl.gather(") == 2 and "tl.join(" not in source
+    assert "tl.where(col == 0, 31, lanes)" in source
