@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, Reduce, Store, operands_of
@@ -149,10 +150,20 @@ class Order:
         keys = []
         ends_within = sorted((scope for scope in ready if ready[scope]), key=len)
         for segment in _segments([a for a in axes if a in over and a in self.looped], loops, ends_within):
-            backwards = any(loop.reverse for loop in loops if loop.step in segment)
-            keys.append(LoopKey(segment, around, ready.get(around, 0), backwards))
+            own = [loop.reverse for loop in loops if loop.step in segment]
+            key = LoopKey(segment, around, ready.get(around, 0), any(own))
+            keys.append(key if own else self._either_way(key))
             around |= frozenset(segment)
         return tuple(keys)
+
+    def _either_way(self, key: LoopKey) -> LoopKey:
+        """Where steps do not wait for each other, they go along with those of a loop that only counts downwards."""
+        backwards = replace(key, backwards=True)
+        return backwards if backwards in self._counting and key not in self._counting else key
+
+    @cached_property
+    def _counting(self) -> frozenset[LoopKey]:
+        return frozenset(map(self.key, self.graph.of_kind(Recurrence)))
 
     def conflicts(self) -> Iterable[tuple[Node, Recurrence]]:
         """The values that are needed where this loop is over, but belong to a step of it.

@@ -101,3 +101,14 @@ def test_the_direction_is_that_of_the_loop(reverse: bool) -> None:
     (loop,) = found.graph.of_kind(Recurrence)
     (states,) = (found.keys(s, [loop.step]) for s in found.graph.stores if loop.step in s.value.axes)
     assert states == (found.key(loop),) and states[0].backwards is reverse
+
+
+def backwards(c: Any, xs: Any) -> Any:
+    """What is made of each x beside, in the order of steps, reads nothing that is carried."""
+    return lax.scan(halved, c, xs, reverse=True), jnp.sin(xs)
+
+
+def test_steps_that_wait_for_nothing_go_along_with_those_that_do() -> None:
+    found = order(backwards, (3,), (4, 3))
+    keys = [found.keys(store, sorted(found.looped, key=str)) for store in found.graph.stores]
+    assert len(set(filter(None, keys))) == 1 and keys[-1][0].backwards
