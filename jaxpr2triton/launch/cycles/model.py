@@ -7,8 +7,8 @@ A loop takes the longer of the two, and so does what stands beside loops. Progra
 wait for others: registers, shared memory and warps say how many run at once. The whole takes no less time than its
 bytes, once each, take to pass through device memory.
 
-Not in it: launches, conflicts between banks of shared memory, lanes that read the same place or places far apart,
-warps of one program that run ahead of others, lanes that end before others, caches but for what is plainly read again.
+Not in it: launches, conflicts between banks of shared memory, sectors of which lanes far apart read a part, warps of
+one program that run ahead of others, lanes that end before others, caches but for what is plainly read again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, Machine, machine_o
 from jaxpr2triton.launch.cycles.path import Walker
 from jaxpr2triton.launch.cycles.reuse import reuse_of
 from jaxpr2triton.launch.cycles.sass import instructions
+from jaxpr2triton.launch.cycles.sectors import moved_by
 from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.trips import rounds_of
 from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, Part, Phase, Tally, Warp, tally
@@ -97,7 +98,8 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     machine = machine_of(target)
     binary = compile_kernel(kernel, target)
     text, resources = machine_code(str(binary.code), target.arch)
-    flow = flow_of(instructions(text))
+    code = instructions(text)
+    flow = flow_of(code)
     rounds = {loop.head: rounds_of(flow, loop) for loop in flow.loops}
     source = source_loops(kernel.source, kernel.name)
     foreign = foreign_loops(flow.loops, source, rounds)
@@ -107,22 +109,23 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     at_once = min(crowd.at_once, crowd.programs)
     room = machine.first_level - at_once * (binary.shared + machine.shared_reserved)
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
-    near, far = (Warp(machine, from_memory, rounds, reuse).walk(way) for from_memory in (False, True))
+    moved = moved_by(code, machine.lanes)
+    near, far = (Warp(machine, from_memory, rounds, reuse, moved).walk(way) for from_memory in (False, True))
     known = matched(near.inner, source, rounds)
     ends = [axis.seldom for axis in kernel.axes if axis.unbounded]
     rounds = taken(known, rounds, bool(ends) and all(ends))
     whole, whole_far = (_whole(part, crowd, rounds) for part in (near, far))
-    moved = (kernel.bytes_read + kernel.bytes_written) / machine.memory_rate * machine.clock
+    least = (kernel.bytes_read + kernel.bytes_written) / machine.memory_rate * machine.clock
     once, once_far = (_round(part, crowd, rounds) for part in (near, far))
-    is_bytes = whole is not None and moved > whole.cycles
+    is_bytes = whole is not None and least > whole.cycles
     return Cycles(
         target=target.name,
         clock=machine.clock,
         loops=tuple(_loops(near, far, crowd, rounds, known)),
-        whole=None if whole is None else max(whole.cycles, moved),
-        from_memory=None if whole_far is None else max(whole_far.cycles, moved),
-        bytes_alone=moved,
-        shares=(Stall(BYTES, moved),) if is_bytes else (whole or once).shares,
+        whole=None if whole is None else max(whole.cycles, least),
+        from_memory=None if whole_far is None else max(whole_far.cycles, least),
+        bytes_alone=least,
+        shares=(Stall(BYTES, least),) if is_bytes else (whole or once).shares,
         trust="±20 %" if is_bytes else _trust(whole or once, whole_far or once_far),
         registers=resources.registers,
         spills=resources.spills,

@@ -65,9 +65,15 @@ class Warp:
     """Where a warp is in time."""
 
     def __init__(
-        self, machine: Machine, from_memory: bool, rounds: Mapping[int, int | None], reuse: Reuse = NO_REUSE
+        self,
+        machine: Machine,
+        from_memory: bool,
+        rounds: Mapping[int, int | None],
+        reuse: Reuse = NO_REUSE,
+        moved: Mapping[int, int] | None = None,
     ) -> None:
         self.machine, self.from_memory, self.rounds, self.reuse = machine, from_memory, rounds, reuse
+        self.moved = moved or {}  # bytes, of what does not move as many as there are lanes
         self.now = 0.0
         self.clear = [0.0] * COUNTERS
         self.causes = [""] * COUNTERS
@@ -104,7 +110,7 @@ class Warp:
             phase.busy[pipe] += busy
         phase.busy[ISSUE] += 1
         passes = each.kind in TRAFFIC and each.address not in self.reuse.near
-        phase.bytes += self.machine.lanes * each.width if passes else 0
+        phase.bytes += self.moved.get(each.address, self.machine.lanes * each.width) if passes else 0
         quick = each.address in self.reuse.quick
         latency = self.machine.load_again if quick else self.machine.latency(each.kind, self.from_memory)
         cause = FIRST_LEVEL if quick else WAITS.get(each.kind, ARITHMETIC)
