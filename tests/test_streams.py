@@ -233,6 +233,12 @@ def test_terms_that_may_exceed_the_maximum_wait_for_it() -> None:
     compared(of_others, x, rows(2, LONG) + 200)
 
 
+def test_a_factor_without_a_mean_may_be_infinite() -> None:
+    x = rows(2, LONG)
+    compared(lambda x, y: ((x - x.mean(-1, keepdims=True)) * y).sum(-1), x, x.at[0, 5].set(np.inf), rtol=1e-4)
+    compared(lambda x, y: ((x - x.mean(-1, keepdims=True)) * (y - y.max(-1, keepdims=True))).sum(-1), x, x, rtol=1e-4)
+
+
 def test_a_limit_of_its_own_is_no_infinity() -> None:
     def clipped(x: Any) -> Any:
         peak = x.max(-1, keepdims=True)
@@ -244,7 +250,10 @@ def test_a_limit_of_its_own_is_no_infinity() -> None:
 FEW = 300_001  # elements of rows that are fewer than the processors
 
 
-@pytest.mark.parametrize("name", ["log_sum", "soft_minimum", "softmax", "log_softmax", "expectation"])
+STATISTICS = ["variance", "covariance", "layer_norm"]
+
+
+@pytest.mark.parametrize("name", ["log_sum", "soft_minimum", "softmax", "log_softmax", "expectation", *STATISTICS])
 def test_few_long_rows_are_shared_out(name: str) -> None:
     fn, times = ONCE[name]
     x = rows(2, FEW)
@@ -256,14 +265,15 @@ def test_few_long_rows_are_shared_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("special", NEXT)
-@pytest.mark.parametrize("name", ["log_sum", "softmax", "soft_minimum", "kept_finite"])
+@pytest.mark.parametrize("name", ["log_sum", "softmax", "soft_minimum", "kept_finite", *STATISTICS])
 def test_few_long_rows_of_what_is_not_finite(name: str, special: str) -> None:
     x = NEXT[special](rows(2, FEW))
-    compared(ONCE[name][0], -x if name == "soft_minimum" else x, rtol=2e-4, atol=1e-6)
+    atol = 1e-3 if name == "layer_norm" else 1e-6  # a mean of 10,000 has no more digits
+    compared(ONCE[name][0], -x if name == "soft_minimum" else x, rtol=2e-4, atol=atol)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
-@pytest.mark.parametrize("name", ["log_sum", "softmax", "kept_finite"])
+@pytest.mark.parametrize("name", ["log_sum", "softmax", "kept_finite", *STATISTICS])
 def test_few_long_rows_with_one_number(name: str, value: float) -> None:
     compared(ONCE[name][0], rows(2, FEW).at[0, 200_000].set(value), rtol=2e-4, atol=1e-6)
 
@@ -273,9 +283,55 @@ def test_gradients_of_few_long_rows() -> None:
     compared(jax.grad(lambda x: jnp.sum(jnp.sin(softmax(x) * 10))), rows(2, FEW), rtol=1e-4, atol=1e-6)
 
 
-def test_few_long_columns() -> None:
-    compared(lambda x: jax.nn.softmax(x, axis=0), rows(FEW, 3), rtol=1e-4)
+    compared(jax.grad(lambda x: jnp.sum(jnp.sin(layer_norm(x)))), rows(2, FEW), rtol=1e-4, atol=1e-5)
 
 
-def test_few_long_rows_of_16_bits() -> None:
-    compared(log_sum, rows(2, FEW, dtype=jnp.bfloat16), rtol=2e-2)
+@pytest.mark.parametrize("fn", [jax.nn.softmax, jnp.var], ids=lambda fn: fn.__name__)
+def test_few_long_columns(fn: Callable[..., Any]) -> None:
+    compared(lambda x: fn(x, axis=0), rows(FEW, 3), rtol=1e-4)
+
+
+@pytest.mark.parametrize("fn", [log_sum, variance])
+def test_few_long_rows_of_16_bits(fn: Callable[[Any], Any]) -> None:
+    compared(fn, rows(2, FEW, dtype=jnp.bfloat16), rtol=2e-2)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e18, 1e38])
+def test_variances_of_few_long_rows_that_are_large_or_small(scale: float) -> None:
+    compared(variance, rows(2, FEW) * scale + 5 * scale)
+
+
+def test_a_long_row_far_from_zero() -> None:
+    compared(variance, 1000 + rows(2, FEW) / 100, rtol=1e-3)
+
+
+def test_backward_passes_of_few_long_rows_have_programs_enough() -> None:
+    x = rows(4, FEW)
+    for fn in (softmax, log_softmax, layer_norm):
+        kernels = transpile(lambda x, dy, fn=fn: jax.vjp(fn, x)[1](dy)[0], x, x).kernels
+        assert all(np.prod(kernel.grid) >= 64 for kernel in kernels if kernel.bytes_read > x.nbytes / 2)
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "argmax": lambda x: jnp.argmax(x, -1),
+    "argmin": lambda x: jnp.argmin(x, -1),
+    "both": lambda x: (jnp.argmax(x, -1), x.max(-1)),
+    "of all": jnp.argmax,
+    "of columns": lambda x: jnp.argmin(x.T, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8, np.uint32, np.bool_], ids=str)
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_few_long_rows(name: str, dtype: Any) -> None:
+    x = jnp.round(rows(3, FEW) * 2).astype(dtype) if dtype is not np.bool_ else rows(3, FEW) > 19
+    compared(PLACES[name], x)
+    kernels = transpile(PLACES[name], x).kernels
+    assert len(kernels) == 2 and np.prod(kernels[0].grid) >= 64
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", PLACES)
+def test_places_of_what_is_not_finite(name: str, value: float) -> None:
+    compared(PLACES[name], rows(2, FEW).at[:, 200_000].set(value).at[:, 290_000].set(value))
+    compared(PLACES[name], jnp.full((2, FEW), value, np.float32))

@@ -38,7 +38,6 @@ from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
 from jaxpr2triton.ir.scans import scans_in, time_dims
-from jaxpr2triton.rules.reductions import IN_PARTS
 
 
 @dataclass(frozen=True)
@@ -272,12 +271,11 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
 
 
 def spread_axes(space: Space) -> frozenset[Axis]:
-    """The axes that only sums run along whose results no other reduction reads: programs can share them out."""
+    """The axes that only reductions run along whose results no other one reads: programs can share them out."""
     fed = feeds_a_reduction(space.graph)
     kept = {axis for node in fed for axis in node.over} | {node.axis for node in space.graph.of_kind(Swept)}
     last = (node for node in space.graph.of_kind(Reduce) if node not in fed)
-    in_parts = (node for node in last if node.eqn.primitive.name in ("dot_general", *IN_PARTS))
-    return frozenset(axis for node in in_parts for axis in node.over if axis not in kept)
+    return frozenset(axis for node in last for axis in node.over if axis not in kept)
 
 
 def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:

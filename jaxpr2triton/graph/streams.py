@@ -269,17 +269,31 @@ def _moments(node: Reduce, above: Above) -> Moments | None:
 
 
 def _value(node: Node, along: frozenset[Axis], above: Above) -> tuple[Node, bool] | None:
-    """`x - m` → x, and whether it is `m - x`."""
-    if not above[node]:
-        return node, False
-    if not isinstance(node, Compute) or node.eqn.primitive.name not in ("add", "add_any", "sub"):
+    """`x - m` → x, and whether it is `m - x`. Where x is infinite, m has to be as well: nothing is left but NaN."""
+    if not isinstance(node, Compute) or node.eqn.primitive.name != "sub":
         return None
     free = [not along & each.axes for each in node.operands]
     if sorted(free) != [False, True]:
         return None
     place = free.index(False)
-    value = node.operands[place]
-    return None if above[value] else (value, place == 1 and node.eqn.primitive.name == "sub")
+    value, shift = node.operands[place], node.operands[1 - place]
+    return (value, place == 1) if not above[value] and _grows_with(shift, value, along) else None
+
+
+def _grows_with(node: Node, value: Node, along: frozenset[Axis]) -> bool:
+    """Whether it is infinite, with the same sign, or NaN where the value somewhere is: its sum, or a part of that."""
+    while isinstance(node, Compute):
+        name, (first, *others) = node.eqn.primitive.name, node.operands
+        part = name in ("mul", "div") and isinstance(others[0], Constant) and float(others[0].value) > 0
+        if not part and not _is_cast(node):
+            return False
+        node = first
+    return (
+        isinstance(node, Reduce)
+        and node.eqn.primitive.name == "reduce_sum"
+        and frozenset(node.over) == along
+        and [_uncast(each) for each in node.operands] == [_uncast(value)]
+    )
 
 
 def _between(

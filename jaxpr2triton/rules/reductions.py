@@ -25,7 +25,6 @@ class Reduction:
     identity: Callable[[np.dtype], Any]
     helper: Callable[[np.dtype], str | None] = lambda dtype: None
     refuse: Callable[[Any], WhyNot | None] = lambda eqn: None
-    associative: bool = True  # may be computed in parts, for the same dtype of results
     indexed: bool = False  # the result is the place of the chosen element, not its value
     follow: str | None = None  # of an indexed one: the helper that joins them where the places of the second are later
     linear_in: tuple[int, ...] = ()  # as of a pointwise row
@@ -98,7 +97,6 @@ def _place(direction: str) -> Reduction:
         identity=extreme.identity,
         helper=_always(helper),
         refuse=_one_axis,
-        associative=False,
         indexed=True,
         follow=f"_next_{direction}",
     )
@@ -115,8 +113,6 @@ TABLE: dict[str, Reduction] = {
     "argmax": _place("max"),
     "argmin": _place("min"),
 }
-
-IN_PARTS = frozenset(name for name, row in TABLE.items() if row.associative)
 
 
 def identity_of(row: Reduction, dtype: Any) -> Any:

@@ -60,7 +60,11 @@ CASES: dict[str, tuple[Callable[..., Any], str]] = {
     "variance": (lambda x: x.var(1), "Moments"),
     "cubes": (lambda x: ((x - mean(x)) ** 3).sum(1), "none"),
     "covariance": (lambda x: ((x - mean(x)) * (mean(jnp.sin(x)) - jnp.sin(x))).sum(1), "Moments"),
-    "half of one": (lambda x: ((x - mean(x)) * jnp.cos(x)).sum(1), "Moments"),
+    "half of one": (lambda x: ((x - mean(x)) * jnp.cos(x)).sum(1), "none"),
+    "mean of others": (lambda x: ((x - mean(jnp.sin(x))) ** 2).sum(1), "none"),
+    "added": (lambda x: ((x + mean(x)) ** 2).sum(1), "none"),
+    "away from the largest": (lambda x: ((x - peak(x)) ** 2).sum(1), "none"),
+    "away from less than the mean": (lambda x: ((x - -0.5 * mean(x)) ** 2).sum(1), "none"),
     "away from the mean": (lambda x: jnp.abs(x - mean(x)).sum(1), "none"),
     "rounded": (lambda x: jnp.round(x / jnp.abs(x).max(1, keepdims=True)).sum(1), "none"),
 }

@@ -93,8 +93,8 @@ def roles(made: Compiled) -> set[Role]:
     return {axis.role for kernel in made.kernels for axis in kernel.axes}
 
 
-def names_for(dtype: np.dtype, split_too: bool = False) -> list[str]:
-    return [name for name, known in DTYPES.items() if dtype in known and (TABLE[name].associative or not split_too)]
+def names_for(dtype: np.dtype) -> list[str]:
+    return [name for name, known in DTYPES.items() if dtype in known]
 
 
 def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str], policy: Policy = DEFAULT_POLICY) -> Compiled:
@@ -152,7 +152,7 @@ def test_streamed(dtype: np.dtype, axis: int) -> None:
 @along_columns_and_rows
 def test_in_two_steps(dtype: np.dtype, axis: int) -> None:
     policy = moved(splits={"little_work": 1, "elements": 8})
-    made = check(dtype, 61, axis, names_for(dtype, split_too=True), policy)
+    made = check(dtype, 61, axis, names_for(dtype), policy)
     assert len(made.kernels) >= 2
     assert "boundary" not in str(made.program), "what is in memory between two kernels is an operand"
 

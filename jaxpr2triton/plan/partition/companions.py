@@ -11,7 +11,7 @@ short one: rows beyond the end are masked.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
@@ -28,28 +28,45 @@ from jaxpr2triton.rules.rows import TABLE
 def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     """What is to be seen in chunks; adjusts `splits` to fit."""
     outputs = _outputs(cuts)
+    written = [root for root in cuts.roots if root in outputs]
     loads = {root: frozenset(loads_of(cuts, cuts.spaces[root])) for root in cuts.roots}
     owners = {node.eqn: root for root in cuts.roots[::-1] for node in cuts.spaces[root].graph.of_kind(Reduce)}
     found: dict[Var, Chunked] = {}
-    for eqn, split in list(splits.items()):
-        beside = [
-            root
-            for root in cuts.roots
-            if root in outputs and _saves_much(cuts, loads[owners[eqn]] & loads[root], split)
-        ]
-        if (joint := _in_chunks(cuts, eqn, split, beside, found)) is not None:
+
+    def join(eqn: Eqn, ways: Iterable[tuple[int, ...]], roots: Iterable[Var]) -> bool:
+        shared = loads[owners[eqn]]
+        beside = [root for root in roots if _saves_much(cuts, shared & loads[root], splits[eqn])]
+        joint = _in_chunks(cuts, eqn, splits[eqn], ways, beside, found)
+        if joint is not None:
             splits[eqn], seen = joint
-            found = seen | found
+            found.update({root: how for root, how in seen.items() if root not in found})
+        return joint is not None
+
+    others = [eqn for eqn, split in list(splits.items()) if not join(eqn, runs(split.free), written)]
+    for eqn in others:  # what sums all joins those that sum rows, in their chunks
+        join(eqn, _parts_of_runs(splits[eqn].free), [root for root in written if root in found])
     return found
 
 
+def _parts_of_runs(dims: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """`(0, 1, 3)` → `(0,)`, `(1,)`: those next to each other, but not all of them."""
+    for run in runs(dims):
+        for size in range(len(run) - 1, 0, -1):
+            yield from (run[first : first + size] for first in range(len(run) - size + 1))
+
+
 def _in_chunks(
-    cuts: Cuts, eqn: Eqn, split: Split, beside: Sequence[Var], found: Mapping[Var, Chunked]
+    cuts: Cuts,
+    eqn: Eqn,
+    split: Split,
+    ways: Iterable[tuple[int, ...]],
+    beside: Sequence[Var],
+    found: Mapping[Var, Chunked],
 ) -> tuple[Split, dict[Var, Chunked]] | None:
-    """A sum in chunks, and the outputs that its programs write as well; None if there are none."""
+    """A sum in chunks of some of its dimensions, and the outputs that its programs write as well; None without any."""
     if not any(_has_all(cuts, root, eqn) for root in beside):
         return None
-    for dims in runs(split.free):
+    for dims in ways:
         seen = _written_beside(cuts, eqn, dims, beside, found)
         if not any(_has_all(cuts, root, eqn) for root in seen):
             continue

@@ -139,7 +139,7 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
     if space.held > policy.cuts.held:
         return False
     shared_well = shared_out and _is_shared_well(space, reductions, policy)
-    return shared_well or _has_programs_enough(space, reductions, policy.cuts)
+    return shared_well or _has_programs_enough(space, reductions, policy)
 
 
 def _is_shared_well(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
@@ -218,24 +218,25 @@ def _is_much(node: Reduce, policy: Cutting, unrolled: int) -> bool:
     return size_of(node.axes) * size_of(node.over) > policy.much and is_two_sided(node, unrolled)
 
 
-def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], policy: Cutting) -> bool:
+def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], policy: Policy) -> bool:
     """Whether what programs walk for the sake of reductions is little, or shared out among many of them."""
+    cuts = policy.cuts
     reduced = {axis for node in reductions for axis in node.over}
     spread = spread_axes(space) if not space.inner else frozenset()
     parallel = space.parallel * size_of(spread)
     walked = space.held * size_of(reduced - spread - set(space.axes))
-    if walked * parallel <= policy.small:
+    if walked * parallel <= cuts.small:
         return True
 
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
-    programs = parallel if along_rows else parallel // policy.neighbours
-    enough = policy.enough if walked * parallel <= policy.much else 2 * policy.enough
-    if programs >= enough and (space.inner <= reduced or programs >= policy.many):
+    programs = parallel if along_rows else parallel // cuts.neighbours
+    enough = cuts.enough if walked * parallel <= cuts.much else 2 * cuts.enough
+    if programs >= enough and (space.inner <= reduced or programs >= cuts.many):
         return True
 
-    # Rows are walked by one program each even when they are few; this keeps a softmax of one row in one kernel.
+    # Rows are walked by one program each even when they are few, if that takes no longer than launches would.
     alone = reduced | space.inner
-    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.held
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.splits.streamed
 
 
 def repeats(space: Space, node: Reduce | Swept, policy: Cutting) -> bool:

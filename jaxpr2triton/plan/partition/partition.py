@@ -32,6 +32,7 @@ from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
+from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moments
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
 from jaxpr2triton.plan.partition.summed_products import summed_products, with_sums
@@ -112,6 +113,8 @@ def _cut_and_split(
         return cuts
     if rounds > 1 and (apart := streams_apart(cuts)):
         return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
+    if rounds > 1 and (spread := moments_apart(cuts)):
+        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds - 1)
     splits = to_split(cuts)
     products = split_products(cuts)
     if rounds > 1 and (summed := summed_products(cuts, splits, products)):

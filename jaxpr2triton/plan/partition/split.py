@@ -7,8 +7,8 @@
     r:f32[64]         = reduce_sum[axes=(0,)] q
 
 Padding and reshaping only change the index that is asked for: nothing is copied. Where the last chunk is a short one,
-what is loaded for it is masked. The order of additions is fixed, so results repeat. It leaves alone reductions whose
-result another reduction of the same kernel reads, and those that look for a place.
+what is loaded for it is masked. The order of additions is fixed, so results repeat. Of what looks for a place each
+chunk has its best element, and where that is. Left alone are reductions whose result another one of the kernel reads.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Splitting
-from jaxpr2triton.rules.reductions import IN_PARTS, TABLE
+from jaxpr2triton.rules.reductions import TABLE
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
         for node in space.graph.of_kind(Reduce):
             eqn = node.eqn
             all_at_once = space.parallel == math.prod(axis.size for axis in node.axes)
-            if node in inner or eqn in left_whole or eqn.primitive.name not in IN_PARTS or not all_at_once:
+            if node in inner or eqn in left_whole or eqn.primitive.name not in TABLE or not all_at_once:
                 continue
             axes = zip(eqn.params["axes"], space.chosen[numbers[eqn]])
             free = tuple(sorted(d for d, axis in axes if axis not in below))  # the others are wanted whole
@@ -176,7 +176,8 @@ def split_reductions(
     def rewritten(*args: jax.Array) -> list[jax.Array]:
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
-        anew = {eqn: partial(_in_two, eqn, split=split) for eqn, split in long.items()} | dict(others)
+        anew = dict(others)
+        anew |= {eqn: partial(_IN_TWO.get(eqn.primitive.name, _in_two), eqn, split) for eqn, split in long.items()}
         run(inner.eqns, env, lambda eqn, values: [anew[eqn](*values)] if eqn in anew else None)
         shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
@@ -199,24 +200,44 @@ def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 
 
-def _in_two(eqn: Eqn, operand: jax.Array, split: Split) -> jax.Array:
-    first, chunks, size = split.dims[0], split.chunks, split.size
-    dtype = eqn.outvars[0].aval.dtype
+def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
+    first, dtype = split.dims[0], eqn.outvars[0].aval.dtype
     wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    flat = _flattened(operand, split.dims)
-    if wide != dtype:
-        flat = lax.convert_element_type(flat, wide)
-    if beyond := chunks * size - split.length:
-        neutral = jnp.asarray(TABLE[eqn.primitive.name].identity(jnp.dtype(wide)), wide)
-        flat = lax.pad(flat, neutral, [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)])
-    parts = lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
+    neutral = TABLE[eqn.primitive.name].identity(jnp.dtype(wide))
+    parts = _parts(lax.convert_element_type(operand, wide), split, neutral)
     before = [d for d in eqn.params["axes"] if d < first]
     after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > split.dims[-1]]
     place = first - len(before)
     partial = boundary_p.bind(_reduce(eqn, parts, *before, first + 1, *after), dim=place)
-    result = _reduce(eqn, partial, place)
-    return lax.convert_element_type(result, dtype) if wide != dtype else result
+    return lax.convert_element_type(_reduce(eqn, partial, place), dtype)
+
+
+def _place_in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
+    """The best of each chunk and its place; then the first chunk whose best is the best of all, and its place."""
+    (dim,), dtype = split.dims, operand.dtype
+    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
+    parts = _parts(lax.convert_element_type(operand, wide), split, TABLE[eqn.primitive.name].identity(jnp.dtype(wide)))
+    extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
+    best = boundary_p.bind(extreme(parts, (dim + 1,)), dim=dim)
+    place = boundary_p.bind(_reduce(eqn, parts, dim + 1), dim=dim)
+    chunk = lax.broadcasted_iota(place.dtype, place.shape, dim)
+    which = lax.broadcast_in_dim(_reduce(eqn, best, dim), place.shape, [d for d in range(place.ndim) if d != dim])
+    place = lax.add(place, lax.mul(chunk, lax.full_like(chunk, split.size)))
+    return lax.reduce_sum(lax.select(lax.eq(chunk, which), place, lax.full_like(place, 0)), (dim,))
+
+
+def _parts(operand: jax.Array, split: Split, neutral: float) -> jax.Array:
+    """The chunks and what is in them as two dimensions; neutral elements behind the end."""
+    first, chunks, size = split.dims[0], split.chunks, split.size
+    flat = _flattened(operand, split.dims)
+    if beyond := chunks * size - split.length:
+        config = [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)]
+        flat = lax.pad(flat, jnp.asarray(neutral, flat.dtype), config)
+    return lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
 
 
 def _reduce(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
     return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})
+
+
+_IN_TWO: dict[str, Callable[[Eqn, Split, jax.Array], jax.Array]] = {"argmax": _place_in_two, "argmin": _place_in_two}

@@ -23,7 +23,7 @@ from jax import lax
 
 from jaxpr2triton.graph.nodes import Compute, Reduce
 from jaxpr2triton.graph.space import space_of
-from jaxpr2triton.graph.streams import Shrinking, streams_of
+from jaxpr2triton.graph.streams import Shrinking, Stream, streams_of
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import needed, read, run, variables
@@ -66,13 +66,22 @@ def streams_apart(cuts: Cuts) -> list[Apart]:
     return [each for each in found if each is not None]
 
 
-def _apart(cuts: Cuts, eqn: Eqn) -> Apart | None:
+def size_of_chunks(cuts: Cuts, eqn: Eqn) -> int | None:
+    """How many elements each has, if a sum is one of a few long rows."""
     (out,), shape, axes = eqn.outvars, eqn.invars[0].aval.shape, eqn.params["axes"]
     if len(axes) != 1 or not is_float(out.aval.dtype) or shape[axes[0]] < cuts.policy.splits.streamed:
         return None
     size = chunk_size(eqn, axes[0], axes[0] == len(shape) - 1, cuts.policy.splits)
-    stream = _stream(cuts, out) if size < shape[axes[0]] else None
-    if stream is None or stream.difference is None or not (stream.strict or stream.finite):
+    return size if size < shape[axes[0]] else None
+
+
+def _apart(cuts: Cuts, eqn: Eqn) -> Apart | None:
+    shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
+    size = size_of_chunks(cuts, eqn)
+    stream = None if size is None else stream_of(cuts, eqn)
+    if size is None or not isinstance(stream, Shrinking) or stream.difference is None:
+        return None
+    if not (stream.strict or stream.finite):
         return None
     extreme, difference = stream.leader.eqn, stream.difference.eqn
     if {tuple(each.aval.shape) for each in (extreme.invars[0], difference.outvars[0])} != {tuple(shape)}:
@@ -92,8 +101,9 @@ def _place_of_terms(product: Compute, stream: Shrinking) -> int:
     return next(place for place, operand in enumerate(product.operands) if along & operand.axes)
 
 
-def _stream(cuts: Cuts, out: Var) -> Shrinking | None:
-    """How a sum goes along with an extreme, whether what it depends on was to be in memory or not."""
+def stream_of(cuts: Cuts, eqn: Eqn) -> Stream | None:
+    """How a sum goes along with what it depends on, whether that was to be in memory or not."""
+    (out,) = eqn.outvars
     inside = [var for var in cuts.loaded if cuts.is_inside(var)]
     reduced = [var for var in inside if cuts.maker(var).primitive.name in REDUCED and _alike(cuts, var, out)]
     try:
@@ -103,9 +113,8 @@ def _stream(cuts: Cuts, out: Var) -> Shrinking | None:
     if space is None:
         return None
     for node in space.graph.of_kind(Reduce):
-        if node.eqn.outvars[0] is out:
-            stream = streams_of(space.graph, frozenset(node.over)).get(node)
-            return stream if isinstance(stream, Shrinking) else None
+        if node.eqn is eqn:
+            return streams_of(space.graph, frozenset(node.over)).get(node)
     return None
 
 
@@ -127,9 +136,9 @@ def in_chunks(jaxpr: Closed, found: Sequence[Apart]) -> Closed:
         parts: dict[Eqn, tuple[jax.Array, jax.Array]] = {}  # the extremes of chunks, as they are made and in memory
         for eqn in inner.eqns:
             if eqn in extremes:
-                made = _reduced(eqn, read(env, eqn.invars[0]), extremes[eqn])
+                made = of_chunks(eqn, read(env, eqn.invars[0]), extremes[eqn].dim, extremes[eqn].size)
                 parts[eqn] = made, boundary_p.bind(made, dim=extremes[eqn].dim)
-                env[eqn.outvars[0]] = _along(eqn, parts[eqn][1], extremes[eqn].dim)
+                env[eqn.outvars[0]] = along(eqn, parts[eqn][1], extremes[eqn].dim)
             elif eqn in totals:
                 env[eqn.outvars[0]] = _total(inner.eqns, totals[eqn], env, *parts[totals[eqn].extreme])
             else:
@@ -143,14 +152,14 @@ def _total(eqns: Sequence[Eqn], how: Apart, env: dict[Var, jax.Array], made: jax
     """The sum of what chunks have: their terms by their own extremes, and then by that of all."""
     terms = dict(env)
     value = read(env, how.difference.invars[how.place])
-    shift = lax.convert_element_type(_safe(how, _of_elements(made, how, value.shape)), value.dtype)
+    shift = lax.convert_element_type(_safe(how, of_elements(made, how.dim, how.size, value.shape)), value.dtype)
     terms[how.difference.outvars[0]] = lax.sub(shift, value) if how.place else lax.sub(value, shift)
     places = dict(how.factors)
     run(_cone(eqns, how), terms, lambda eqn, values: [values[places[eqn]]] if eqn in places else None)
-    chunks = boundary_p.bind(_reduced(how.total, read(terms, how.total.invars[0]), how), dim=how.dim)
+    chunks = boundary_p.bind(of_chunks(how.total, read(terms, how.total.invars[0]), how.dim, how.size), dim=how.dim)
 
     dtype = how.total.outvars[0].aval.dtype
-    extreme = _along(how.extreme, kept, how.dim)  # once more, so that one kernel makes both
+    extreme = along(how.extreme, kept, how.dim)  # once more, so that one kernel makes both
     lacking = [d for d in range(kept.ndim) if d != how.dim]
     whole = lax.broadcast_in_dim(extreme, kept.shape, lacking)
     of_all = _without_nothing(how, whole)
@@ -161,7 +170,7 @@ def _total(eqns: Sequence[Eqn], how: Apart, env: dict[Var, jax.Array], made: jax
     rescaled = lax.mul(chunks, weights)
     if how.strict:  # NaN where the extreme is infinite
         rescaled = lax.add(rescaled, lax.convert_element_type(lax.sub(whole, whole), dtype))
-    total = _along(how.total, rescaled, how.dim)
+    total = along(how.total, rescaled, how.dim)
     for eqn, place in how.factors:
         factor = read(env, eqn.invars[1 - place])
         each = lax.index_in_dim(factor, 0, how.dim, keepdims=False)
@@ -181,27 +190,26 @@ def _cone(eqns: Sequence[Eqn], how: Apart) -> list[Eqn]:
     return needed(found, how.total.invars, variables(factors))
 
 
-def _along(eqn: Eqn, operand: jax.Array, dim: int) -> jax.Array:
+def along(eqn: Eqn, operand: jax.Array, dim: int) -> jax.Array:
     (result,) = [eqn.primitive.bind(operand, **{**eqn.params, "axes": (dim,)})]
     return result
 
 
-def _reduced(eqn: Eqn, operand: jax.Array, how: Apart) -> jax.Array:
+def of_chunks(eqn: Eqn, operand: jax.Array, dim: int, size: int) -> jax.Array:
     """What each chunk has."""
-    dim, size, length = how.dim, how.size, operand.shape[how.dim]
+    length = operand.shape[dim]
     chunks = -(-length // size)
     if beyond := chunks * size - length:
         neutral = jnp.asarray(identity_of(TABLE[eqn.primitive.name], operand.dtype), operand.dtype)
         operand = lax.pad(operand, neutral, [(0, beyond if d == dim else 0, 0) for d in range(operand.ndim)])
-    return _along(eqn, lax.reshape(operand, (*operand.shape[:dim], chunks, size, *operand.shape[dim + 1 :])), dim + 1)
+    return along(eqn, lax.reshape(operand, (*operand.shape[:dim], chunks, size, *operand.shape[dim + 1 :])), dim + 1)
 
 
-def _of_elements(made: jax.Array, how: Apart, shape: tuple[int, ...]) -> jax.Array:
+def of_elements(made: jax.Array, dim: int, size: int, shape: tuple[int, ...]) -> jax.Array:
     """For each element what its chunk has."""
-    dim = how.dim
-    both = (*made.shape[: dim + 1], how.size, *made.shape[dim + 1 :])
+    both = (*made.shape[: dim + 1], size, *made.shape[dim + 1 :])
     spread = lax.broadcast_in_dim(made, both, [d for d in range(len(both)) if d != dim + 1])
-    flat = lax.reshape(spread, (*shape[:dim], made.shape[dim] * how.size, *shape[dim + 1 :]))
+    flat = lax.reshape(spread, (*shape[:dim], made.shape[dim] * size, *shape[dim + 1 :]))
     return lax.slice_in_dim(flat, 0, shape[dim], axis=dim)
 
 
