@@ -38,9 +38,9 @@ class Moves(Spans):
         super().__init__(plan, graph, buffers)
         found = moved_in(graph, self._is_whole)
         self.moved = {node: moved for node, moved in found.items() if plan.num_warps > 1 or len(moved.axes) == 1}
-        self._of_tile: defaultdict[Node, list[Node]] = defaultdict(list)
+        self._readers: defaultdict[Node, list[Node]] = defaultdict(list)
         for node, moved in self.moved.items():
-            self._of_tile[moved.source].append(node)
+            self._readers[moved.source].append(node)
 
     def _is_whole(self, axis: Axis) -> bool:
         """Whether a tile has all of an axis as lanes."""
@@ -71,7 +71,7 @@ class Moves(Spans):
 
     def _read_lanes(self, node: Node, scope: Scope) -> None:
         """With whatever else is read of the same tile there."""
-        several = self._of_tile[self.moved[node].source] if self.plan.num_warps > 1 else [node]
+        several = self._readers[self.moved[node].source] if self.plan.num_warps > 1 else [node]
         together = [each for each in several if self._is_beside(each, node, scope)]
         tile = self.spell.tile(node.axes)
         threads = self.plan.policy.target.warp_size * self.plan.num_warps
