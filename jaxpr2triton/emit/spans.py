@@ -18,7 +18,7 @@ from jaxpr2triton.emit.text import Tile, suffix
 from jaxpr2triton.graph.nodes import Node, Reduce, Store
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.spans import Limit, limits_of
-from jaxpr2triton.ir.index import Axis, scale, shift
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Form
 from jaxpr2triton.rules.base import in_parentheses
 
@@ -42,7 +42,8 @@ class Spans(Stores):
         if is_short or reads_ahead or key.backwards or len(sums) < len(clients) or not sums:
             return []
         common = frozenset.intersection(*(limits_of(node, axis) for node in sums))
-        ready = [limit for limit in common if limit.axes & self.looped <= outer.open_loops]
+        worth = 1 / self.plan.policy.writing.steps_to_spare_one
+        ready = [limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth]
         return sorted(ready, key=lambda limit: (limit.is_upper, limit.value.number if limit.value else -1, limit.const))
 
     def _header(self, body: Scope, limits: Sequence[Limit], backwards: bool) -> str:
@@ -88,9 +89,9 @@ class Spans(Stores):
         return [f"tl.min({start})"] if start else [], [f"tl.max({end})"] if end else []
 
     def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> str:
-        """The first place that a lower limit allows, or the one behind the last that an upper one does."""
+        """As `Limit.place`, with its value, in the loop."""
         text = ""
-        rest = shift(scale(limit.rest, -limit.sign), limit.sign * limit.const + limit.is_upper)
+        rest = limit.place
         if limit.value is not None:
             text = self._clamped(limit.value, limit.low, limit.high)
             text += suffix(self._get(limit.value, scope).tile, tile)

@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, Product, Reduce
 from jaxpr2triton.ir.dtypes import is_bool, working_dtype
-from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, add, computed_in, constant, scale
+from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, add, computed_in, constant, scale, shift
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -45,6 +45,32 @@ class Limit:
     def axes(self) -> frozenset[Axis]:
         """Along which the limit itself varies."""
         return self.rest.axes | (frozenset() if self.value is None else self.value.axes)
+
+    @property
+    def place(self) -> Index:
+        """The first place that a lower limit allows, or the one behind the last that an upper one does, without `value`
+        and in units of `by`.
+        """
+        return shift(scale(self.rest, -self.sign), self.sign * self.const + self.is_upper)
+
+    @property
+    def spares(self) -> float:
+        """The share of the axis that is left out on average; all of it where that is not known before."""
+        if self.value is not None:
+            return 1.0
+        size = self.axis.size
+        low, high = (self.by * bound / size for bound in self.place.bounds)
+        before = _clamped(low) if low == high else (_up_to(high) - _up_to(low)) / (high - low)
+        return 1 - before if self.is_upper else before
+
+
+def _clamped(share: float) -> float:
+    return min(max(share, 0.0), 1.0)
+
+
+def _up_to(share: float) -> float:
+    """The integral of `_clamped`."""
+    return _clamped(share) ** 2 / 2 + max(share - 1, 0.0)
 
 
 def limits_of(node: Reduce, axis: Axis) -> frozenset[Limit]:

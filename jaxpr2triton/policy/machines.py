@@ -298,6 +298,7 @@ class Writing:
     branch: int = 256  # cycles of a step, on the longer side of an `if`
     written_out: int = 10_000  # instructions: two seconds of compiling, and more than an instruction cache holds
     worth_calling: int = 1_000  # instructions of one function, wherever it stands
+    steps_to_spare_one: int = 16  # steps of which one is left out on average, at least, where a loop ends earlier
     all_steps: int = 4  # of a loop that takes all of them, also where it is known between which its terms are
     packed: int = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
 

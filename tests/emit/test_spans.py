@@ -194,3 +194,12 @@ def test_no_row_is_multiplied_with_a_matrix_that_is_nobodys() -> None:
     multiplied = j2t.fuse(partial(lax.ragged_dot, precision="highest"), backend="interpret", contractions="triton")
     meant = np.broadcast_to(SQUARE[:, :64].sum(1, keepdims=True), (300, 16))
     np.testing.assert_allclose(multiplied(SQUARE[:, :64], w, sizes), meant, atol=1e-4)
+
+
+def test_chunks_of_which_the_last_is_a_short_one_have_all_steps() -> None:
+    def backwards(x: Any, ct: Any) -> Any:
+        return jax.vjp(jax.nn.softmax, x)[1](ct)[0]
+
+    shape = jax.ShapeDtypeStruct((64, 1_000_000), jnp.float32)
+    kernels = j2t.transpile(backwards, shape, shape).kernels
+    assert not any("_last" in kernel.source or "_first" in kernel.source for kernel in kernels)

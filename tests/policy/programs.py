@@ -249,6 +249,11 @@ def few_steps_in_steps(x: Any, table: Any) -> Any:
 NARROW = (floats(6, 7), floats(20, 30, 6), floats(30, 6))
 
 
+def almost_whole_rows(x: Any) -> Any:
+    row, place = (lax.broadcasted_iota(jnp.int32, x.shape, dim) for dim in range(2))
+    return jnp.where(place + row < x.shape[1], x, 0).sum(1)
+
+
 def up_to_a_length(x: Any, n: Any) -> Any:
     return jnp.where(jnp.arange(x.shape[1]) < n[:, None], x, 0).sum(1)
 
@@ -272,6 +277,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "layers": (layers, (floats(512),)),
     "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),
+    "almost whole rows": (almost_whole_rows, (floats(12_000, 100_000),)),
     "sums up to a length": (up_to_a_length, (floats(256, 100_000), integers(256))),
     "many rows in groups": (lax.ragged_dot, (halves(4096, 1024), halves(8, 1024, 1024), integers(8))),
     "rows in groups": (lax.ragged_dot, (floats(64, 16), floats(8, 16, 32), integers(8))),

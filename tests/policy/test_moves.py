@@ -182,6 +182,7 @@ CASES = {
     "writing.branch": Case("maybe long", 1 / 2),
     "writing.written_out": Case("waves", 2),
     "writing.worth_calling": Case("waves", 16),
+    "writing.steps_to_spare_one": Case("almost whole rows", 2),
     "writing.all_steps": Case("sums up to a length", 1 << 10),
     "writing.packed": Case("sines", 1 / 4),
     "doubts.few": Case("states", 0),

@@ -40,6 +40,7 @@ NAMED = {
     "launch/cycles/model.py": {"MUCH_OF_IT": MODEL},
     "launch/cycles/reuse.py": {"PROGRAM": "stands for no loop", "_WORDS": "bytes"},
     "launch/cycles/sass.py": {"COUNTERS": LIMIT, "_CONTROL": LIMIT, "_NONE": LIMIT},
+    "launch/cycles/sectors.py": {"SECTOR": MODEL, "_BITS": EXACT},
     "launch/cycles/trips.py": {"_WORD": EXACT},
     "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
