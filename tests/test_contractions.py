@@ -188,6 +188,14 @@ def test_at_its_size_no_kernel_leaves_the_device_idle(program: Contraction) -> N
     assert not [doubt for kernel in made.kernels for doubt in doubts_about(kernel, DEFAULT_POLICY)]
 
 
+def test_blocks_of_rows_are_no_larger_than_groups() -> None:
+    """A larger one would be multiplied with the matrices of several."""
+    program = at_full_size(next(each for each in PROGRAMS if each.name == "of_many_groups"))
+    *_, kernel = j2t.transpile(program.whole(), *program.sizes(), contractions="triton").kernels
+    (rows,) = (axis.block for axis in kernel.axes if axis.name == "m")
+    assert rows == 32
+
+
 def test_nothing_between_is_written() -> None:
     kernel = kernel_of(contractions.distances, *shapes((jnp.float32, 784, 1024), (jnp.float32, 784, 128)))
     assert kernel.bytes_written == 4 * 1024 * 128

@@ -93,10 +93,9 @@ class Spans(Stores):
         text = ""
         rest = limit.place
         if limit.value is not None:
-            text = self._clamped(limit.value, limit.low, limit.high)
+            text = f"{'-1 * ' * (limit.sign < 0)}{self._clamped(limit.value, limit.low, limit.high)}"
             text += suffix(self._get(limit.value, scope).tile, tile)
-            text = text if limit.value.dtype == np.int32 else f"{text}.to(tl.int32)"
-            text = f"-1 * {text}" if limit.sign < 0 else text
+            text = text if limit.value.dtype == np.int32 else f"{in_parentheses(text)}.to(tl.int32)"
         if rest.terms:
             text = f"{text} + {self.spell.index(rest, tile)}" if text else self.spell.index(rest, tile)
         elif rest.const or not text:

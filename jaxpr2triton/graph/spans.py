@@ -139,8 +139,8 @@ def _of_comparison(one: Node, relation: str, other: Node, axis: Axis) -> Iterato
     index = _index_of(one)
     if index is None or relation not in _FLIPPED or axis not in index.axes or axis in other.axes:
         return
-    if not np.issubdtype(other.dtype, np.signedinteger):
-        return
+    if not np.issubdtype(other.dtype, np.signedinteger) or other.dtype.itemsize < 4:
+        return  # which may not hold the ends
     value = other if not isinstance(other, Constant) else None
     const = int(other.value) if isinstance(other, Constant) else 0
     yield from _limits(index, relation, value, const, axis)

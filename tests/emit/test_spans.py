@@ -88,6 +88,7 @@ MASKED: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "behind what is far away": (chosen(lambda k, n: k > n), (ROWS, COLUMNS, FAR)),
     "one length": (chosen(lambda k, n: k < n), (ROWS, COLUMNS, jnp.full(1, 290))),
     "bytes": (chosen(lambda k, n: k < n), (ROWS, COLUMNS, SHORT)),
+    "places in bytes": (chosen(lambda k, n: k.astype(np.int8) < n), (ROWS, COLUMNS[:128], SHORT)),
     "without sign": (chosen(lambda k, n: k.astype(np.uint32) < n), (ROWS, COLUMNS, LENGTHS.astype(np.uint32))),
     "greatest": (chosen(lambda k, n: k < n, -np.inf, "max"), USUAL),
     "greatest or nothing": (chosen(lambda k, n: k < n, 0, "max"), USUAL),
@@ -117,7 +118,7 @@ def test_values(name: str) -> None:
     check(name, "interpret")
 
 
-@pytest.mark.parametrize("name", ["up to", "within", "far away", "folded", "infinite elsewhere", "a triangle"])
+@pytest.mark.parametrize("name", ["up to", "within", "far away", "folded", "a triangle", "places in bytes"])
 def test_compiled(name: str) -> None:
     check(name, "machine")
 
@@ -136,6 +137,16 @@ def test_ends_with_the_last_term(name: str) -> None:
     fn, args = MASKED[name]
     (loop,) = headers(fn, *args)
     assert "in range(0, k_last, " in loop
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_places_of_64_bits(backend: str) -> None:
+    with jax.enable_x64(True):
+        fn = chosen(lambda k, n: k.astype(np.int64) < n)
+        args = ROWS, COLUMNS, LENGTHS.astype(np.int64) * 2**33 // 2**30
+        assert any("k_last" in loop for loop in headers(fn, *args))
+        found = j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(*args)
+        np.testing.assert_allclose(found, jax.jit(fn)(*args), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", ["from", "behind", "backwards"])

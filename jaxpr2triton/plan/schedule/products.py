@@ -16,6 +16,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.streams import streams_of
 from jaxpr2triton.graph.summed import Summed, summed_of
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.plan import Form, power_of_two
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.policy.machines import Block
@@ -59,6 +60,7 @@ class Contracting:
     makes: bool = False  # terms, and not only reads them
     along: bool = False  # what is summed lies next to each other in some of what is loaded
     in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
+    groups: int = 1  # of rows, each of which has terms of its own
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
     @property
@@ -95,6 +97,7 @@ def _read_and_made(how: Contracting, reductions: Sequence[Reduce], space: Space,
         makes=any(map(_makes, reductions)),
         along=any(last.coefficient(axis) in (1, -1) for last in lasts for axis in over),
         in_step=bool(streams_of(space.graph, over)),
+        groups=max((_groups(node, how.sides) for node in reductions), default=1),
         beside=_has_more(space, how.sides),
     )
 
@@ -183,6 +186,13 @@ def _makes(node: Reduce) -> bool:
     return any(_is_made(factor) for factor in factors if factor.axes.issuperset(node.over))
 
 
+def _groups(node: Reduce, sides: Sides) -> int:
+    """In how many groups rows are, where each has its own terms."""
+    factors = [factor for term in node.operands if isinstance(term, Product) for factor in term.operands]
+    made = [each for each in factors if isinstance(each, Compute) and each.eqn.primitive is member_p]
+    return max((int(each.eqn.params["of"]) for each in made if each.axes & sides.rows), default=1)
+
+
 def _is_made(factor: Node) -> bool:
     while isinstance(factor, Compute) and factor.eqn.primitive.name == "convert_element_type":
         (factor,) = factor.operands
@@ -194,7 +204,7 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     whole = [b for b in _blocks(how, policy) if b.columns <= 2 * WIDE or _is_filled(b, columns, how, policy)]
     if how.form is Form.OUTER:
         whole = _sharing(whole, how, sums, policy)
-    fitting = [_cut(block, rows, columns, sums) for block in whole]
+    fitting = [_cut(block, -(-rows // how.groups), columns, sums) for block in whole]  # a larger one has terms of more
     held = how.sums * (policy.products.exactly if how.makes and how.exact else 1)  # factors are beside sums
     room = [b for b in fitting if _held(b, how) * held <= _of_a_thread(how, policy) * LANES * b.warps]
     fitting = (room or [min(fitting, key=lambda b: _held(b, how) // b.warps)])[shrink:] or fitting[-1:]
