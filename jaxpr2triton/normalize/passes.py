@@ -30,6 +30,7 @@ from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.handed import hand_on
 from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.last import carry_last
+from jaxpr2triton.normalize.loops.parts import part_loops
 from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
@@ -55,6 +56,7 @@ class Fact(Flag):
     ROUNDED = auto()  # 16-bit values that lead to a choice are rounded after each step
     NO_KEYS = auto()  # random bits are integer arithmetic on words
     KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
+    KINDS_PARTED = auto()  # what is affine has a loop of its own beside what is not, where that pays
     STEPS_SWEPT = auto()  # what is affine in its value of the step before is combined in tiles, where that pays
     SUMS_CARRIED = auto()  # what is summed over the steps of a loop is carried by it, where that pays
     LAST_CARRIED = auto()  # so is what is read of its last step
@@ -101,6 +103,10 @@ def _apart(closed: Closed) -> Closed:
     return products_apart(closed, _plain)
 
 
+def _parted(closed: Closed) -> Closed:
+    return part_loops(closed, _plain)
+
+
 def _swept(closed: Closed) -> Closed:
     swept = sweep_affine(closed, _plain)
     return swept if swept is closed else compute_in_tiles(swept)
@@ -134,11 +140,13 @@ APART = Pass(  # before contractions over joined values become several
     needs=Fact.NO_CALLS,
 )
 
+PARTS = Pass("part_loops", _parted, gives=Fact.KINDS_PARTED, needs=Fact.NO_CALLS)
+
 SWEEP = Pass(  # before a sum over its steps is one more value that a loop carries
     "sweep_affine",
     _swept,
     gives=Fact.STEPS_SWEPT,
-    needs=Fact.NO_CALLS,
+    needs=Fact.NO_CALLS | Fact.KINDS_PARTED,
 )
 
 AHEAD = Pass("make_ahead", make_ahead, gives=Fact.MADE_AHEAD, needs=Fact.NO_CALLS)
@@ -150,6 +158,7 @@ LOOPS: tuple[Pass, ...] = (
     ROUND,
     Pass("unkey", unkey, gives=Fact.NO_KEYS),  # bodies too, whose carried keys become words
     SPECIALISE,
+    PARTS,
     SWEEP,
     Pass("carry_reductions", carry_reductions, gives=Fact.SUMS_CARRIED, needs=Fact.NO_CALLS),
     Pass("carry_last", carry_last, gives=Fact.LAST_CARRIED, needs=Fact.NO_CALLS),
@@ -237,7 +246,7 @@ def normalize(
     are taken one after the other in an `exact_order`.
     """
     closed = without_empty_shardings(closed)
-    left = {APART: not apart, SWEEP: exact_order or inside, AHEAD: inside}
+    left = {APART: not apart, PARTS: exact_order or inside, SWEEP: exact_order or inside, AHEAD: inside}
     for each in (*(LOOPS if loops else AROUND_LOOPS), *(INSIDE if inside else PASSES)):
         closed = closed if left.get(each) else each.run(closed)
     return part_lanes(closed, _body)  # once what is equal is seen to be, and nobody reads what nobody needs

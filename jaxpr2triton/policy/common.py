@@ -35,6 +35,7 @@ class Common:
     rounder_stretches: int = 2  # times the steps of a stretch, or their number, where that divides all steps
     shortest_swept: int = 32  # steps of a loop whose carried values are combined in tiles of them
     lanes_of_steps: int = 1 << 13  # … and lanes at most; more keep all processors busy, each with its own steps
+    lanes_of_logarithms: int = 1 << 12  # … and so many of logarithms of sums, which take long to combine
     few_lanes: int = 128  # lanes from which on …
     steps_of_a_tile: int = 128  # … a tile has so many steps at most
     steps_of_few_lanes: int = 1024  # … and of fewer lanes so many
@@ -47,6 +48,9 @@ class Common:
     programs_of_a_sweep: int = 132  # fewer, as lanes meet in what is put out or summed: that is made after the loop
     coupled: int = 4  # values that read each other, whose coefficients are a matrix
     growth_of_matrices: int = 1 << 6  # the largest element of these, up to which what cancels out is rounding
+    worth_parting: int = 24  # instructions that wait for each other, in a step, which affine parts have to take along …
+    waits_of_a_kernel: int = 1 << 12  # … and in all steps for each part, which may be one more kernel …
+    bytes_of_a_wait: int = 1 << 11  # … and one for so many bytes that are written and read for that
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
     scattered_in_a_step: int = 1 << 20  # … in one batch, by one program

@@ -48,9 +48,11 @@ SMALL: dict[str, dict[str, int]] = {
         **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64, "streamed": 24},
     },
 }
-# … and what is affine in loops is combined in tiles of two or three steps, and what is drawn is drawn a step ahead.
+# … and what is affine in loops is combined in tiles of two or three steps, in a loop of its own beside what is not; and
+# what is drawn is drawn a step ahead.
 EAGER = {
     **{"shortest_swept": 2, "few_lanes": 0, "steps_of_a_tile": 3},
+    **{"worth_parting": 0, "waits_of_a_kernel": -64},  # several loops are better
     **{"worth_ahead": 4, "steps_worth_ahead": 2, "times_carried_ahead": 64},
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side

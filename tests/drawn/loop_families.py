@@ -62,6 +62,10 @@ SHIFTED = (
 
 TERMS = ("0.4 * {c}", "jnp.sin({u}) * {c} / 2", "jnp.where({u} > 0, {c}, 0) * 0.3", "-{c} / 4")  # of a sum
 PATHS = ("({c} + jnp.sin({u}))", "({c} - 0.5)", "jnp.where({u} > 0, {c}, -1.0)")  # of which the best is taken
+RECURRENCES = (
+    *((TERMS, " + {0}", ""),) * 2,
+    *((PATHS, ", {0})", each) for each in ("jnp.maximum(", "jnp.logaddexp(")),
+)
 
 LANES = 72  # more than one program has anyway
 LANE_STEPS = (
@@ -344,21 +348,23 @@ def scan(draft: Draft) -> None:
 
 
 def recurrence(draft: Draft) -> None:
-    """A scan of values that read each other, in sums of products, or with maxima in place of the sums."""
+    """A scan of values that read each other, in sums of products, or with maxima in place of sums; or of more."""
     length, shape = draft.pick(LENGTHS[:5] if draft.depth == 0 else LENGTHS[:2]), small_shape(draft)
     source = draft.new_input((length, *shape), "float32")
     inside = Value(new_name(draft, "e"), shape, source.dtype)
     starts = [draft.new_input(shape, "float32") for _ in range(draft.number(1, 4))]
     parts = [(start, Value(new_name(draft, "c"), shape, start.dtype)) for start in starts]
     body = body_of(draft, [inside, *(each for _, each in parts)])
-    terms, join = ((TERMS, " + {0}"), (PATHS, ", {0})"))[draft.number(0, 3) == 3]
+    terms, join, opening = draft.pick(RECURRENCES)
+    bent = {own.name for _, own in parts if body.number(0, 3) == 3}  # what cannot be combined in tiles
     after = []
     for _, own in parts:
         read = [each for _, each in parts if each is own or body.chance()]
         text = inside.name
         for each in read:
-            text = ("jnp.maximum(" if terms is PATHS else "") + text
+            text = opening + text
             text += join.format(body.pick(terms).format(c=each.name, u=inside.name))
+        text = f"jnp.tanh({text})" if own.name in bent else text
         after.append((own, body.add(text, inside, *read).name))
     ys = [value for value in body.values[-len(parts) - 1 :] if body.chance()]
     made = scanned(draft, length, [(source, inside)], parts, after, body, ys)

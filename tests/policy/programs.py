@@ -74,12 +74,26 @@ def affine_loop(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(lambda c, x: (x[0] * c + x[1],) * 2, c, (a, b))
 
 
+def loop_of_logarithms(c: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.logaddexp(x[0] + c, x[1]),) * 2, c, (a, b))
+
+
 def coupled_loop(c: Any, a: Any, b: Any) -> Any:
     def step(carry: Any, x: Any) -> Any:
         one, two, three = carry
         return (x[0] * two + x[1], one - three, x[0] * one), one
 
     return lax.scan(step, (c, c, c), (a, b))
+
+
+def mixed_loop(x: Any, c: Any, xs: Any) -> Any:
+    def step(carry: Any, u: Any) -> Any:
+        x, c = carry
+        x = jnp.tanh(x) + u
+        c = jnp.exp(-x * x) * c + jnp.log1p(x * x)
+        return (x, c), c
+
+    return lax.scan(step, (x, c), xs)
 
 
 def scattered_in_a_loop(x: Any, places: Any) -> Any:
@@ -348,7 +362,9 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda c, x: lax.scan(lambda c, x: (0.5 * c * c + x, c), c, x),
         (floats(64), floats(48_000, 64)),
     ),
+    "loop of logarithms": (loop_of_logarithms, (floats(200), floats(512, 200), floats(512, 200))),
     "coupled loop": (coupled_loop, (floats(4), floats(512, 4), floats(512, 4))),
+    "mixed loop": (mixed_loop, (floats(200), floats(200), floats(512, 200))),
     "long affine loop": (affine_loop, (floats(4), floats(1 << 14, 4), floats(1 << 14, 4))),
     "wide affine loop": (affine_loop, (floats(2048), floats(2048, 2048), floats(2048, 2048))),
     "affine loop of sums": (

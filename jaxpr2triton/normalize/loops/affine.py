@@ -3,7 +3,8 @@
     c' = a * c + b        where a and b have nothing to do with c, and each element of c' with one element of c only
 
 Values that read each other are one vector of them, and a is a matrix: `c' = a * c + d + b; d' = e * c`. Or in another
-ring: `max(c + a, b)`, where an addition takes the place of the product, and a maximum that of the sum.
+ring: `max(c + a, b)`, where an addition takes the place of the product, and a maximum that of the sum; or the logarithm
+of a sum of exponentials, `logaddexp(c + a, b)`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body
-from jaxpr2triton.normalize.loops.rings import EXTREMA, Ring
+from jaxpr2triton.normalize.loops.logs import Link, joined, link_of
+from jaxpr2triton.normalize.loops.rings import JOINS, Ring
 
 
 class Kind(Enum):
@@ -39,6 +41,7 @@ class Carried:
     links: tuple[Eqn, ...] = ()  # the equations from the ones to the others, all elementwise
     read: bool = False  # whether any of `befores` is read by anything else
     ring: Ring = Ring.SUMS
+    steps: tuple[Link, ...] = ()  # the links, those of a logarithm of a sum as one
 
     @property
     def given(self) -> list[Var]:
@@ -50,18 +53,22 @@ class Carried:
 
 def carried_by(body: Body) -> list[Carried] | None:
     """All that a scan carries, each after those that it depends on; None if some of it has to go step by step."""
+    found = groups_of(body)
+    known = [each for _, each in found if each is not None]
+    return known if len(known) == len(found) else None
+
+
+def groups_of(body: Body) -> list[tuple[list[int], Carried | None]]:
+    """The places of values that depend on each other, after those that they depend on; None: step by step."""
     before = {var: place for place, var in enumerate(body.befores)}
     depends: dict[Var, frozenset[int]] = {var: frozenset((place,)) for var, place in before.items()}
     for eqn in body.jaxpr.eqns:
         places = (depends.get(var, frozenset()) for var in evaluate.variables(eqn.invars))
         depends.update(dict.fromkeys(eqn.outvars, frozenset[int]().union(*places)))
-    found: list[Carried] = []
-    for group in _in_order(body, depends):
-        one = _one(body, group[0], depends) if len(group) == 1 else _several(body, group, depends)
-        if one is None:
-            return None
-        found.append(one)
-    return found
+    groups = _in_order(body, depends)
+    return [
+        (each, _one(body, each[0], depends) if len(each) == 1 else _several(body, each, depends)) for each in groups
+    ]
 
 
 def _one(body: Body, place: int, depends: Mapping[Var, frozenset[int]]) -> Carried | None:
@@ -86,13 +93,16 @@ def _several(body: Body, places: Sequence[int], depends: Mapping[Var, frozenset[
         return None
     waiting = {var for var, found in depends.items() if not found.isdisjoint(places)}
     links = tuple(eqn for eqn in evaluate.needed(body.jaxpr.eqns, afters, ()) if not waiting.isdisjoint(eqn.outvars))
-    ring = next((ring for ring in Ring if all(_is_link(eqn, waiting, befores[0], ring) for eqn in links)), None)
+    whole = tuple(map(link_of, links))
+    ways = ((ring, joined(links, afters) if ring is Ring.LOGS else whole) for ring in Ring)
+    fitting = (way for way in ways if all(_is_link(link, waiting, befores[0], way[0]) for link in way[1]))
+    ring, steps = next(fitting, (None, ()))
     if ring is None:
         return None
     made = {*befores, *(var for eqn in links for var in eqn.outvars)} - set(evaluate.variables(afters))
     made |= set(befores)  # which may be what another one is afterwards
     read = not made.isdisjoint(_read_elsewhere(body, places, links))
-    return Carried(tuple(places), Kind.RUNNING, befores, afters, links, read, ring)
+    return Carried(tuple(places), Kind.RUNNING, befores, afters, links, read, ring, steps)
 
 
 def _differ(one: Aval, other: Aval) -> bool:
@@ -117,18 +127,18 @@ def _adds(eqn: Eqn, waiting: set[Var]) -> bool:
     return places in {"add": ([0], [1]), "add_any": ([0], [1]), "sub": ([0],)}.get(eqn.primitive.name, ())
 
 
-def _is_link(eqn: Eqn, waiting: set[Var], before: Var, ring: Ring) -> bool:
+def _is_link(link: Link, waiting: set[Var], before: Var, ring: Ring) -> bool:
     """Whether it is affine in what waits for the carried value, element by element."""
-    places = [place for place, atom in enumerate(eqn.invars) if not isinstance(atom, Literal) and atom in waiting]
-    waited = [eqn.invars[place] for place in places]
-    beside = {atom.aval.shape for atom in evaluate.variables(eqn.invars)} - {before.aval.shape, ()}  # or one for all
-    if eqn.effects:
+    places = [place for place, atom in enumerate(link.invars) if not isinstance(atom, Literal) and atom in waiting]
+    waited = [link.invars[place] for place in places]
+    beside = {atom.aval.shape for atom in evaluate.variables(link.invars)} - {before.aval.shape, ()}  # or one for all
+    if link.eqn.effects:
         return False
-    same = not any(_differ(atom.aval, before.aval) for atom in [*waited, *eqn.outvars])
+    same = not any(_differ(atom.aval, before.aval) for atom in [*waited, *link.outvars])
     is_float = jnp.issubdtype(before.aval.dtype, jnp.floating)
-    plain = _is_plain(eqn.primitive.name, places, is_float) if ring is Ring.SUMS else False
-    if ring in EXTREMA:
-        plain = is_float and _is_plain_extremum(eqn.primitive.name, places, EXTREMA[ring])
+    plain = _is_plain(link.name, places, is_float) if ring is Ring.SUMS else False
+    if ring in JOINS:
+        plain = is_float and _is_plain_join(link.name, places, JOINS[ring])
     return plain and same and not beside
 
 
@@ -146,7 +156,7 @@ def _is_plain(name: str, places: Sequence[int], is_float: bool) -> bool:
             return False
 
 
-def _is_plain_extremum(name: str, places: Sequence[int], extremum: str) -> bool:
+def _is_plain_join(name: str, places: Sequence[int], join: str) -> bool:
     match name:
         case "copy" | "convert_element_type":
             return True
@@ -157,7 +167,7 @@ def _is_plain_extremum(name: str, places: Sequence[int], extremum: str) -> bool:
         case "select_n":
             return 0 not in places
         case _:
-            return name == extremum
+            return name == join
 
 
 def _in_order(body: Body, depends: Mapping[Var, frozenset[int]]) -> list[list[int]]:

@@ -66,7 +66,7 @@ def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
     drawn = tuple(dict.fromkeys([*asked, *_handed_on(body, early, ahead), *results]))
     sizes = [count(var) for var in body.befores if var not in ahead]
     is_little = sum(map(count, drawn)) <= numbers.times_carried_ahead * sum(sizes)
-    is_waited_for = max(_waits(late).values(), default=0) >= numbers.worth_ahead
+    is_waited_for = max(waits_of(late).values(), default=0) >= numbers.worth_ahead
     if not is_little or not is_waited_for or max(sizes) > numbers.lanes_of_steps:
         return None
     return Plan(body, tuple(place for place, var in enumerate(body.befores) if var in ahead), drawn)
@@ -75,7 +75,7 @@ def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
 def _long_ahead(body: Body, causes: Causes, is_ended: bool) -> set[Var]:
     """The carried values that lead a life of their own, and to what takes long and the rest of a step reads."""
     sources = _sources(body, causes, is_ended)
-    waits = _waits(body.jaxpr.eqns)
+    waits = waits_of(body.jaxpr.eqns)
     _, asked = _rest(body, _made_of(causes, sources))
     long = [causes[var] or () for var in asked if waits[var] >= policy.COMMON.worth_ahead]
     return {other for carried in long for one in carried for other in sources[one]}
@@ -130,7 +130,7 @@ def _sources(body: Body, causes: Causes, is_ended: bool) -> dict[Var, frozenset[
     return {var: found for var, found in behind.items() if all(behind.get(other) == found for other in found)}
 
 
-def _waits(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
+def waits_of(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
     """The instructions on the longest way to each value, which wait for each other; as if lanes met twice at most."""
     found: defaultdict[Var, float] = defaultdict(float)
     for eqn in eqns:

@@ -16,7 +16,7 @@ from jax import lax
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.ir.jaxprs import Atom, Literal, Var
 from jaxpr2triton.normalize.loops.affine import Carried
-from jaxpr2triton.normalize.loops.rings import EXTREMA, Array, Ring
+from jaxpr2triton.normalize.loops.rings import Array, Ring
 
 Full = Callable[[Any], Array]  # an array of one number
 
@@ -43,12 +43,12 @@ def coefficients(carried: Carried, env: Mapping[Var, Array]) -> list[Array]:
         return full(value) if isinstance(atom, Literal) or not atom.aval.shape else value
 
     known = {var: Form({n: None}) for n, var in enumerate(carried.befores)}
-    through = partial(_through if ring is Ring.SUMS else _through_extremum, ring, full)
-    for eqn in carried.links:
-        forms = [None if isinstance(atom, Literal) else known.get(atom) for atom in eqn.invars]
-        values = [of(atom) if form is None else None for atom, form in zip(eqn.invars, forms)]
-        with source_of(eqn):
-            known[eqn.outvars[0]] = through(eqn.primitive.name, forms, values)
+    through = partial(_through if ring is Ring.SUMS else _through_join, ring, full)
+    for link in carried.steps:
+        forms = [None if isinstance(atom, Literal) else known.get(atom) for atom in link.invars]
+        values = [of(atom) if form is None else None for atom, form in zip(link.invars, forms)]
+        with source_of(link.eqn):
+            known[link.outvars[0]] = through(link.name, forms, values)
     ends = [known[after] for after in carried.afters if not isinstance(after, Literal)]
     scales = [_scale(form, n, ring, full) for form in ends for n in range(len(ends))]
     return [*scales, *(_offset(form, ring, full) for form in ends)]
@@ -91,7 +91,7 @@ def _through(ring: Ring, full: Full, name: str, forms: Sequence[Form | None], va
             return form
 
 
-def _through_extremum(ring: Ring, full: Full, name: str, forms: Sequence[Form | None], values: Sequence[Array]) -> Form:
+def _through_join(ring: Ring, full: Full, name: str, forms: Sequence[Form | None], values: Sequence[Array]) -> Form:
     """The same where numbers are added, and compared with others."""
     form: Form = next(each for each in forms if each is not None)
     other: Array = next((value for value in values if value is not None), None)
@@ -101,8 +101,8 @@ def _through_extremum(ring: Ring, full: Full, name: str, forms: Sequence[Form | 
             first = lax.neg(other) if name == "sub" else other
             scales = {n: first if scale is None else change(scale, other) for n, scale in form.scales.items()}
             return Form(scales, None if form.offset is None else change(form.offset, other))
-        case "max" | "min":
-            return _joined(ring, full, getattr(lax, EXTREMA[ring]), *_both(forms, values))
+        case "max" | "min" | "logaddexp":
+            return _joined(ring, full, ring.plus, *_both(forms, values))
         case "select_n":
             return _chosen(ring, full, values[0], _both(forms[1:], values[1:]))
         case _:  # the same number in another place

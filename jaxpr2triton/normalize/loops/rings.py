@@ -19,6 +19,7 @@ class Ring(Enum):
     SUMS = 1, 0
     MAXIMA = 0, -math.inf
     MINIMA = 0, math.inf
+    LOGS = 0, -math.inf, "logarithms of sums"  # of the exponentials of numbers
 
     @property
     def one(self) -> float:
@@ -39,6 +40,24 @@ class Ring(Enum):
                 return lax.max(a, b)
             case Ring.MINIMA:
                 return lax.min(a, b)
+            case Ring.LOGS:
+                return _log_of_sum(a, b)
+
+    def size(self, a: Array) -> Array:
+        """Of a number; what adds nothing has none."""
+        if self is Ring.SUMS:
+            return lax.abs(a)
+        return lax.select(lax.eq(a, lax.full_like(a, self.zero)), lax.full_like(a, 0), lax.abs(a))
+
+    def is_number(self, a: Array) -> Array:
+        """Whether it is finite, or the zero of the ring."""
+        match self:
+            case Ring.SUMS:
+                return lax.is_finite(a)
+            case Ring.MAXIMA | Ring.LOGS:
+                return lax.lt(a, lax.full_like(a, math.inf))
+            case Ring.MINIMA:
+                return lax.gt(a, lax.full_like(a, -math.inf))
 
     def total(self, terms: Iterable[Array]) -> Array:
         return reduce(self.plus, terms)
@@ -55,4 +74,11 @@ class Ring(Enum):
         return [*a, *(self.total([*terms, then[square + i]]) for i, terms in enumerate(moved))]
 
 
-EXTREMA = {Ring.MAXIMA: "max", Ring.MINIMA: "min"}
+def _log_of_sum(a: Array, b: Array) -> Array:
+    """As JAX has it: two infinities are no difference."""
+    difference = lax.sub(a, b)
+    larger = lax.add(lax.max(a, b), lax.log1p(lax.exp(lax.neg(lax.abs(difference)))))
+    return lax.select(lax.ne(difference, difference), lax.add(a, b), larger)
+
+
+JOINS = {Ring.MAXIMA: "max", Ring.MINIMA: "min", Ring.LOGS: "logaddexp"}

@@ -173,24 +173,17 @@ def _bounds(
 ) -> list[Value]:
     grown, added = before
     if ring is not Ring.SUMS:
-        grown = lax.add(grown, lax.abs(now[0]))
+        grown = lax.add(grown, largest_of(now[: size * size], ring))
     elif size == 1:
         grown = lax.mul(grown, lax.max(lax.abs(now[0]), lax.full_like(now[0], 1)))
     else:
         grown = lax.max(grown, largest_of(both[: size * size]))
-    return [grown, reduce(lax.max, (_size(ring, each) for each in both[size * size :]), added)]
-
-
-def _size(ring: Ring, x: Value) -> Value:
-    """Of a number; what adds nothing has none."""
-    if ring is Ring.SUMS:
-        return lax.abs(x)
-    return lax.select(lax.eq(x, lax.full_like(x, ring.zero)), lax.full_like(x, 0), lax.abs(x))
+    return [grown, reduce(lax.max, (ring.size(each) for each in both[size * size :]), added)]
 
 
 def _is_right(ring: Ring, befores: Sequence[Value], grown: Value, added: Value) -> Value:
     """Whether all steps of a stretch that begins so are finite, and none has lost more than rounding."""
-    sizes = reduce(lax.add, (_size(ring, each) for each in befores))
+    sizes = reduce(lax.add, (ring.size(each) for each in befores))
     return lax.is_finite(lax.add(ring.times(grown, sizes), added))
 
 

@@ -17,6 +17,7 @@ from jax import lax
 
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
 from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
@@ -92,6 +93,8 @@ def _in_tiles(node: Node, known: Sequence[Tiled | None], rewriter: Rewriter) -> 
             return None
         parts = [each.tiles if each else _cut(arg, first) for arg, each in zip(node.args, known)]
         made = rewriter.write(node, *parts)
+    elif node.primitive is boundary_p:
+        made = rewriter.write(node, first.tiles, dim=first.dims(node.params["dim"])[0])
     elif node.name == "transpose":
         order = node.params["permutation"]
         made = rewriter.write(node, first.tiles, permutation=tuple(each for dim in order for each in first.dims(dim)))

@@ -20,6 +20,7 @@ from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.loops.side_by_side import side_by_side
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
 from jaxpr2triton.normalize.rewrite import rewrite_planned
@@ -46,7 +47,8 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     steps make together has an element beyond `growth_of_matrices`, the lane takes its steps one after the other.
 
     `c' = max(c + a, b)` is the same with sums in place of products, and maxima in place of sums: where the sum of the
-    sizes of a is a number, nothing but rounding relative to that sum is lost.
+    sizes of a is a number, nothing but rounding relative to that sum is lost. So is `c' = logaddexp(c + a, b)`. Where
+    nothing leads to a value yet, and it is the zero of that ring, its lane is no exception.
 
     Left alone: loops of few steps or so many lanes that each of these may as well go by itself; numbers of 16 bits,
     that each step rounds; bodies of more than elementwise work and sums; more values that depend on each other.
@@ -68,6 +70,10 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
     )
 
 
+def is_swept(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> bool:
+    return _plan_of(eqn, prepare) is not None
+
+
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     numbers, length = policy.COMMON, eqn.params["length"]
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars) or length < numbers.shortest_swept:
@@ -82,7 +88,8 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     if carried is None:
         return None
     coefficients = max(len(each.befores) ** 2 for each in carried)
-    if coefficients > 1 and lanes * coefficients > numbers.lanes_of_steps:
+    has_logs = any(each.ring is Ring.LOGS for each in carried)
+    if lanes * coefficients > (numbers.lanes_of_logarithms if has_logs else numbers.lanes_of_steps):
         return None
     if (size := _size_of_stretch(length, lanes)) is not None and _have_maps(body, carried):
         return Plan(body, carried, size, bool(eqn.params["reverse"]), is_long=True)
@@ -102,7 +109,7 @@ def _carried(body: Body, lanes: int) -> tuple[Carried, ...] | None:
     if carried is None or not any(each.kind is Kind.RUNNING for each in carried) or _moves_what_was_run(body, carried):
         return None
     combined = [each for each in carried if each.kind in (Kind.RUNNING, Kind.TOTAL)]
-    return tuple(carried) if all(_is_exact(each.befores[0].aval.dtype) for each in combined) else None
+    return tuple(carried) if all(is_exact(each.befores[0].aval.dtype) for each in combined) else None
 
 
 def _is_little_to_store(body: Body, carried: Sequence[Carried]) -> bool:
@@ -144,7 +151,7 @@ def _held(body: Body, carried: Sequence[Carried] | None = None) -> int:
     )
 
 
-def _is_exact(dtype: Any) -> bool:
+def is_exact(dtype: Any) -> bool:
     """Whether what is combined is as exact as what a step makes."""
     return np.dtype(dtype).itemsize >= 4 if jnp.issubdtype(dtype, jnp.floating) else bool(np.dtype(dtype).kind in "iu")
 

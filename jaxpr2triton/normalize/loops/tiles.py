@@ -198,16 +198,14 @@ def _combined(
     found = outputs[:size]
     if not is_float:
         return found
-    harmless = _is_bounded(outputs[-1]) if bounded else _are_harmless(largest_of(a), carried.ring)
-    finite = [lax.reduce_and(lax.is_finite(each), (0,)) for each in found]
+    harmless = _is_bounded(outputs[-1]) if bounded else _are_harmless(largest_of(a, carried.ring), carried.ring)
+    finite = [lax.reduce_and(carried.ring.is_number(each), (0,)) for each in found]
     return _one_by_one(plan, reduce(lax.bitwise_and, finite, harmless), found, starts, carried, given, fixed)
 
 
-def largest_of(a: Sequence[Value]) -> Value:
+def largest_of(a: Sequence[Value], ring: Ring = Ring.SUMS) -> Value:
     """The size of the largest element of a matrix; what is not there has none."""
-    if len(a) == 1:
-        return lax.abs(a[0])
-    return reduce(lax.max, map(lax.abs, a))
+    return reduce(lax.max, map(ring.size, a))
 
 
 def _is_bounded(largest: Value) -> Value:

@@ -119,6 +119,33 @@ def best_of_two(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(step, (c, -c), (a, b))
 
 
+def soft(c: Any, a: Any, b: Any, reverse: bool = False) -> Any:
+    """The logarithm of a sum over all paths so far."""
+
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.logaddexp(c + x[0], x[1])
+        return c, c
+
+    return lax.scan(step, c, (a, b), reverse=reverse)
+
+
+def soft_before(c: Any, a: Any, b: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        return jnp.logaddexp(x[1], jnp.where(x[0] > 1, -jnp.inf, c) - x[0]) + 0.25, jnp.tanh(c)
+
+    return lax.scan(step, c, (a, b), reverse=True)
+
+
+def soft_of_two(c: Any, a: Any, b: Any) -> Any:
+    """Of which one does not lead to itself."""
+
+    def step(carry: Any, x: Any) -> Any:
+        p, q = carry
+        return (jnp.logaddexp(p + x[0], jnp.logaddexp(q, x[1])), p - x[0]), q
+
+    return lax.scan(step, (c, -c), (a, b))
+
+
 def inputs(lanes: tuple[int, ...] = (LANES,), steps: int = STEPS) -> list[np.ndarray]:
     shapes = lanes, (steps, *lanes), (steps, *lanes)
     return [RNG.normal(size=shape).astype(np.float32) * np.float32(0.8) for shape in shapes]
@@ -128,7 +155,8 @@ def fibonacci(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(lambda carry, x: ((carry[1], carry[0] * x[0] + carry[1] + x[1]), carry), (c, c), (a, b))
 
 
-COUPLED = (second_order, autoregressive, four, best_of_two)
+COUPLED = (second_order, autoregressive, four, best_of_two, soft_of_two)
+SOFT = (soft, soft_before, soft_of_two)
 
 
 def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) -> None:
@@ -142,7 +170,7 @@ def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) 
 
 @pytest.mark.parametrize(
     "function",
-    [linear, read_before, reset, after_each_other, segments, largest, smallest_before, *COUPLED],
+    [linear, read_before, reset, after_each_other, segments, largest, smallest_before, soft, soft_before, *COUPLED],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize(("lanes", "steps"), [((), 32), ((LANES,), STEPS), ((2, 3), 33), ((130,), 256)], ids=str)
@@ -155,7 +183,7 @@ def test_one_flag_for_all_lanes() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [linear, read_before, reset, segments, largest, *COUPLED], ids=lambda f: f.__name__
+    "function", [linear, read_before, reset, segments, largest, soft, soft_before, *COUPLED], ids=lambda f: f.__name__
 )
 def test_gradients(function: Callable[..., Any]) -> None:
     def gradient(*args: Any) -> Any:
@@ -176,6 +204,31 @@ def test_what_is_no_number_is_where_steps_have_it(function: Callable[..., Any], 
     args = inputs()
     args[place][5 if place else 1, ...] = value
     compared(function, *args)
+
+
+@pytest.mark.parametrize("value", [-INF, INF, NAN, 3e38], ids=str)
+@pytest.mark.parametrize("function", SOFT, ids=lambda f: f.__name__)
+def test_nothing_yet_is_the_zero_of_a_ring(function: Callable[..., Any], value: Any) -> None:
+    for place in range(3):
+        args = inputs()
+        args[place][5 if place else 1, ...] = value
+        compared(function, *args)
+    c, a, b = inputs()
+    a[3], b[:7] = -INF, -INF
+    compared(function, c - INF, a, b)
+    a[9] = value
+    compared(function, c - INF, a, b)
+
+
+@pytest.mark.parametrize("function", [soft, largest], ids=lambda f: f.__name__)
+def test_nothing_yet_takes_no_steps_one_by_one(function: Callable[..., Any]) -> None:
+    c, a, b = inputs()
+    b[:7] = -INF
+    whole = normalize(traced(function, c, a, b))
+    (repeat,) = (eqn for eqn in whole.jaxpr.eqns if eqn.primitive.name == "repeat")
+    going = repeat.invars[repeat.params["num_consts"]]
+    found = jax.core.eval_jaxpr(whole.jaxpr.replace(outvars=[going]), whole.consts, c - INF, a, b)
+    assert not np.any(found)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +311,10 @@ def test_an_exact_order_is_that_of_the_steps() -> None:
         lambda c, x: (x - jnp.maximum(c, x), c),
         lambda c, x: (jnp.roll(c, 1) * 0.5 + x, c),
         lambda c, x: (x / (c + 3), c),
+        lambda c, x: (jnp.logaddexp(c, x) + c, c),
+        lambda c, x: (jnp.logaddexp(2 * c, x), c),
+        lambda c, x: (jnp.log(jnp.exp(c) + jnp.exp(x)), c),
+        lambda c, x: (jnp.logaddexp(jnp.maximum(c, x), x), c),
         lambda c, x: (jnp.where(c > 0, c, x), c),
         lambda c, x: (c + 0.5 * (x - c).astype(jnp.bfloat16).astype(jnp.float32), c),
     ],
