@@ -270,6 +270,7 @@ class Cost:
     long: int = 4  # instructions of a function, from which on not all of them wait for each other …
     special: int = 30  # … and some for a special function
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
+    programs_at_once: int = 32  # that a processor has room for, however few warps they have
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
     address: int = 2  # instructions for each request
     kept_by_a_thread: int = _thread(160)  # numbers of what it reads at once that a thread has room for

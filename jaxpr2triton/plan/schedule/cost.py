@@ -99,7 +99,7 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     """A step of this work in this shape; `width` is 2 where values take two registers."""
     policy, target = shape.policy.cost, shape.policy.target
     processors = target.processors
-    warps = max(programs / processors, 1) * shape.num_warps  # on one processor
+    warps = _of_one(programs / processors, policy) * shape.num_warps
     spent = spent_on(work.rounds, shape)
     requests = sum(count * shape.elements(axes) for axes, count in work.requests.items())
     kept = sum(each.elements(shape.blocks) for each in work.resident) * width / shape.threads
@@ -110,6 +110,11 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     busy = (spent.instructions + spilled) * target.issue * math.ceil(warps / target.schedulers)
     cycles = max(alone, busy, requests * warps * policy.request) * _more_steps(work, shape)
     return Estimate(round(spent.instructions), round(barriers), round(kept), programs, processors, round(cycles))
+
+
+def _of_one(programs: float, policy: Cost) -> float:
+    """Of so many programs a processor: what the one has that has most. More than run at once take their turns."""
+    return math.ceil(programs) if programs <= policy.programs_at_once else programs
 
 
 def multiplied(beside: Estimate, cycles: float, sums: int, policy: Cost) -> Estimate:

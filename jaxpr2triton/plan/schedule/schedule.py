@@ -57,10 +57,15 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """The least cycles; among equals many processors, few programs, and little for each thread."""
+        """The least cycles; among equals many processors, few turns of programs, few warps and instructions of each.
+
+        A program of one warp has twice the registers that it would have as one of two, and so loads further ahead.
+        """
         assert self.estimate is not None
         each = self.estimate
-        return each.cycles, -min(each.programs, each.processors), each.programs, each.instructions, self.num_warps
+        at_once = each.processors * self.draft.policy.cost.programs_at_once
+        busy, turns = min(each.programs, each.processors), -(-each.programs // at_once)
+        return each.cycles, -busy, turns, self.num_warps, each.instructions, each.programs
 
 
 def schedule(

@@ -56,6 +56,18 @@ def test_memory_is_read_by_all_processors() -> None:
     assert spread.cycles < crowded.cycles and spread.instructions == crowded.instructions == 10
 
 
+def test_processors_have_whole_programs() -> None:
+    """Of 160 programs of two warps some processors have two, of 320 of one warp some have three: 4 warps, and 3."""
+
+    def taken(programs: int, warps: int) -> int:
+        shape = Shape({ROW: 32 * warps, COL: 1}, {ROW: 1, COL: 1}, warps, DEFAULT_POLICY)
+        work = Work((), (Round(1, (made(ROWS, 1),)),), defaultdict(float, {ROWS: 100}))
+        return estimate(work, shape, programs, 1).cycles
+
+    assert taken(320, 1) / taken(160, 2) == 3 / 4 and taken(132, 4) == taken(160, 2)
+    assert taken(132 * 40 + 1, 1) / taken(132 * 40, 1) < 1.001, "more than run at once take their turns"
+
+
 def test_lanes_that_meet_in_one_warp_need_no_barrier() -> None:
     meeting = [made(ALL, 1), summed(ROWS, COLS, COL, ROW)]
     one, two, rows = step_of(1, 1, 32, meeting), step_of(1, 2, 64, meeting), step_of(2, 2, 32, meeting)
@@ -143,7 +155,7 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
     ("fn", "shapes", "expected"),
     [
         (decay, [(4096,), (30, 4096)], "i: grid 4096 by 32 | t: loop 30 by 1; 1 warp"),
-        (decay, [(1_000_000,), (30, 1_000_000)], "i: grid 1000000 by 128 | t: loop 30 by 1; 4 warps"),
+        (decay, [(1_000_000,), (30, 1_000_000)], "i: grid 1000000 by 128 | t: loop 30 by 1; 1 warp"),
         (decay, [(3,), (30, 3)], "i: grid 3 by 4 | t: loop 30 by 1; 1 warp"),
         (jax.vmap(newton), [(100_000,)], "i: grid 100000 by 32 | t: while; 1 warp"),
         (
@@ -159,7 +171,7 @@ def rnn(weights: Any, h: Any, xs: Any) -> Any:
         (
             state_space,
             [(100_000, 16), (100_000, 16), (99, 100_000), (99, 16)],
-            "row: grid 100000 by 128 | t: loop 99 by 1 | col: unroll 16; 2 warps",
+            "row: grid 100000 by 64 | t: loop 99 by 1 | col: unroll 16; 1 warp",
         ),
     ],
 )  # fmt: skip
