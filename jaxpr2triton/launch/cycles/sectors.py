@@ -5,8 +5,8 @@
     LDG.E R8, desc[UR4][R2.64]             two numbers beside each other: one sector of 32 bytes, not 128 bytes
 
 What the lanes of the first warp have in their registers is followed through whole numbers, once from the first to the
-last instruction, with each array at place 0. Where that leads nowhere, as where places are read from memory, and where
-lanes are far apart, all lanes have places of their own.
+last instruction. Each array is at place 0, and so is a number that all lanes share and that is not known. Where that
+leads nowhere, as where places are read from memory, and where lanes are far apart, all lanes have places of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from jaxpr2triton.launch.cycles.latencies import TRAFFIC
 from jaxpr2triton.launch.cycles.sass import Instruction
 
+_OF_ALL = ("U", "R2U", "S2U", "LDCU")  # whose results are the same for all lanes, whatever they are
 SECTOR = 32  # bytes that memory moves at least
 _BITS = 32
 _ALL = (1 << _BITS) - 1
@@ -74,6 +75,8 @@ def _follow(each: Instruction, known: Known, lanes: int) -> None:
     value = _made(each, words[1:], known, lanes)
     for register in _written(each, result[2]):
         known.pop(register, None)
+    if value is None and each.kind.startswith(_OF_ALL) and result[2].startswith("U"):
+        value = np.zeros(lanes, np.int64)
     if value is not None:
         known[result[2]] = value & _ALL
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from jaxpr2triton.graph.nodes import Reduce
+from jaxpr2triton.graph.nodes import Reduce, Take
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
@@ -17,9 +18,10 @@ from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, contracts_in_blocks, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.policy import Grouping
+from jaxpr2triton.policy import Grouping, Policy
 
 WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
+TAKEN_APART = "what one of them combines at once, the steps of the other one would take apart"
 FEW = "together there would be too few programs, or each would have to hold too much"
 
 
@@ -209,12 +211,25 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     return _why_apart(cuts, joined, (group.space, cuts.spaces[root]), (mine, theirs)) or joined
 
 
+def _is_taken_apart(space: Space, policy: Policy) -> bool:
+    """Whether steps of a loop take, one by one, what lanes have combined, and that for longer than a launch takes."""
+    taken = [(node.axis, node.index.axes & space.steps) for node in space.graph.of_kind(Take)]
+    cycles = 0
+    for lanes, steps in taken:
+        if lanes in space.swept_axes and steps:
+            exchanges = (min(lanes.size, policy.target.warp_size) - 1).bit_length()
+            cycles += math.prod(axis.size for axis in steps) * exchanges * policy.cost.shuffle
+    return cycles > policy.loops.launch * policy.target.clock * 1000
+
+
 def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:
     """Why two kernels do better alone than joined; empty if they do not."""
     policy, most = cuts.policy.groups, cuts.policy.cuts
     shared_out = cuts.is_shared_out(joined)
     if not acceptable(joined, cuts.policy, shared_out):
         return FEW
+    if _is_taken_apart(joined, cuts.policy) and not any(_is_taken_apart(each, cuts.policy) for each in alone):
+        return TAKEN_APART
     if joined.held <= max(space.held for space in alone):
         return ""
     if not contracts_in_blocks(joined, cuts.policy) and any(contracts_in_blocks(each, cuts.policy) for each in alone):

@@ -43,6 +43,7 @@ LOAD = "LDG.E R8, desc[UR4][R2.64+0x80]"
         (["MOV R2, R6", "LDG.E.128 R8, desc[UR4][R2.64+0x8]"], 32),
         (["MOV R2, R6", "STG.E.128 desc[UR4][R2.64+0x18], R8"], 64),
         (["IMAD.HI.U32 R4, R0, -0x55555555, RZ", "IMAD.WIDE R2, R4, 0x4, R6", LOAD], 96),
+        (["USEL UR4, UR8, UR9, UP0", "IADD3 R2, R6, UR4, R0", LOAD], 64),
         (["SGXT.U32 R4, R0, 0x2", "IADD3 R2, R6, R4, RZ", LOAD], 32),
     ],
 )  # fmt: skip

@@ -37,6 +37,10 @@ def sums(xs: Any, carry: Any) -> Any:
     return lax.scan(lambda c, x: (c * 0.9 + x, c), carry, xs)
 
 
+def curved(xs: Any, carry: Any) -> Any:
+    return lax.scan(lambda c, x: (jnp.tanh(c) + x, c), carry, xs)
+
+
 def rolled(x: Any) -> Any:
     for _ in range(8):
         x = (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + x) * 0.3
@@ -51,6 +55,7 @@ def long(x: Any) -> Any:
 
 ADDED_UP = "parts of a sum are made first, by many programs"
 WHOLE = "a sum over the whole array is needed first"
+TAKEN_APART = "what one of them combines at once, the steps of the other one would take apart"
 TOO_LITTLE = "they read too little in common for what it would cost"
 
 
@@ -96,6 +101,12 @@ TOO_LITTLE = "they read too little in common for what it would cost"
             [floats(100, 16), floats(200, 16)],
             [("f_1", ("f_0",), False, "their loops have different steps or axes")],
         ),
+        (
+            lambda a: (jnp.cumsum(a, 0), curved(a, a[0])[1]),
+            [floats(64, 4096)],
+            [("f_1", ("f_0",), False, TAKEN_APART)],
+        ),
+        (lambda a: (jnp.cumsum(a, 0), curved(a, a[0])[1]), [floats(12, 4096)], []),  # a launch takes longer
         (
             lambda x: [x * k for k in range(2, OUTPUTS + 4)],
             [floats(64)],
