@@ -199,6 +199,32 @@ def test_rows_of_groups(sizes: list[int], backend: str) -> None:
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-3)
 
 
+ORDERS = {  # of the dimensions: m is in groups, g says which, and k and j are summed, if not m
+    "rows last": ("kem", "gkn"),
+    "groups last": ("mk", "nkg"),
+    "two sums": ("jmk", "kgjn"),
+    "a sum along rows": ("kme", "nm"),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_dimensions_in_any_order(order: str) -> None:
+    left, right = ORDERS[order]
+    sizes = {"m": 90, "k": 21, "j": 2, "e": 3, "g": 5, "n": 18}
+    summed = [name for name in left if name in right]
+    contracted = [left.index(name) for name in summed], [right.index(name) for name in summed]
+    groups = [right.index("g")] if "g" in right else []
+    numbers = lax.RaggedDotDimensionNumbers((contracted, ([], [])), [left.index("m")], groups)
+    one, other = (RNG.integers(-4, 5, [sizes[name] for name in each]).astype(np.float32) for each in (left, right))
+
+    def fn(one: Any, other: Any, groups: Any) -> Any:
+        return lax.ragged_dot_general(one, other, groups, numbers, precision="highest")
+
+    args = one, other, np.asarray([20, 0, 31, 5, 12], np.int32)
+    found = j2t.fuse(fn, backend="interpret", contractions="triton", strict=True)(*args)
+    np.testing.assert_allclose(found, jax.jit(fn)(*args), atol=1e-3, strict=True)
+
+
 def test_no_row_is_multiplied_with_a_matrix_that_is_nobodys() -> None:
     w = jnp.ones((8, 64, 16)).at[5].set(jnp.inf)
     sizes = jnp.asarray([64, 64, 64, 64, 44, 0, 0, 0], jnp.int32)
