@@ -65,6 +65,7 @@ PATHS = ("({c} + jnp.sin({u}))", "({c} - 0.5)", "jnp.where({u} > 0, {c}, -1.0)")
 RECURRENCES = (
     *((TERMS, " + {0}", ""),) * 2,
     *((PATHS, ", {0})", each) for each in ("jnp.maximum(", "jnp.logaddexp(")),
+    (PATHS, ", {0}]), 0)", "jax.nn.logsumexp(jnp.stack(["),
 )
 
 LANES = 72  # more than one program has anyway

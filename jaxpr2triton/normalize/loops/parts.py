@@ -18,11 +18,10 @@ from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.scans import LOOPS, Body, put, scanned
-from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
 from jaxpr2triton.normalize.loops.ahead import waits_of
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.loops.sweep import is_exact, is_swept
+from jaxpr2triton.normalize.loops.sweep import body_to_sweep, is_exact, is_swept
 from jaxpr2triton.normalize.rewrite import Node, Value, node_of, rewrite_planned
 from jaxpr2triton.rules.indexing import MOVES
 
@@ -117,7 +116,7 @@ class _Groups:
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     if not _may_be_parted(eqn):
         return None
-    body = Body(multiplied(prepare(eqn.params["jaxpr"])), *scan_counts_of(eqn.params))
+    body = body_to_sweep(eqn, prepare)
     found = groups_of(body)
     groups = _groups(body, found)
     if not groups.outside or (not groups.steps and is_swept(eqn, prepare)):

@@ -19,6 +19,7 @@ from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
+from jaxpr2triton.normalize.loops.logs import pairs_of_logs
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.loops.side_by_side import side_by_side
@@ -74,6 +75,10 @@ def is_swept(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> bool:
     return _plan_of(eqn, prepare) is not None
 
 
+def body_to_sweep(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Body:
+    return Body(pairs_of_logs(multiplied(prepare(eqn.params["jaxpr"]))), *scan_counts_of(eqn.params))
+
+
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     numbers, length = policy.COMMON, eqn.params["length"]
     if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars) or length < numbers.shortest_swept:
@@ -83,7 +88,7 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     lanes = max((math.prod(atom.aval.shape) for atom in states), default=0)
     if not 0 < lanes <= numbers.lanes_of_steps:
         return None
-    body = Body(multiplied(prepare(eqn.params["jaxpr"])), *count)
+    body = body_to_sweep(eqn, prepare)
     carried = _carried(body, lanes)
     if carried is None:
         return None

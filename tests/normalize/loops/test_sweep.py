@@ -136,6 +136,16 @@ def soft_before(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(step, c, (a, b), reverse=True)
 
 
+def soft_stacked(c: Any, a: Any, b: Any) -> Any:
+    """As a reduction along an axis of two."""
+
+    def step(c: Any, x: Any) -> Any:
+        c = jax.nn.logsumexp(jnp.stack([c + x[0], x[1]], -1), -1)
+        return c, jax.nn.logsumexp(jnp.array([x[0], c - 1]), 0)
+
+    return lax.scan(step, c, (a, b))
+
+
 def soft_of_two(c: Any, a: Any, b: Any) -> Any:
     """Of which one does not lead to itself."""
 
@@ -156,7 +166,7 @@ def fibonacci(c: Any, a: Any, b: Any) -> Any:
 
 
 COUPLED = (second_order, autoregressive, four, best_of_two, soft_of_two)
-SOFT = (soft, soft_before, soft_of_two)
+SOFT = (soft, soft_before, soft_stacked, soft_of_two)
 
 
 def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) -> None:
@@ -170,7 +180,19 @@ def compared(function: Callable[..., Any], *args: Any, tolerance: float = 2e-5) 
 
 @pytest.mark.parametrize(
     "function",
-    [linear, read_before, reset, after_each_other, segments, largest, smallest_before, soft, soft_before, *COUPLED],
+    [
+        linear,
+        read_before,
+        reset,
+        after_each_other,
+        segments,
+        largest,
+        smallest_before,
+        soft,
+        soft_before,
+        soft_stacked,
+        *COUPLED,
+    ],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize(("lanes", "steps"), [((), 32), ((LANES,), STEPS), ((2, 3), 33), ((130,), 256)], ids=str)
@@ -313,6 +335,8 @@ def test_an_exact_order_is_that_of_the_steps() -> None:
         lambda c, x: (x / (c + 3), c),
         lambda c, x: (jnp.logaddexp(c, x) + c, c),
         lambda c, x: (jnp.logaddexp(2 * c, x), c),
+        lambda c, x: (jax.nn.logsumexp(jnp.stack([c, x, x]), 0), c),
+        lambda c, x: (jax.nn.logsumexp(jnp.stack([c, x]), 0, b=jnp.array([[2.0], [1.0]])), c),
         lambda c, x: (jnp.log(jnp.exp(c) + jnp.exp(x)), c),
         lambda c, x: (jnp.logaddexp(jnp.maximum(c, x), x), c),
         lambda c, x: (jnp.where(c > 0, c, x), c),
