@@ -86,7 +86,8 @@ def test_nothing_is_left_over(network: str, hidden: int, dtype: Any, batch: int)
     assert len(forward) == 2
     (body,) = with_loop(forward)
     assert "w_ptr" not in body
-    if dtype is jnp.bfloat16 and (batch == 1 or hidden == 128):  # of 16 either is chosen, and 256 do not fit
+    several = network != "rnn" and hidden == 128  # of 16, and of one matrix, either is chosen, and 256 do not fit
+    if dtype is jnp.bfloat16 and (batch == 1 or several):
         assert all(("tl.dot(" in body) == (batch > 1) for body in with_loop((*forward, *both)))
 
 

@@ -22,7 +22,7 @@ from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.moves import Moves
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.text import Tile, Written
-from jaxpr2triton.emit.unaligned import zero_of
+from jaxpr2triton.emit.unaligned import one_of
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
@@ -69,7 +69,9 @@ class Emitter(Moves):
     def run(self) -> list[Line]:
         root = Scope(None, None)
         root.lines += places_of_program(self.plan.axes, self.cast, self.band)
-        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] if self.unaligned else []
+        one = one_of(self.plan)
+        root.lines += [f"{self.names.new('unaligned', 0)} = {one} - 1"] if self.matrices.unaligned else []
+        root.lines += [f"{self.names.new('one', 0)} = {one}"] if any(self.matrices.apart.values()) else []
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)
@@ -186,8 +188,17 @@ class Emitter(Moves):
         if node in self.dots:
             self._assign(node, scope, self._dotted(node, scope), self.wish[node], node.eqn)
             return
-        parts, tile = self._parts(node, scope)
-        self._assign(node, scope, self._collapsed(node, parts, tile), self.wish[node], node.eqn)
+        apart = [(operand,) for operand in node.operands] if self._is_made_by_threads(node) else [node.operands]
+        sums = [self._collapsed(node, *self._parts(node, scope, each)) for each in apart]
+        self._assign(node, scope, " + ".join(sums), self.wish[node], node.eqn)
+
+    def _is_made_by_threads(self, node: Reduce) -> bool:
+        """Whether threads sum products with matrices by themselves, so that several sums meet no more than one does."""
+        lanes = math.prod(self.spell.planned[axis].block for axis in self.spell.tile(node.axes))
+        products = [term.operands for term in node.operands if isinstance(term, Product)]
+        matrices = [any(factor in self.matrices.unaligned for factor in factors) for factors in products]
+        threads = self.plan.num_warps * self.plan.policy.target.warp_size
+        return lanes >= threads and len(node.operands) == len(matrices) and all(matrices)
 
     def _is_streamed(self, node: Node) -> bool:
         """Whether a sum is of several products of large tiles that are read for it alone, and had better not meet."""

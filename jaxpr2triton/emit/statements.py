@@ -23,7 +23,7 @@ from jaxpr2triton.emit.precision16 import Narrow
 from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
-from jaxpr2triton.emit.unaligned import read_unaligned
+from jaxpr2triton.emit.unaligned import matrices_of
 from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
@@ -94,7 +94,8 @@ class Statements:
         self.dots = dots_of(graph, plan, self.spell)
         self.as_read = read_for(self.dots, self.users)
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
-        self.unaligned = read_unaligned(graph, self.order, self.spell, plan, buffers.inputs)
+        self.matrices = matrices_of(graph, self.order, self.spell, plan, buffers.inputs)
+        self.spell.order = [*self.matrices.order]
         self.helpers: dict[str, None] = {}
         self.functions = Functions()
         self.calls = Calls(graph, self.spell, plan)
@@ -184,9 +185,9 @@ class Statements:
         offset = flatten(node.place, buffer.shape)
         self._is_read(node, buffer, offset)
         tile = self.spell.tile(node.axes)
-        address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.unaligned)
+        address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.matrices.unaligned)
         if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile)}"
+            address += f" + {self.spell.index(offset, tile, self.matrices.apart.get(node, frozenset()))}"
         mask = self.masks.of(node.axes, node.guard, tile, scope)
         if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"

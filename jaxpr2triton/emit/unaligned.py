@@ -1,49 +1,95 @@
-"""Matrices whose columns are results: each thread has whole columns, and sums them by itself.
+"""Matrices that a loop multiplies by: each thread has what goes into some results, and sums it by itself.
 
     w = tl.load(w_ptr + k[:, None] * 64 + col[None, :])       unaligned = tl.num_programs(2) - 1
     for t in range(512):                                 →    w = tl.load(w_ptr + unaligned + k[:, None] * 64 + …)
         h = f(tl.sum(w * h[:, None], axis=0))                 …
 
-Triton lays a tile out as it is read best, some neighbours to a thread, and warps along what is left, which is what is
-summed: in each step they would meet. At an address of which nothing is known, a thread reads one number at a time. That
-makes reading slower, once, and each step faster.
+Triton lays a tile out as it is read best, some neighbours to a thread, and warps along what is left. Where neighbours
+are results, that is what is summed: in each step warps would meet. At an address of which nothing is known, a thread
+reads one number at a time, and all threads lie along the results. Where neighbours are summed, threads lie along what
+is summed, and if that is a warp of them, all of it meets; of places that are multiplied by a one of which nothing is
+known Triton does not see that they are neighbours. Then threads lie along the first dimension, that of the results:
+
+    w = tl.load(w_ptr + row[:, None] * 64 + k[None, :])       one = tl.num_programs(2)
+    for t in range(512):                                 →    w = tl.load(w_ptr + row[:, None] * 64 + k[None, :] * one)
+        h = f(tl.sum(w * h[None, :], axis=1))                 …
+
+That makes reading slower, once, and each step faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.text import Spelling
-from jaxpr2triton.graph.nodes import Graph, Load, Product, Reduce
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.ir.index import Axis, flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
 
 
-def zero_of(plan: Plan) -> str | None:
-    """A number that is 0, and that Triton knows nothing of."""
+@dataclass(frozen=True)
+class Matrices:
+    """What is read so."""
+
+    order: tuple[Axis, ...]  # of the dimensions of tiles
+    unaligned: frozenset[Load] = frozenset()
+    apart: Mapping[Node, frozenset[Axis]] = field(default_factory=dict)  # axes along which there are no neighbours
+
+
+def one_of(plan: Plan) -> str | None:
+    """A number that is 1, and that Triton knows nothing of."""
     dim = next((dim for dim, programs in reversed([*enumerate(grid_of(plan.axes))]) if programs == 1), None)
-    return None if dim is None else f"tl.num_programs({dim}) - 1"
+    return None if dim is None else f"tl.num_programs({dim})"
 
 
-def read_unaligned(
-    graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs: Sequence[Buffer]
-) -> frozenset[Load]:
-    """Of what loops multiply, and no step changes, the tiles whose neighbours belong to different sums."""
-    if plan.reload or plan.form is Form.DOT or zero_of(plan) is None:
-        return frozenset()
-    found: set[Load] = set()
+def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs: Sequence[Buffer]) -> Matrices:
+    """The tiles that loops multiply by, and no step changes, if each has one axis of results and one that is summed."""
+    if plan.reload or plan.form is Form.DOT or one_of(plan) is None:
+        return Matrices(tuple(spell.order))
+    found = [*_factors(graph, order, spell)]
+    columns = {load for load, over in found if frozenset(spell.tile(load.axes)) - over <= _neighbours(load, inputs)}
+    warp = plan.policy.target.warp_size
+    rows = {load: frozenset(spell.tile(load.axes)) & over for load, over in found if load not in columns}
+    rows = {load: over for load, over in rows.items() if all(spell.planned[axis].block >= warp for axis in over)}
+    tiles, chosen = spell.order, dict[Load, frozenset[Axis]]()
+    for load, summed in rows.items():
+        found_order = _sorted(spell, {**chosen, load: summed})
+        if found_order is not None:  # or no order is good for all
+            tiles, chosen = found_order, {**chosen, load: summed}
+    apart: dict[Node, frozenset[Axis]] = {load: over & _neighbours(load, inputs) for load, over in chosen.items()}
+    return Matrices(tuple(tiles), frozenset({*columns, *chosen}), apart)
+
+
+def _factors(graph: Graph, order: Order, spell: Spelling) -> Iterator[tuple[Load, frozenset[Axis]]]:
+    """With the axes that they are summed along."""
     for node in graph.of_kind(Reduce):
         over, terms = frozenset(node.over), node.operands if order.loops(node) else ()
         factors = [factor for term in terms if isinstance(term, Product) for factor in term.operands]
         for factor in factors:
             if isinstance(factor, Load) and not order.loops(factor):
                 tile = frozenset(spell.tile(factor.axes))
-                if len(tile) == 2 and len(tile & over) == 1 and tile - over <= _neighbours(factor, inputs):
-                    found.add(factor)
-    return frozenset(found)
+                if len(tile) == 2 and len(tile & over) == 1:
+                    yield factor, over
+
+
+def _sorted(spell: Spelling, rows: Mapping[Load, frozenset[Axis]]) -> list[Axis] | None:
+    """The axes with those of results before those that are summed, and otherwise as they were."""
+    before: dict[Axis, set[Axis]] = {axis: set() for axis in spell.order}
+    for load, summed in rows.items():
+        for axis in summed:
+            before[axis].update(each for each in spell.tile(load.axes) if each not in summed)
+    left, found = list(spell.order), list[Axis]()
+    while left:
+        first = next((axis for axis in left if before[axis].isdisjoint(left)), None)
+        if first is None:
+            return None
+        left.remove(first)
+        found.append(first)
+    return found
 
 
 def _neighbours(load: Load, inputs: Sequence[Buffer]) -> frozenset[Axis]:

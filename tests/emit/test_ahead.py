@@ -114,6 +114,22 @@ def test_places_that_a_step_computes_are_read_in_it() -> None:
     assert len(early) == 1 and any("place" in ast.unparse(load) or "at" in ast.unparse(load) for load in late)
 
 
+def test_a_loop_has_room_for_what_another_one_keeps() -> None:
+    """The matrices of one are not there while the other one runs."""
+
+    def cells(w: Any, u: Any, xs: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = jnp.tanh(sum(jnp.split(x @ w, 3, axis=1)) * sum(jnp.split(h @ u, 3, axis=1)))
+            return h, h
+
+        return lax.scan(step, xs[0], xs)[1].sum()
+
+    shapes = (jax.ShapeDtypeStruct(shape, np.float32) for shape in ((32, 96), (32, 96), (64, 8, 32)))
+    source = j2t.transpile(jax.grad(cells, (0, 1, 2)), *shapes).kernels[0].source
+    forth, back = source.split("tl.debug_barrier()")
+    assert "_next" in forth and "_next" in back
+
+
 def test_many_warps_wait_for_nothing() -> None:
     """Where some compute while others wait, nothing is read ahead."""
     (kernel,) = kernels(running, np.zeros(10**6, np.float32), np.zeros((100, 10**6), np.float32))

@@ -29,7 +29,7 @@ class Case:
 
     program: str
     factor: float
-    others: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     roles: Mapping[str, str] | None = None
     contractions: bool = False  # whether kernels hold them
 
@@ -171,7 +171,7 @@ CASES = {
     "cost.kept_by_a_thread": Case("residual block", 1 / 32, contractions=True),
     "cost.cached": Case("lstm:bench", 1 / 8),
     "cost.cached_for_one": Case("lstm:bench", 1 / 8),
-    "cost.kept_beside": Case("many rows", 0, {"cost": {"shared": 300}}),
+    "cost.kept_beside": Case("many rows", 0, {"loops": {"launch": 0.05}}),
     "cost.room_of_a_thread": Case("gru:bench:g", 1 / 4),
     "cost.spill": Case("rnn:bench", 8, {"cost": {"room_of_a_thread": 16}}),
     "cost.waiting": Case("grown", 1 << 20),

@@ -9,6 +9,7 @@ import base64
 import functools
 import hashlib
 import json
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -19,16 +20,19 @@ from jaxpr2triton.errors import KernelRefused, SourceRefused, UserError
 from jaxpr2triton.hardware import MOST_PROGRAMS, Target, target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.launch.compile.alone import with_all_registers
 from jaxpr2triton.launch.compile.cache import read_entry, write_entry
 from jaxpr2triton.launch.compile.helper import compiled_beside
 from jaxpr2triton.launch.compile.join import products_joined
 from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code, ptxas_resources
+from jaxpr2triton.launch.compile.parted import sums_parted
 from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.compile.waits import products_awaited
 from jaxpr2triton.launch.elements import element_name
+from jaxpr2triton.policy import policy_of
 from jaxpr2triton.progress import LOGGER, working
 
-_FORMAT = 3  # of an entry on disk; count up when its meaning changes
+_FORMAT = 4  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
 _CAME_WITH = {88: 90, 100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}  # devices, and their version of PTX
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -161,7 +165,9 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
         raise KernelRefused(f"kernel {kernel.name} needs {made.scratch} bytes of scratch memory for each program")
     kind = "ptx" if target.backend == "cuda" else "hsaco"
     code = made.stages[kind]
-    code = products_awaited(products_joined(code)) if isinstance(code, str) else code
+    if isinstance(code, str):
+        code = products_awaited(products_joined(sums_parted(code, policy_of(target).cost.latency)))
+        code = with_all_registers(code) if math.prod(kernel.grid) <= target.processors else code
     return Binary(made.name, kind, code, made.shared, kernel.num_warps, target.name)
 
 

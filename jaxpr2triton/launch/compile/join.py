@@ -18,13 +18,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-_REGISTER = re.compile(r"%\w+")
-_PRODUCT = re.compile(r"\s*mul\.(f32|f64)\s+(%\w+), ([^,;\s]+), ([^,;\s]+);\s*")
+REGISTER = re.compile(r"%\w+")
+PRODUCT = re.compile(r"\s*mul\.(f32|f64)\s+(%\w+), ([^,;\s]+), ([^,;\s]+);\s*")
 _SUM = re.compile(r"(\s*)add\.rn(?:\.ftz)?\.(f32|f64)(\s+)(%\w+), ([^,;\s]+), ([^,;\s]+);\s*")
 _ONE = re.compile(r"\s*(?:@!?%\w+\s+)?[a-z][\w.:]*\s+(\{[^}]*\}|[^,;{}]+)[^;]*;\s*(?://.*)?")
 _MOVE = re.compile(r"\s*(?:mov|cvt|shl|or|prmt)\.")
-_LABEL = re.compile(r"\s*(\$\w+):")
-_JUMP = re.compile(r"\b(bra|brx|ret|exit|call)\b|\.branchtargets\b")
+LABEL = re.compile(r"\s*(\$\w+):")
+JUMP = re.compile(r"\b(bra|brx|ret|exit|call)\b|\.branchtargets\b")
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class _Product:
 def products_joined(ptx: str) -> str:
     """The same code, with fewer instructions; a product and a sum are rounded once instead of twice."""
     lines: list[str | None] = [*ptx.split("\n")]
-    times = Counter(_REGISTER.findall(ptx))
-    targets = {name for line in ptx.split("\n") if _JUMP.search(line) for name in re.findall(r"\$\w+", line)}
-    shuffled = _shuffled(ptx)
+    times = Counter(REGISTER.findall(ptx))
+    targets = {name for line in ptx.split("\n") if JUMP.search(line) for name in re.findall(r"\$\w+", line)}
+    shuffled = shuffled_in(ptx)
     products: dict[str, _Product] = {}
     read_by: dict[str, list[str]] = {}  # factors, and their products
     for number, line in enumerate(ptx.split("\n")):
-        label = _LABEL.match(line)
-        if _JUMP.search(line) or (label and label[1] in targets):
+        label = LABEL.match(line)
+        if JUMP.search(line) or (label and label[1] in targets):
             products, read_by = {}, {}
         if found := _SUM.fullmatch(line):
             pad, dtype, gap, result, *terms = found.groups()
@@ -57,18 +57,18 @@ def products_joined(ptx: str) -> str:
         for register in _written(line):
             for name in read_by.pop(register, ()):
                 products.pop(name, None)
-        if (found := _PRODUCT.fullmatch(line)) and times[found[2]] == 2:  # written here, and read once
+        if (found := PRODUCT.fullmatch(line)) and times[found[2]] == 2:  # written here, and read once
             products[found[2]] = _Product(number, found[1], (found[3], found[4]))
             for factor in {found[3], found[4]}:
                 read_by.setdefault(factor, []).append(found[2])
     return "\n".join(line for line in lines if line is not None)
 
 
-def _shuffled(ptx: str) -> set[str]:
+def shuffled_in(ptx: str) -> set[str]:
     """What comes from other lanes, 64 bits of it in two halves that are put together."""
     found: set[str] = set()
     for line in ptx.split("\n"):
-        if "shfl." in line or (_MOVE.match(line) and found.intersection(_REGISTER.findall(line))):
+        if "shfl." in line or (_MOVE.match(line) and found.intersection(REGISTER.findall(line))):
             found |= _written(line)
     return found
 
@@ -76,4 +76,4 @@ def _shuffled(ptx: str) -> set[str]:
 def _written(line: str) -> set[str]:
     """What an instruction may write: its first operand; all that is named where a line is not one instruction."""
     one = _ONE.fullmatch(line)
-    return set(_REGISTER.findall(one[1] if one else line))
+    return set(REGISTER.findall(one[1] if one else line))

@@ -32,7 +32,7 @@ from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
-from jaxpr2triton.plan.schedule.tiles import passes_of, resident_operands, resident_state, tiles_of
+from jaxpr2triton.plan.schedule.tiles import passes_of, resident_state, residents, tiles_of
 from jaxpr2triton.plan.schedule.walked import Shape
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
@@ -343,14 +343,14 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
     draft, policy = seen.draft, seen.draft.policy
     graph = as_emitted(space, draft)
-    operands, state = resident_operands(space, arrays.read, draft, graph), resident_state(space, draft)
-    work = work_of(space, draft, [*operands[0], *state], graph, arrays.read)
+    loops = residents(space, arrays.read, draft, graph)
+    work = work_of(space, draft, loops[0], graph, arrays.read)
     products = in_steps(graph, draft, space, arrays.read) if not shrink else None
     if products is not None:
-        beside = work_of(space, draft, state, graph, arrays.read, products.sums)
+        beside = work_of(space, draft, resident_state(space, draft), graph, arrays.read, products.sums)
         yield from _with_dots(draft, beside, products, seen.width)
     blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece)
-    held = max(sum(each.elements(blocks) for each in [*loop, *state]) for loop in operands)
+    held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
     reload = held * seen.width > policy.loops.kept
     if reload:
         # results can be made piece by piece

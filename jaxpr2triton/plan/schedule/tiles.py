@@ -39,16 +39,17 @@ def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
     return most
 
 
-def resident_operands(
-    space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph
-) -> list[list[Resident]]:
-    """For each loop what is loaded before it because no step changes it; the most first."""
+def residents(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph) -> list[list[Resident]]:
+    """For each loop what is loaded before it because no step changes it, and its state; the most first."""
     users: dict[Node, set[Axis]] = {node: set() for node in graph.of_kind(Load)}
     for node in graph.nodes:
         for operand in operands_of(node):
             if operand in users:
                 users[operand] |= node.axes & space.steps
-    found = [_kept_in(step, users, space, shapes, draft) for step in sorted(space.steps, key=lambda axis: axis.name)]
+    found = [
+        [*_kept_in(step, users, space, shapes, draft), *resident_state(space, draft, step)]
+        for step in sorted(space.steps, key=lambda axis: axis.name)
+    ]
     size = {axis: power_of_two(axis.size) for axis in draft.inner}
     return sorted(found, key=lambda residents: -sum(each.elements(size) for each in residents))
 
@@ -73,15 +74,19 @@ def _only_added_to(users: Sequence[Node]) -> bool:
     return all(isinstance(user, Compute) and user.eqn.primitive.name in SUMS for user in users) and len(users) == 1
 
 
-def resident_state(space: Space, draft: Draft) -> list[Resident]:
-    """What is carried in tiles, and what a step makes of it."""
+def resident_state(space: Space, draft: Draft, step: Axis | None = None) -> list[Resident]:
+    """What is carried in tiles, and what a step makes of it; on demand only of that loop and those around or in it."""
     policy = draft.policy.cost
     found = []
     users: dict[Node, list[Node]] = {}
     for node in space.graph.nodes:
         for operand in operands_of(node):
             users.setdefault(operand, []).append(node)
-    for loop in space.graph.of_kind(Recurrence):
+    loops = [*space.graph.of_kind(Recurrence)]
+    around = {axis for loop in loops if loop.step is step for axis in loop.axes}
+    for loop in loops:
+        if step is not None and loop.step is not step and loop.step not in around and step not in loop.axes:
+            continue
         for leaf in loop.carried:
             axes = frozenset(a for axis in leaf.axes for a in draft.axes_of(axis))
             tile = axes & frozenset(draft.inner)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -34,13 +34,16 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
 Axes = frozenset[Axis]
 Shapes = Sequence[tuple[int, ...]]
+ADDED = ("reduce_sum", "dot_general")
 WIDEST = 16  # bytes that a thread reads at once
 
 
@@ -67,6 +70,7 @@ class Value:
     over: Axes = frozenset()  # along these lanes meet, or by their places it is chosen
     order: tuple[Axis, ...] = ()  # of a sum's tile, what lies side by side first
     vector: int = 1  # neighbours that one thread has, where it has several
+    added: bool = False  # whether a thread makes a long sum in several parts
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,13 @@ class _Rounds:
         self.moved = moved_in(graph, self._is_lane)
         self.without |= within(graph, self.moved)
         self.first_moved: dict[tuple[Node, Axes], Node] = {}
+        self.columns: set[Load] = set()
 
     def found(self) -> tuple[Round, ...]:
+        self.tiles |= {load: self._tile(load) for load in self.graph.of_kind(Load)}
+        for sums in self.graph.of_kind(Reduce):
+            over = self.along(sums.over)
+            self.columns.update(load for load in _loads(sums) if self._are_columns(load, over))
         for node in self.graph.nodes:
             steps = steps_of(node, self.space)
             self.tiles[node] = self._tile(node)
@@ -148,7 +157,8 @@ class _Rounds:
                 over = self.along(node.over)
                 tile = self._summed(node, axes | over)
                 kind = Kind.SUM if isinstance(node, Reduce) else Kind.SWEPT
-                return Value(kind, axes, self._weight(node), reads, over, tile.order, tile.vector)
+                added = isinstance(node, Reduce) and node.eqn.primitive.name in ADDED and is_float(node.dtype)
+                return Value(kind, axes, self._weight(node), reads, over, tile.order, tile.vector, added)
             case Take():
                 return Value(Kind.MOVED, axes, 1, reads, self.along([node.axis]))
             case Turn():
@@ -192,14 +202,28 @@ class _Rounds:
         order = found.order if found is not None else ()
         rest = [axis for axis in reversed(self.inner) if axis in axes and axis not in order]
         vector = 1 if found is None else found.vector
-        if isinstance(node, Reduce) and found is not None and found.of_load and self._is_unaligned(node, found):
-            return _Tile((*order, *rest), 1)
+        if isinstance(node, Reduce) and found is not None and found.of_load and self._multiplies(node):
+            over = self.along(node.over)
+            if found.order[0] not in over:  # threads have whole columns
+                return _Tile((*order, *rest), 1)
+            if any(load not in self.columns and self._are_rows(load, over) for load in _loads(node)):
+                return _Tile(tuple(sorted((*order, *rest), key=lambda axis: axis in over)), 1)
         return _Tile((*order, *rest), vector)
 
-    def _is_unaligned(self, node: Reduce, tile: _Tile) -> bool:
-        """Whether it is a product with a matrix whose columns are results: threads then have whole columns."""
-        is_product = all(isinstance(term, Product) for term in node.operands)
-        return is_product and tile.order[0] not in self.along(node.over)
+    def _multiplies(self, node: Reduce) -> bool:
+        return all(isinstance(term, Product) for term in node.operands)
+
+    def _are_columns(self, load: Load, over: Axes) -> bool:
+        """Whether neighbours are results, so that each thread has some of them."""
+        tile = self.tiles.get(load)
+        return tile is not None and tile.of_load and tile.order[0] not in over
+
+    def _are_rows(self, load: Load, over: Axes) -> bool:
+        """Whether neighbours are summed, and a warp of lanes would meet if each thread had not all of some sums."""
+        tile, warp = self.tiles.get(load), self.draft.policy.target.warp_size
+        if tile is None or not tile.of_load or len(inner := self.draft_inner.intersection(tile.order)) != 2:
+            return False
+        return len(inner & over) == 1 and all(power_of_two(axis.size) >= warp for axis in inner & over)
 
     def _tile(self, node: Node) -> _Tile | None:
         """How the lanes of a value lie, where it has several axes of them."""
@@ -223,6 +247,12 @@ class _Rounds:
         others = [times for atom, times in place.terms if atom is not order[0]]
         vector = math.gcd(max(WIDEST // node.dtype.itemsize, 1), place.const, *others) if apart[order[0]] == 1 else 1
         return _Tile(order, vector, not steps_of(node, self.space))
+
+
+def _loads(node: Reduce) -> Iterator[Load]:
+    """What products of a sum read as it is."""
+    factors = [factor for term in node.operands if isinstance(term, Product) for factor in term.operands]
+    yield from (factor for factor in factors if isinstance(factor, Load))
 
 
 def steps_of(node: Node, space: Space) -> Axes:

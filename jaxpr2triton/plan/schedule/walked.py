@@ -204,12 +204,19 @@ class _Walk:
         results, terms = times * -(-lanes // threads), all_times * -(-tile // self.shape.threads)
         exchanges = (shared.lanes - 1).bit_length()
         issue = value.weight * terms + 2 * exchanges * results
-        wait = cost.latency * terms / results + exchanges * (cost.shuffle + 2 * (results - 1))
+        own = self._added(terms / results) if value.added else cost.latency * terms / results
+        wait = own + exchanges * (cost.shuffle + 2 * (results - 1))
         if shared.warps == 1:
             return _Price(issue, wait)
         among = (shared.warps - 1).bit_length()
         meeting = among * cost.shuffle + cost.shared + cost.barriers_of_a_meeting * self.barrier
         return _Price(issue + results * (2 * among + 4), wait + meeting, cost.barriers_of_a_meeting)
+
+    def _added(self, terms: float) -> float:
+        """Cycles until a thread has added so many of its own, in as many parts as that is worth (`parted.py`)."""
+        latency = self.cost.latency
+        parts = min(latency, max(terms // latency, 1))
+        return latency * (terms / parts + math.log2(parts))
 
     def _swept(self, value: Value) -> _Price:
         """Each thread combines its own, then lanes of a warp, then warps; and all that comes before is brought in."""

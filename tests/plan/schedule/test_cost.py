@@ -44,9 +44,11 @@ def made(axes: frozenset[Axis], weight: float, *reads: int) -> Value:
     return Value(Kind.MADE, axes, weight, reads)
 
 
-def summed(axes: frozenset[Axis], over: frozenset[Axis], *order: Axis, vector: int = 1) -> Value:
+def summed(
+    axes: frozenset[Axis], over: frozenset[Axis], *order: Axis, vector: int = 1, added: bool = False
+) -> Value:
     """A sum of the value before it, whose tile lies in this order."""
-    return Value(Kind.SUM, axes, 1, (0,), over, order, vector)
+    return Value(Kind.SUM, axes, 1, (0,), over, order, vector, added)
 
 
 def test_memory_is_read_by_all_processors() -> None:
@@ -66,6 +68,16 @@ def test_processors_have_whole_programs() -> None:
 
     assert taken(320, 1) / taken(160, 2) == 3 / 4 and taken(132, 4) == taken(160, 2)
     assert taken(132 * 40 + 1, 1) / taken(132 * 40, 1) < 1.001, "more than run at once take their turns"
+
+
+def test_a_long_sum_is_made_in_parts() -> None:
+    """As many as a result takes cycles to be there: until then a thread adds to others."""
+    cost = DEFAULT_POLICY.cost
+    steps = {
+        added: step_of(32, 1, 64, [made(ALL, 0), summed(ROWS, COLS, ROW, COL, added=added)]).cycles
+        for added in (False, True)
+    }
+    assert steps[False] == cost.latency * 64 and steps[True] == round(cost.alone * 64)
 
 
 def test_lanes_that_meet_in_one_warp_need_no_barrier() -> None:

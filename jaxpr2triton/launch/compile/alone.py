@@ -1,0 +1,24 @@
+"""A program that has a processor to itself may have all of its registers.
+
+    .entry steps(…)             .entry steps(…)
+    .reqntid 64           →     .reqntid 64
+                                .minnctapersm 1
+
+Unless it is told, the assembler leaves registers for programs beside it, and reads what lanes exchange from shared
+memory a few numbers at a time, so that the thread waits for each of them. Where there are no more programs than
+processors, nobody uses the rest. Kernels that exchange nothing so are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+_READ = re.compile(r"\b(ld\.shared|ldmatrix)\b")  # what lanes exchange
+_THREADS = re.compile(r"^\s*\.reqntid\s[^\n]*$", re.MULTILINE)
+
+
+def with_all_registers(ptx: str) -> str:
+    """The same code, as what runs alone on a processor."""
+    if _READ.search(ptx) is None:
+        return ptx
+    return _THREADS.sub(lambda found: f"{found[0]}\n.minnctapersm 1", ptx)
