@@ -57,6 +57,7 @@ class Common:
     scattered_once: int = 1 << 16  # the same, where no two are alike
     alike: int = 8  # indices of `x.at[i].apply(f)` that may be alike: it is done once for each
     alike_in_a_loop: int = 1 << 10  # … in a loop, as long as XLA's launches take
+    factor_taken_out: int = 1 << 12  # the largest constant, and its inverse the least, that sums are made without
     shortest_scan: int = 8  # elements of an associative scan of which it is found what combines them
     scanned_parts: int = 4  # … and parts of such an element, which are tried in each order
     following_parts: int = 2  # … of one whose derivative is taken as a scan, that follow each other

@@ -291,6 +291,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "layers": (layers, (floats(512),)),
     "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),
+    "scaled product": (lambda x, w: (x * 0.001) @ w, (floats(64, 256), floats(256, 64))),
     "almost whole rows": (almost_whole_rows, (floats(12_000, 100_000),)),
     "sums up to a length": (up_to_a_length, (floats(256, 100_000), integers(256))),
     "many rows in groups": (lax.ragged_dot, (halves(4096, 1024), halves(8, 1024, 1024), integers(8))),

@@ -248,6 +248,7 @@ COMMON_CASES = {
     "longest_sort": Case("sorted", 1 / 2),
     "pairs": Case("sorted", 0),
     "matrix": Case("factored", 1 / 4),
+    "factor_taken_out": Case("scaled product", 1 / 8, contractions=True),
     "shortest_scan": Case("associative scan", 2),
     "scanned_parts": Case("associative scan of pairs", 1 / 4),
     "following_parts": Case("gradient of a scan of matrices", 1 / 2),

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import primitives
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
-from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.ir.tracing import again
@@ -29,6 +30,8 @@ from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
 
 Env = dict[Var, Any]
+EXTREMES = ("reduce_max", "reduce_min")
+SUMS = ("reduce_sum", "dot_general")
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,10 @@ def take_out_factors(closed: Closed) -> Closed:
             →    e = dot_general a w;  b = broadcast_in_dim[broadcast_dimensions=(0,)] r;  d = mul e b
 
     Left alone: products that something else reads as well, whole numbers, and what has no room without its factor: a
-    number of 16 bits or less that is not of that many bits already, and what a library makes of two f16. Not kept is a
-    number that is finite because a factor is tiny where the sum of f32 without it is not.
+    number of 16 bits or less that is not of that many bits already, and what a library makes of two f16. So are factors
+    that are there to make room, a largest element by which all are divided, and constants that are tiny or huge; but
+    whole numbers of few bits are small without them. Not kept is a number that is finite because any other factor is
+    tiny where the sum of f32 without it is not.
     """
     sides = {eqn: found for eqn, found in Factors(closed.jaxpr).found() if any(side.factors for side in found)}
     if not sides:
@@ -91,7 +96,27 @@ class Factors:
         if isinstance(atom, Literal) or not all(map(_contracts, self.readers[atom])):
             return whole
         found = self._side(atom, frozenset(sums))
-        return found if found.rest is not None and _has_room(atom.aval.dtype, found.source) else whole
+        if found.rest is None or not _has_room(atom.aval.dtype, found.source):
+            return whole
+        makes_room = not _is_small(found.source) and any(map(self._makes_room, found.factors))
+        return whole if makes_room else found
+
+    def _makes_room(self, factor: Factor) -> bool:
+        """Whether terms may be too large for a float without it, or too small: it is made of the largest of them."""
+        if isinstance(factor.atom, Literal):
+            size, most = abs(float(factor.atom.val)), policy.COMMON.factor_taken_out
+            return not 1 <= size * most <= most**2
+        seen: set[Var] = set()
+        stack: list[Atom] = [factor.atom]
+        while stack:
+            eqn = self._maker(stack.pop())
+            if eqn is None or eqn.primitive.name in SUMS or not seen.isdisjoint(eqn.outvars):
+                continue
+            if eqn.primitive.name in EXTREMES:
+                return True
+            seen.update(eqn.outvars)
+            stack.extend(variables(eqn.invars))
+        return False
 
     def _side(self, atom: Atom, sums: frozenset[int]) -> Side:
         if (factor := self._factor(atom, sums)) is not None:
@@ -148,6 +173,11 @@ def _contracts(eqn: Eqn | None) -> bool:
 def _has_room(dtype: Any, source: Any) -> bool:
     """Whether a side of this dtype can hold what is left of it: anything, as f32 can, or what it came from."""
     return bool(jnp.finfo(dtype).maxexp >= jnp.finfo(jnp.float32).maxexp) or _holds(dtype, source)
+
+
+def _is_small(source: Any) -> bool:
+    """Whether it is of whole numbers of few bits."""
+    return source is not None and not is_float(source) and jnp.dtype(source).itemsize <= 2
 
 
 def _holds(dtype: Any, source: Any) -> bool:

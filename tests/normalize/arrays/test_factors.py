@@ -37,6 +37,7 @@ TAKEN: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w, r: jnp.einsum("bmk,bkn->bmn", x * r[:, None, None], w),
         (X[:4, None], W[None].repeat(4, 0), R[:4]),
     ),
+    "a small constant": (lambda x, w: (x / 4000) @ w, (X, W)),
     "turned": (lambda x, w, r: jnp.einsum("km,kn->nm", x * r[None, :], w), (X.T.copy(), W, R)),
     "of 16 bits": (
         lambda x, w, r: (x.astype(jnp.float32) * r[:, None]).astype(jnp.bfloat16) @ w,
@@ -71,6 +72,10 @@ LEFT: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a result": (lambda x, w, r: ((y := x * r[:, None]) @ w, y), (X, W, R)),
     "whole numbers": (lambda x, w: (x * 3) @ w, (X.astype(np.int32), W.astype(np.int32))),
     "few terms": (lambda x, w, r: (x[:, :4] * r[:, None]) @ w[:4], (X, W, R)),
+    "the largest": (lambda x, w: (x / jnp.abs(x).max(1, keepdims=True)) @ w, (X, W)),
+    "made of the least": (lambda x, w: (x * jnp.sqrt(2 - x.min())) @ w, (X, W)),
+    "a tiny constant": (lambda x, w: (x * 1e-30) @ w, (X, W)),
+    "a huge constant": (lambda x, w: (x / 1e-30) @ w, (X, W)),
     "a sum": (lambda x, w, r: (x + r[:, None]) @ w, (X, W, R)),
     "what divides the terms": (lambda x, w, r: (r[:, None] / (2 + x)) @ w, (X, W, R)),
 }
@@ -109,10 +114,27 @@ def test_few_bits_have_room_only_for_what_is_scaled(name: str) -> None:
     np.testing.assert_allclose(found, jax.jit(function)(*args), rtol=0, atol=2e-2 * float(np.abs(found).max()))
 
 
+def test_what_is_divided_by_its_largest_element_is_not_squared_before() -> None:
+    def norm(x: Any) -> Any:
+        peak = jnp.abs(x).max()
+        return peak * jnp.sqrt((x / peak) @ (x / peak))
+
+    x = X[0] * 1e30
+    np.testing.assert_allclose(j2t.fuse(norm, backend="interpret", contractions="triton")(x), norm(x), rtol=1e-6)
+
+
 def test_numbers_of_16_bits_are_multiplied_as_they_are() -> None:
     """What was of 16 bits before it was scaled still is."""
     args = (X.astype(np.float16), W.astype(np.float16), R)
     before, after = before_and_after(lambda x, w, r: (x.astype(np.float32) * r[:, None]).astype(np.float16) @ w, *args)
+    assert before.index("mul") < before.index("dot_general") and after.index("mul") > after.index("dot_general")
+
+
+def test_whole_numbers_of_few_bits_are_small_without_a_factor() -> None:
+    def quantised(x: Any, w: Any) -> Any:
+        return (x.astype(jnp.float32) * (jnp.abs(w).max() / 127)) @ w
+
+    before, after = before_and_after(quantised, (X * 40).astype(np.int8), W)
     assert before.index("mul") < before.index("dot_general") and after.index("mul") > after.index("dot_general")
 
 
