@@ -22,7 +22,7 @@ from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.moves import Moves
 from jaxpr2triton.emit.scope import Line, Scope
 from jaxpr2triton.emit.text import Tile, Written
-from jaxpr2triton.emit.unaligned import one_of
+from jaxpr2triton.emit.unaligned import zero_of
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
@@ -69,9 +69,7 @@ class Emitter(Moves):
     def run(self) -> list[Line]:
         root = Scope(None, None)
         root.lines += places_of_program(self.plan.axes, self.cast, self.band)
-        one = one_of(self.plan)
-        root.lines += [f"{self.names.new('unaligned', 0)} = {one} - 1"] if self.matrices.unaligned else []
-        root.lines += [f"{self.names.new('one', 0)} = {one}"] if any(self.matrices.apart.values()) else []
+        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] if self.matrices.unaligned else []
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)

@@ -187,10 +187,13 @@ class Statements:
         tile = self.spell.tile(node.axes)
         address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.matrices.unaligned)
         if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile, self.matrices.apart.get(node, frozenset()))}"
+            address += f" + {self.spell.index(offset, tile)}"
         mask = self.masks.of(node.axes, node.guard, tile, scope)
         if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
+        if node in self.matrices.rows:
+            along = [str(self.spell.planned[axis].block if axis in self.matrices.rows[node] else 1) for axis in tile]
+            address = f"tl.max_contiguous({address}, ({', '.join(along)}))"
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if working_dtype(buffer.dtype) != buffer.dtype and node not in self.as_read:

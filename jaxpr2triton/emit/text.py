@@ -44,9 +44,9 @@ class Spelling:
         sizes = [str(self.planned[axis].block) for axis in tile]
         return "(" + ", ".join(sizes) + ("," if len(sizes) == 1 else "") + ")"
 
-    def index(self, index: Index, tile: Tile, apart: frozenset[Axis] = frozenset()) -> str:
-        """The index as an expression over the axes' variables, shaped like `tile`; some times `one`."""
-        return index_text(index, lambda atom: self._atom(atom, tile) + " * one" * (atom in apart))
+    def index(self, index: Index, tile: Tile) -> str:
+        """The index as an expression over the axes' variables, shaped like `tile`."""
+        return index_text(index, lambda atom: self._atom(atom, tile))
 
     def index_at_start(self, index: Index, tile: Tile, looped: Axis) -> str:
         """The same before a loop over one of its axes, at the places of the first step."""

@@ -7,11 +7,11 @@
 Triton lays a tile out as it is read best, some neighbours to a thread, and warps along what is left. Where neighbours
 are results, that is what is summed: in each step warps would meet. At an address of which nothing is known, a thread
 reads one number at a time, and all threads lie along the results. Where neighbours are summed, threads lie along what
-is summed, and if that is a warp of them, all of it meets; of places that are multiplied by a one of which nothing is
-known Triton does not see that they are neighbours. Then threads lie along the first dimension, that of the results:
+is summed, and if that is a warp of them, all of it meets. So Triton is told that results are neighbours. It asks that
+where it chooses where threads lie, and how much a thread reads at once, which is one number anyway.
 
-    w = tl.load(w_ptr + row[:, None] * 64 + k[None, :])       one = tl.num_programs(2)
-    for t in range(512):                                 →    w = tl.load(w_ptr + row[:, None] * 64 + k[None, :] * one)
+    w = tl.load(w_ptr + row[:, None] * 64 + k[None, :])       w = tl.load(tl.max_contiguous(
+    for t in range(512):                                 →        w_ptr + unaligned + row[:, None] * 64 + …, (64, 1)))
         h = f(tl.sum(w * h[None, :], axis=1))                 …
 
 That makes reading slower, once, and each step faster.
@@ -37,18 +37,18 @@ class Matrices:
 
     order: tuple[Axis, ...]  # of the dimensions of tiles
     unaligned: frozenset[Load] = frozenset()
-    apart: Mapping[Node, frozenset[Axis]] = field(default_factory=dict)  # axes along which there are no neighbours
+    rows: Mapping[Node, frozenset[Axis]] = field(default_factory=dict)  # of results, whose neighbours are summed
 
 
-def one_of(plan: Plan) -> str | None:
-    """A number that is 1, and that Triton knows nothing of."""
+def zero_of(plan: Plan) -> str | None:
+    """A number that is 0, and that Triton knows nothing of."""
     dim = next((dim for dim, programs in reversed([*enumerate(grid_of(plan.axes))]) if programs == 1), None)
-    return None if dim is None else f"tl.num_programs({dim})"
+    return None if dim is None else f"tl.num_programs({dim}) - 1"
 
 
 def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs: Sequence[Buffer]) -> Matrices:
     """The tiles that loops multiply by, and no step changes, if each has one axis of results and one that is summed."""
-    if plan.reload or plan.form is Form.DOT or one_of(plan) is None:
+    if plan.reload or plan.form is Form.DOT or zero_of(plan) is None:
         return Matrices(tuple(spell.order))
     found = [*_factors(graph, order, spell)]
     columns = {load for load, over in found if frozenset(spell.tile(load.axes)) - over <= _neighbours(load, inputs)}
@@ -60,8 +60,8 @@ def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs:
         found_order = _sorted(spell, {**chosen, load: summed})
         if found_order is not None:  # or no order is good for all
             tiles, chosen = found_order, {**chosen, load: summed}
-    apart: dict[Node, frozenset[Axis]] = {load: over & _neighbours(load, inputs) for load, over in chosen.items()}
-    return Matrices(tuple(tiles), frozenset({*columns, *chosen}), apart)
+    results: dict[Node, frozenset[Axis]] = {load: frozenset(spell.tile(load.axes)) - chosen[load] for load in chosen}
+    return Matrices(tuple(tiles), frozenset({*columns, *chosen}), results)
 
 
 def _factors(graph: Graph, order: Order, spell: Spelling) -> Iterator[tuple[Load, frozenset[Axis]]]:

@@ -58,13 +58,13 @@ def test_columns_of_results_are_read_one_number_at_a_time() -> None:
 
 def test_rows_of_results_are_read_as_if_nothing_lay_side_by_side() -> None:
     text = source(rows)
-    assert "one = tl.num_programs(2)" in text and "w_ptr + unaligned + col[:, None] * 64 + k[None, :] * one" in text
+    assert "tl.max_contiguous(w_ptr + unaligned + col[:, None] * 64 + k[None, :], (64, 1))" in text
 
 
 def test_short_rows_are_read_at_once() -> None:
     """A few lanes exchange their parts of a sum as quickly as a thread adds them."""
     made = j2t.transpile(short, W[:, :8], XS[..., :8], XS).kernels
-    assert [kernel.source.count("* one") for kernel in made] == [0]
+    assert [kernel.source.count("max_contiguous") for kernel in made] == [0]
 
 
 def test_threads_sum_by_themselves() -> None:
