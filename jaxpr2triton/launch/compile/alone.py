@@ -6,7 +6,8 @@
 
 Unless it is told, the assembler leaves registers for programs beside it, and reads what lanes exchange from shared
 memory a few numbers at a time, so that the thread waits for each of them. Where there are no more programs than
-processors, nobody uses the rest. Kernels that exchange nothing so are left as they are.
+processors, nobody uses the rest. It is for loops that carry something, of which each step waits for the one before;
+kernels that exchange nothing so, and those whose steps do not wait, are left as they are.
 """
 
 from __future__ import annotations

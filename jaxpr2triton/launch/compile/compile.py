@@ -32,7 +32,7 @@ from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.policy import policy_of
 from jaxpr2triton.progress import LOGGER, working
 
-_FORMAT = 4  # of an entry on disk; count up when its meaning changes
+_FORMAT = 5  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
 _CAME_WITH = {88: 90, 100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}  # devices, and their version of PTX
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -167,7 +167,8 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     code = made.stages[kind]
     if isinstance(code, str):
         code = products_awaited(products_joined(sums_parted(code, policy_of(target).cost.latency)))
-        code = with_all_registers(code) if math.prod(kernel.grid) <= target.processors else code
+        alone = kernel.choice is not None and math.prod(kernel.grid) <= target.processors
+        code = with_all_registers(code) if alone else code
     return Binary(made.name, kind, code, made.shared, kernel.num_warps, target.name)
 
 
