@@ -301,6 +301,14 @@ def test_variances_of_few_long_rows_that_are_large_or_small(scale: float) -> Non
     compared(variance, rows(2, FEW) * scale + 5 * scale)
 
 
+def test_what_values_are_away_from_may_be_summed_itself() -> None:
+    def both(x: Any) -> Any:
+        shift = jnp.broadcast_to(x.mean(-1, keepdims=True), x.shape)
+        return ((shift - x) ** 2).sum(-1), shift.sum(-1), (shift * jnp.cos(x)).sum(-1)
+
+    compared(both, rows(2, FEW), rtol=1e-4, atol=1e-3)
+
+
 def test_a_long_row_far_from_zero() -> None:
     compared(variance, 1000 + rows(2, FEW) / 100, rtol=1e-3)
 

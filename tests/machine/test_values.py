@@ -71,23 +71,14 @@ def test_a_function_that_gives_a_structure() -> None:
     assert (out.tolist(), ran.findings) == ([9, 7], ())
 
 
-def test_parts_of_a_structure_that_are_handed_over_together() -> None:
-    ptx = STRUCTURE.replace("  st.param.b64 [both], %rd2;\n", "").replace("ld.param.b32 %r1, [retval0+8];", "")
-    both = "  cvt.u32.u64 %r0, %rd2;\n  st.param.v2.b32 [both+8], {%r0, %r1};"
-    ptx = ptx.replace("  st.param.b32 [both+8], %r1;", both)
-    ptx = ptx.replace("ld.param.b64 %rd3, [retval0];", "ld.param.v2.b32 {%r1, %r2}, [retval0+8];")
-    ptx = ptx.replace("  cvt.u32.u64 %r2, %rd3;\n", "")
-    out = np.zeros(2, np.uint32)
-    ran = run(Program.of(ptx), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))
-    assert (out.tolist(), ran.findings) == ([7, 9], ())
-
-
-def test_a_structure_as_long_as_a_register() -> None:
-    ptx = STRUCTURE.replace("both[16]", "both[8]").replace("retval0[16]", "retval0[8]")
+@pytest.mark.parametrize(("size", "place"), [(16, "+8"), (8, "")])
+def test_parts_of_a_structure_that_are_handed_over_together(size: int, place: str) -> None:
+    """Also if it is as long as a register."""
+    ptx = STRUCTURE.replace("both[16]", f"both[{size}]").replace("retval0[16]", f"retval0[{size}]")
     ptx = ptx.replace("  st.param.b64 [both], %rd2;\n", "").replace("ld.param.b32 %r1, [retval0+8];", "")
-    both = "  cvt.u32.u64 %r0, %rd2;\n  st.param.v2.b32 [both], {%r0, %r1};"
+    both = f"  cvt.u32.u64 %r0, %rd2;\n  st.param.v2.b32 [both{place}], {{%r0, %r1}};"
     ptx = ptx.replace("  st.param.b32 [both+8], %r1;", both)
-    ptx = ptx.replace("ld.param.b64 %rd3, [retval0];", "ld.param.v2.b32 {%r1, %r2}, [retval0];")
+    ptx = ptx.replace("ld.param.b64 %rd3, [retval0];", f"ld.param.v2.b32 {{%r1, %r2}}, [retval0{place}];")
     ptx = ptx.replace("  cvt.u32.u64 %r2, %rd3;\n", "")
     out = np.zeros(2, np.uint32)
     ran = run(Program.of(ptx), [Block("out", out, granule=4)], [At(0)], (1, 1, 1), (1, 1, 1))

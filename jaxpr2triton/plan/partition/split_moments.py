@@ -20,7 +20,7 @@ import jax
 from jax import lax
 
 from jaxpr2triton.graph.streams import Moments
-from jaxpr2triton.ir.evaluate import needed, read, run
+from jaxpr2triton.ir.evaluate import needed, needed_in, read, run
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import again
@@ -63,7 +63,8 @@ class Spread:
 
 def moments_apart(cuts: Cuts) -> list[Spread]:
     """The sums of long rows that many programs are to share."""
-    sums = {eqn.invars[0]: eqn for eqn in cuts.inside if eqn.primitive.name == "reduce_sum"}
+    added = (eqn for eqn in cuts.inside if eqn.primitive.name == "reduce_sum")
+    sums: dict[Atom, Eqn] = {eqn.invars[0]: eqn for eqn in added if isinstance(eqn.invars[0], Var)}
     found = (_spread(cuts, eqn, sums) for eqn in sums.values())
     return [each for each in found if each is not None]
 
@@ -84,7 +85,7 @@ def _spread(cuts: Cuts, eqn: Eqn, sums: dict[Atom, Eqn]) -> Spread | None:
 
 
 def _difference(cuts: Cuts, atom: Atom, total: Eqn, sums: dict[Atom, Eqn]) -> Difference | None:
-    """The value that a factor is made of is the one whose sum is made as well."""
+    """The value that a factor is made of is the one whose sum leads to what it is away from."""
     place = cuts.makers.get(atom) if isinstance(atom, Var) else None
     eqn = None if place is None else cuts.jaxpr.eqns[place]
     if eqn is None or eqn.primitive.name != "sub":
@@ -92,7 +93,9 @@ def _difference(cuts: Cuts, atom: Atom, total: Eqn, sums: dict[Atom, Eqn]) -> Di
     for place, value in enumerate(eqn.invars):
         other = sums.get(value) if isinstance(value, Var) else None
         alike = other is not None and other.params["axes"] == total.params["axes"]
-        if other is not None and alike and value.aval.shape == total.invars[0].aval.shape:
+        if other is None or not alike or value.aval.shape != total.invars[0].aval.shape:
+            continue
+        if other in needed_in(cuts.jaxpr, [eqn.invars[1 - place]], ()):
             return Difference(eqn, place, other)
     return None
 
