@@ -56,6 +56,9 @@ EAGER = {
     **{"worth_ahead": 4, "steps_worth_ahead": 2, "times_carried_ahead": 64},
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side
+# The other way round: loops as they stand, with `exact_order`.
+PLAIN: dict[str, dict[str, int]] = {"splits": {"few": 0}, "loops": {"steps_ahead": 1, "steps_in_a_row": 1}}
+NOTHING_AHEAD = {"worth_ahead": 1 << 30}
 
 
 class Mismatch(AssertionError):
@@ -105,14 +108,18 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
         return compiled[-1]
 
     checkpoint = CHECKPOINTS[program.seed % len(CHECKPOINTS)]
-    fuse = functools.partial(j2t.fuse, backend=backend, contractions="triton", checkpoint=checkpoint)
+    asked = {"contractions": "triton", "checkpoint": checkpoint, "exact_order": program.in_order}
+    fuse = functools.partial(j2t.fuse, backend=backend, **asked)
     exact = jax.default_matmul_precision("highest")  # as XLA multiplies here anyway
     eager = {**EAGER, **(STRETCHES if program.seed % 2 else {})}
+    little, plain_ones = (SMALL if program.small else {}), (PLAIN if program.in_order else {})
+    numbers = {name: {**little.get(name, {}), **plain_ones.get(name, {})} for name in {*little, *plain_ones}}
     common = dataclasses.replace(policy.COMMON, **(eager if program.small else {}))
+    common = dataclasses.replace(common, **(NOTHING_AHEAD if program.in_order else {}))
     swept = mock.patch.object(policy, "COMMON", common)
     place = PLACES[program.seed // len(CHECKPOINTS) % len(PLACES)]
     scheduled = mock.patch.object(pipeline, "schedule", functools.partial(schedule_at, place))
-    with exact, jax.enable_x64(program.x64), swept, scheduled, planned_with(**(SMALL if program.small else {})):
+    with exact, jax.enable_x64(program.x64), swept, scheduled, planned_with(**numbers):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:

@@ -26,6 +26,9 @@ from tests.drawn.transforms import TRANSFORMS
 SLOW = 20  # seconds
 FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary), "contractions": (*CONTRACTIONS, unary)}
 
+# Time in parallel, values ahead, sums and rows in chunks: as is drawn, wherever they can be, or nowhere.
+MECHANISMS = {"drawn": {}, "forced": {"small": True, "in_order": False}, "off": {"small": False, "in_order": True}}
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -37,6 +40,7 @@ def main() -> int:
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
     parser.add_argument("--lines", choices=list(FAMILIES), default="all", help="of programs without loops")
     parser.add_argument("--backend", choices=("interpret", "machine", "triton"), default="interpret")
+    parser.add_argument("--mechanisms", choices=list(MECHANISMS), default="drawn", help="what loops and sums become")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
     parser.add_argument("--patience", type=float, default=300, help="seconds for one program")
     parser.add_argument("--at-most", type=int, default=20, help="failures after which to stop")
@@ -51,6 +55,7 @@ def main() -> int:
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
         program = drawn(options.seed, number, options.transforms, options.loops, FAMILIES[options.lines])
+        program = program.replace(**MECHANISMS[options.mechanisms])
         if is_known(program):
             continue
         counts["programs"] += 1

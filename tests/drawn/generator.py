@@ -282,4 +282,5 @@ def with_transform(choices: Choices, program: Program, transforms: Sequence[str]
         x64=x64,
         small=choices.pick((False, True)),
         seed=choices.number(0, 999),
+        in_order=choices.pick((False, False, False, True)),
     )

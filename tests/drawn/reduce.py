@@ -72,12 +72,9 @@ def simpler(program: Program) -> Iterator[Program]:
             yield program.replace(outputs=(name,)).without_dead_lines()
     yield from simpler_loops(program)
     yield from _lines_as_inputs(program)
-    if program.small:
-        yield program.replace(small=False)
-    if program.x64:
-        yield program.replace(x64=False)
-    if program.outside:
-        yield program.replace(outside=False)
+    for setting in ("small", "in_order", "x64", "outside"):
+        if getattr(program, setting):
+            yield program.replace(**{setting: False})
     for n, axis in enumerate(program.batched):
         if axis and sum(a is not None for a in program.batched) > 1:
             yield program.replace(batched=(*program.batched[:n], None, *program.batched[n + 1 :]))
