@@ -1,4 +1,4 @@
-"""Which loops XLA runs although a kernel could: those whose matrices every program would have to read in every step.
+"""Which products of loops, or whole loops, XLA computes although a kernel could, by what both would take.
 
     h, _ = scan (λ h x. let h' = tanh (x + h @ u) in (h', h')) h0 xs     h: f32[1024,128] u: f32[128,512]
         kernels take about 25,000 µs for 512 steps, and XLA about 5,200 µs for 3,072 launches and their products
@@ -6,18 +6,27 @@
 XLA launches each step from the host, several times, but shares out what it multiplies over all processors. A program of
 a kernel has a few rows of its own, and the whole matrix for them. All that a step does besides takes as long either
 way, so only loops that multiply are weighed.
+
+    h, _ = scan (λ h x. let h' = tanh (x @ w + h @ u) in (h', h')) h0 xs     w, u: f32[64,64]
+        x @ w takes about 30 µs of 512 steps, and about 8 µs all at once, with a launch
+
+Threads multiply what a step has, one number after the other, while most processors have nothing to do. A product that
+no step waits for is of all steps at once instead, where that takes less time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
-from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.plan.decisions import Leave
+from jaxpr2triton.normalize.loops.products_apart import left_of
+from jaxpr2triton.plan.decisions import Leave, Part
 from jaxpr2triton.plan.library import TAKES, library_time, shown
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.report.launches import launches_of
@@ -45,6 +54,30 @@ def left_by(plan: Plan) -> Leave | None:
     else:
         why = f"a kernel takes about {shown(kernel)} µs for {count:,} steps, and XLA about {shown(xla)} µs for {what}"
     return Leave({body_of(eqn): WhyNot(why, TAKES) for eqn in loops if any(True for _ in _products(eqn))})
+
+
+def parted_by(plan: Plan) -> Part | None:
+    """That products which no step waits for are made of all steps at once, if the steps of a kernel take longer."""
+    if plan.steps is None or plan.form is Form.DOT:  # units for matrices take hardly any time
+        return None
+    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan"]
+    found = [(each, eqn.params["length"], fixed) for eqn in loops for each, fixed in left_of(eqn)]
+    in_steps = sum(length * _multiplied(each, plan) for each, length, _ in found)
+    at_once = sum(plan.policy.products.launch + library_time(each, plan.policy, *times) for each, *times in found)
+    if in_steps <= at_once:
+        return None
+    return Part(
+        f"what no step waits for takes about {shown(in_steps)} µs of a loop to multiply, and about {shown(at_once)} µs "
+        "all at once"
+    )
+
+
+def _multiplied(product: Eqn, plan: Plan) -> float:
+    """Microseconds of a step in which threads multiply, one number after the other."""
+    target, threads = plan.policy.target, plan.num_warps * plan.policy.target.warp_size
+    warps = math.ceil(plan.programs / target.processors) * plan.num_warps
+    cycles = max(plan.policy.cost.alone, target.issue * math.ceil(warps / target.schedulers))
+    return product.outvars[0].aval.size * terms_of(product) / (plan.programs * threads) * cycles / (1000 * target.clock)
 
 
 def _products(loop: Eqn) -> Iterator[tuple[Eqn, int]]:

@@ -12,7 +12,7 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
-from jaxpr2triton.beside_xla import left_by
+from jaxpr2triton.beside_xla import left_by, parted_by
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
 from jaxpr2triton.graph.covered import why_not
@@ -120,6 +120,9 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
             return Tile(more)
         if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
             return dearer
+        stays = decisions.apart or roles.strict or roles.contractions == "triton"
+        if not stays and (quicker := parted_by(plan)) is not None:
+            return quicker
         plans.append(plan)
     with_roles = decisions.with_roles and not lost  # the axes that roles were asked for may be those of lost ones
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans}) if with_roles else {}

@@ -16,7 +16,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
-from tests.test_recurrent import loss, shapes, states
+from tests.test_recurrent import drawn, loss, shapes, states
 
 STEPS = 512
 WHY = re.compile(r"a kernel takes about ([\d,]+) µs for 512 steps, and XLA about ([\d,]+) µs for [\d,]+ launches")
@@ -43,6 +43,44 @@ def test_weights_leave_a_loop_that_would_take_longer_with_them() -> None:
     (whole,) = [loop for loop in cycles_of(kernel, target_named("sm_90")).loops if not loop.depth]
     assert whole.cycles / (1000 * DEFAULT_POLICY.target.clock) < 6 * DEFAULT_POLICY.loops.launch
     assert "what no step waits for is multiplied outside of the loops" in program.explain(why=True)
+
+
+@pytest.mark.parametrize(("network", "hidden"), [("rnn", 64), ("gru", 32)])
+def test_what_no_step_waits_for_is_multiplied_at_once(network: str, hidden: int) -> None:
+    """Before the loop what it reads is multiplied, and after that of the gradient what it writes."""
+    (forward,) = planned(network, 64, hidden, F32, False).kernels
+    assert "w_ptr" not in forward.source
+    stays = j2t.transpile(states(network), *shapes(network, STEPS, 64, hidden, F32), for_target="sm_90", strict=True)
+    (strict,) = stays.kernels
+    assert "w_ptr" in strict.source and not stays.leftovers
+    quicker, slower = (cycles_of(kernel, target_named("sm_90")).whole for kernel in (forward, strict))
+    assert quicker is not None and slower is not None and quicker < 0.75 * slower
+    gradient = planned(network, 64, hidden, F32, True)
+    assert [each.primitive for each in gradient.leftovers] == ["dot_general"] * 4
+    assert not any("w_ptr" in kernel.source for kernel in gradient.kernels)
+    said = r"what no step waits for takes about [\d.]+ µs of a loop to multiply, and about [\d.]+ µs all at once"
+    assert re.search(said, " ".join(gradient.explain(why=True).split()))
+
+
+@pytest.mark.parametrize(("steps", "dtype"), [(16, F32), (STEPS, BF16)])
+def test_products_stay_in_loops_that_take_no_longer_with_them(steps: int, dtype: Any) -> None:
+    """As those of few steps, and those that units for matrices make."""
+    program = j2t.transpile(states("rnn"), *shapes("rnn", steps, 64, 64, dtype), for_target="sm_90")
+    (kernel,) = program.kernels
+    assert "w_ptr" in kernel.source and not program.leftovers
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("network", ["rnn", "gru"])
+def test_values_of_what_is_multiplied_at_once(network: str, backend: str) -> None:
+    specs = shapes(network, 96, 2, 64, F32)
+    for fn, products in ((states(network), 1), (loss(network), 4)):
+        assert [each.primitive for each in j2t.transpile(fn, *specs).leftovers] == ["dot_general"] * products
+        args = jax.tree.map(lambda each: each / 3, drawn(specs))  # of larger weights a network is chaotic
+        with jax.default_matmul_precision("highest"):
+            expected, found = jax.jit(fn)(*args), j2t.fuse(fn, backend=backend)(*args)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * max(1e-2, np.abs(other).max()))
 
 
 @pytest.mark.parametrize("gradient", [False, True])

@@ -154,7 +154,7 @@ def compiled_program(
     jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False, target: Target | None = None
 ) -> Compiled:
     """The kernels of a program for a target; compiled once in a process. Under `strict` nothing may stay with XLA."""
-    policy = policy_of(target or planned_for())
+    policy, roles = policy_of(target or planned_for()), replace(roles, strict=strict)
     slot = _slot(jaxpr, name, roles, policy)
     with slot.lock:
         if slot.compiled is None:

@@ -40,6 +40,7 @@ class Roles:
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
     exact_order: bool = False  # whether the steps of loops are taken one after the other
     schedule: str = "estimate"  # how the schedules of loops are compared
+    strict: bool = False  # whether nothing may stay with XLA
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters

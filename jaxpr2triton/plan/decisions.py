@@ -125,6 +125,13 @@ class Leave:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What loops multiply and no step waits for takes less time all at once."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class KeepMore:
     """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
 
@@ -160,8 +167,8 @@ class DropRoles:
     mistake: Mistake
 
 
-Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | Leave | DropRoles
-WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, Leave, DropRoles)
+Wish = KeepMore | Tile | KeepLess | RunOnce | Refuse | Leave | Part | DropRoles
+WISHES = (KeepMore, Tile, KeepLess, RunOnce, Refuse, Leave, Part, DropRoles)
 
 
 def granted(decisions: Decisions, wish: Wish) -> Decisions:
@@ -180,7 +187,9 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
         case Refuse():
             return _refusing(decisions, wish)
         case Leave():
-            return _leaving(decisions, wish)
+            return _leaving(decisions, wish) if decisions.apart else _parted(decisions)
+        case Part():
+            return _parted(decisions)
         case DropRoles():
             return replace(decisions, with_roles=False, mistakes=(*decisions.mistakes, wish.mistake))
 
@@ -230,12 +239,14 @@ def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
     return replace(decisions, refused={**decisions.refused, **wish.loops})
 
 
+def _parted(decisions: Decisions) -> Decisions:
+    """Loops do less, and all else is undecided; their bodies are others then."""
+    return Decisions(decisions.reach, decisions.because, True, decisions.with_roles, mistakes=decisions.mistakes)
+
+
 def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
-    """First with loops that do less, and all else undecided; their bodies are others then."""
-    undecided = Decisions(decisions.reach, decisions.because, True, decisions.with_roles, mistakes=decisions.mistakes)
-    if not decisions.apart:
-        return undecided
-    return replace(undecided, refused={**decisions.refused, **wish.loops})
+    """Once loops do less."""
+    return replace(_parted(decisions), refused={**decisions.refused, **wish.loops})
 
 
 def _whole(decisions: Decisions, *variables: Var) -> Decisions:

@@ -9,7 +9,7 @@ where something is computed of them right away: each is a launch, and a pass thr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard
@@ -108,17 +108,22 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     return Estimate(max(moved, least / products.library), max(moved, longer * share * least / own), saved)
 
 
-def library_time(eqn: Eqn, policy: Policy) -> float:
-    """Microseconds that a library takes for a contraction, without its launch."""
-    moved, least, _ = _least(eqn, policy)
+def library_time(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = ()) -> float:
+    """Microseconds that a library takes for a contraction, without its launch.
+
+    Or for so many of them, all at once, with the same `fixed` factors.
+    """
+    moved, least, _ = _least(eqn, policy, times, fixed)
     return max(moved, least / policy.products.library)
 
 
-def _least(eqn: Eqn, policy: Policy) -> tuple[float, float, bool]:
+def _least(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = ()) -> tuple[float, float, bool]:
     """Microseconds to move what a contraction reads and writes, and to multiply; and whether all bits are."""
     target, made = policy.target, eqn.outvars[0].aval
-    moved = bytes_of(*(atom.aval for atom in eqn.invars), made) / target.memory_rate / 1000
-    terms = made.size * terms_of(eqn)
+    once = [atom.aval for atom in eqn.invars if atom in fixed]
+    each = [atom.aval for atom in eqn.invars if atom not in fixed]
+    moved = (bytes_of(*once) + times * bytes_of(*each, made)) / target.memory_rate / 1000
+    terms = times * made.size * terms_of(eqn)
     rate, is_exact = rate_of(eqn, policy)
     return moved, terms / (rate * target.processors * target.clock * 1000), is_exact
 

@@ -12,7 +12,18 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.plan.decisions import Decisions, DropRoles, KeepLess, KeepMore, Leave, Reach, Refuse, RunOnce, Tile
+from jaxpr2triton.plan.decisions import (
+    Decisions,
+    DropRoles,
+    KeepLess,
+    KeepMore,
+    Leave,
+    Part,
+    Reach,
+    Refuse,
+    RunOnce,
+    Tile,
+)
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.plan.search import Round
 
@@ -48,6 +59,8 @@ def _obstacle(found: Round) -> str:
             return str(found.obstacle.why)
         case Leave(loops=loops):
             return "; ".join(dict.fromkeys(map(str, loops.values())))
+        case Part(why=why):
+            return why
         case DropRoles(mistake=mistake) | mistake:
             return str(mistake)
 

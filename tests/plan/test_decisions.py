@@ -19,6 +19,7 @@ from jaxpr2triton.plan.decisions import (
     KeepLess,
     KeepMore,
     Leave,
+    Part,
     Reach,
     Refuse,
     RunOnce,
@@ -121,6 +122,13 @@ def test_what_xla_does_in_less_time_is_first_made_to_do_less() -> None:
     assert left == Decisions(apart=True, refused={2: "dearer still"})
 
 
+def test_what_takes_less_time_at_once_leaves_loops_that_are_kernels() -> None:
+    tiled = granted(Decisions(), Tile({VARIABLES[0]: (0,)}))
+    apart = granted(tiled, Part("quicker"))
+    assert apart == Decisions(apart=True)
+    assert granted(apart, Leave({2: "dearer"})) == Decisions(apart=True, refused={2: "dearer"})
+
+
 LOOPS = st.sets(st.integers(1, 3), min_size=1)
 REFUSALS = LOOPS.map(lambda loops: Refuse(dict.fromkeys(loops, "crowded")))
 WANTED = st.lists(st.tuples(st.sampled_from(VARIABLES), st.sampled_from([(), (0,), (1,), (0, 1)])), min_size=1)
@@ -140,6 +148,8 @@ def wishes(draw: st.DrawFn, decisions: Decisions) -> Wish:
         kinds.append(st.just(RunOnce(frozenset(again))))
     if not decisions.apart or (new := draw(LOOPS) - decisions.refused.keys()):
         kinds.append(st.just(Leave(dict.fromkeys(new if decisions.apart else [1], "dearer"))))
+    if not decisions.apart:
+        kinds.append(st.just(Part("quicker")))
     if new := decisions.not_tried(draw(DIMS)):
         kinds.append(st.just(Tile(new)))
     return draw(st.one_of(kinds))

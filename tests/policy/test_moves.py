@@ -159,7 +159,7 @@ CASES = {
     "cost.alone": Case("kept states", 2),
     "cost.barrier": Case("rnn:bench:g", 1 / 2),
     "cost.barrier_of_a_warp": Case("rnn:bench", 1 / 2),
-    "cost.barriers_of_a_meeting": Case("rnn:bench", 1 / 2),
+    "cost.barriers_of_a_meeting": Case("gru:bench:g", 1 / 2),
     "cost.barriers_of_a_move": Case("rnn:bench", 2),
     "cost.shared": Case("rnn:bench", 2),
     "cost.long": Case("rnn:bench", 8),

@@ -74,6 +74,17 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     return Plan(body, before, sunk, given) if before or sunk else None
 
 
+def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
+    """The contractions of a scan without calls that would be taken out of it, and what no step changes."""
+    plan = _plan_of(eqn, lambda body: body)
+    if plan is None:
+        return ()
+    products = [each for each in plan.body.jaxpr.eqns if each.primitive.name == "dot_general"]
+    gone = {*plan.before, *(_after(plan.body, products, plan.before) if plan.sunk else ())}
+    invariant = frozenset(plan.body.invariants())
+    return tuple((each, invariant) for each in products if each.outvars[0] in gone)
+
+
 def _is_much(product: Eqn, length: int) -> bool:
     """Whether the steps multiply, one after the other, for longer than a launch takes."""
     terms = terms_of(product)

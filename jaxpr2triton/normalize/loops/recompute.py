@@ -48,12 +48,16 @@ def recompute_stored(
     of the loop that runs backwards, into which it is fused. Among all sets of values from which elementwise and index
     operations lead to the `ys`, the one with the fewest bytes is stored; the scan's own xs need not be stored again,
     and what no step changes costs nothing. An outer product among the `ys` is made of its factors again. Left
-    alone: `ys` that are outputs of the program, and scans with effects.
+    alone: `ys` that are outputs of the program, or that a contraction reads, which would have to be written after the
+    loop, and scans with effects.
 
     Before differentiation is over, `num_outputs` tells how many of the outputs are more than what a derivative keeps,
     `again` which equations may be done again, and `prepare` makes a body into one without transparent calls.
     """
     outputs = {atom for atom in closed.jaxpr.outvars[:num_outputs] if not isinstance(atom, jex.Literal)}
+    if num_outputs is None:
+        products = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "dot_general" and not is_outer(eqn)]
+        outputs.update(evaluate.variables(atom for eqn in products for atom in eqn.invars))
 
     def plan_of(eqn: Any) -> Plan | None:
         return _plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again)

@@ -54,6 +54,17 @@ def test_before_and_after() -> None:
     assert [eqn.primitive.name for eqn in scan.params["jaxpr"].jaxpr.eqns] == ["dot_general", "add", "tanh"]
 
 
+def test_what_a_contraction_reads_stays() -> None:
+    """It would have to be written after the loop."""
+
+    def multiplied(h: Any, xs: Any, w: Any, u: Any) -> Any:
+        ys, slopes, parts, _ = states(h, xs, w)
+        return jnp.concatenate([ys, slopes], -1).sum(), parts @ u
+
+    args = arrays((4,), (6, 4), (4, 4), (4, 2))
+    assert stored(sunk(multiplied, *args)) == [(6, 4), (6, 4)]
+
+
 def test_outputs_of_the_program_stay() -> None:
     args = arrays((4,), (6, 4), (4, 4))
     assert stored(sunk(states, *args)) == [(6, 4), (6, 4), (6, 4), (6, 4, 4)]
