@@ -173,6 +173,10 @@ class Emitter(Moves):
             case Kept():
                 self._kept(node, scope)
 
+    def _read_lanes(self, node: Node, scope: Scope) -> None:
+        self._require_all(self._tiles_beside(node, scope), scope)
+        super()._read_lanes(node, scope)
+
     def _combine(self, node: Reduce | Swept, scope: Scope) -> None:
         if isinstance(node, Swept):
             self._sweep(node, scope)

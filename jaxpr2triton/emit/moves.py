@@ -10,24 +10,26 @@ tile is written there once, and there is one barrier, not one for each of them.
     found = tl.split(tl.reshape(tl.gather(tl.reshape(state, (4096,)), places, axis=0), (64, 64, 2)))
     moved = found[0]
     moved_2 = found[1]
+
+So is what reads several tiles that are pieces of one value: these lie side by side there.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.spans import Spans
 from jaxpr2triton.emit.text import Tile, conjunction, suffix
 from jaxpr2triton.graph.moved import Either, Lanes, Moved, along, moved_in
-from jaxpr2triton.graph.nodes import Choose, Graph, Node, Take
+from jaxpr2triton.graph.nodes import Carried, Choose, Compute, Graph, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Role
-from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.plan import Plan, power_of_two
 from jaxpr2triton.rules.base import in_parentheses
 
 
@@ -38,9 +40,19 @@ class Moves(Spans):
         super().__init__(plan, graph, buffers)
         found = moved_in(graph, self._is_whole)
         self.moved = {node: moved for node, moved in found.items() if plan.num_warps > 1 or len(moved.axes) == 1}
-        self._readers: defaultdict[Node, list[Node]] = defaultdict(list)
-        for node, moved in self.moved.items():
-            self._readers[moved.source].append(node)
+        self._readers: defaultdict[Hashable, list[Node]] = defaultdict(list)
+        for node in self.moved:
+            self._readers[self._whole_of(node)].append(node)
+
+    def _whole_of(self, node: Node) -> Hashable:
+        """Equal for what reads pieces of one value, of which no piece is made of another one."""
+        source, tile = self.moved[node].source, self.spell.tile(node.axes)
+        match source:
+            case Carried():
+                return "carried", source.step, source.dtype, tile
+            case Compute():
+                return id(source.eqn), tile
+        return source
 
     def _is_whole(self, axis: Axis) -> bool:
         """Whether a tile has all of an axis as lanes."""
@@ -69,10 +81,17 @@ class Moves(Spans):
         else:
             super()._choose(node, scope)
 
+    def _tiles_beside(self, node: Node, scope: Scope) -> list[Node]:
+        """What is in shared memory together with the tile that a value is read of."""
+        return [self.moved[each].source for each in self._read_with(node, scope)]
+
+    def _read_with(self, node: Node, scope: Scope) -> list[Node]:
+        """What is read at once with a value: of the same tile, or of others beside it."""
+        several = self._readers[self._whole_of(node)] if self.plan.num_warps > 1 else [node]
+        return [each for each in several if self._is_beside(each, node, scope)]
+
     def _read_lanes(self, node: Node, scope: Scope) -> None:
-        """With whatever else is read of the same tile there."""
-        several = self._readers[self.moved[node].source] if self.plan.num_warps > 1 else [node]
-        together = [each for each in several if self._is_beside(each, node, scope)]
+        together = self._read_with(node, scope)
         tile = self.spell.tile(node.axes)
         threads = self.plan.policy.target.warp_size * self.plan.num_warps
         of_a_thread = -(-math.prod(self.spell.planned[axis].block for axis in tile) // threads)
@@ -105,14 +124,19 @@ class Moves(Spans):
         sizes = [self.spell.planned[axis].block for axis in tile]
         size, count = math.prod(sizes), len(nodes)
         shape = self.spell.shape(tile)
-        texts = [f"tl.broadcast_to({self._flat(self.moved[node].lanes, tile, scope)}, {shape})" for node in nodes]
+        read = {self.moved[node].source: self._tile_of(self.moved[node], scope, tile) for node in nodes}
+        pieces = dict(zip(read, _places_of_joined(len(read))))
+        texts = []
+        for node in nodes:
+            place = self._flat(self.moved[node].lanes, tile, scope)
+            if len(pieces) > 1:
+                place = _add(f"({place}) * {power_of_two(len(pieces))}", pieces[self.moved[node].source])
+            texts.append(f"tl.broadcast_to({place}, {shape})")
         pairs = [2] * (count.bit_length() - 1)
-        for _ in pairs:
-            texts = [f"tl.join({one}, {other})" for one, other in zip(texts[::2], texts[1::2])]
         places = self.names.new("places", scope.depth)
-        scope.lines.append(f"{places} = tl.reshape({texts[0]}, ({size * count},))")
-        value = self._tile_of(self.moved[nodes[0]], scope, tile)
-        text = f"tl.gather(tl.reshape({value}, ({size},)), {places}, axis=0)"
+        scope.lines.append(f"{places} = tl.reshape({_joined(texts)}, ({size * count},))")
+        whole = f"tl.reshape({_joined([*read.values()])}, ({size * power_of_two(len(read))},))"
+        text = f"tl.gather({whole}, {places}, axis=0)"
         self._part(nodes, f"tl.reshape({text}, ({', '.join(map(str, [*sizes, *pairs]))},))", scope)
 
     def _part(self, nodes: Sequence[Node], text: str, scope: Scope) -> None:
@@ -151,3 +175,21 @@ class Moves(Spans):
         if planned.role is Role.LANE:
             return self.spell.index(place, tile)
         return f"tl.arange(0, {planned.block}){suffix((axis,), tile)}"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Tiles as one, of twice as many dimensions of two each time; the last one again where there are too few."""
+    left = [*texts, *[texts[-1]] * (power_of_two(len(texts)) - len(texts))]
+    while len(left) > 1:
+        left = [f"tl.join({one}, {other})" for one, other in zip(left[::2], left[1::2])]
+    return left[0]
+
+
+def _places_of_joined(count: int) -> list[int]:
+    """Where each of so many tiles is among the elements that lie at one lane: the first pairs are the outermost."""
+    bits = power_of_two(count).bit_length() - 1
+    return [sum((n >> bit & 1) << (bits - 1 - bit) for bit in range(bits)) for n in range(count)]
+
+
+def _add(text: str, number: int) -> str:
+    return f"{text} + {number}" if number else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -13,6 +14,7 @@ from jaxpr2triton.emit.statements import LAST_PLACE, Statements
 from jaxpr2triton.emit.text import Tile
 from jaxpr2triton.graph.nodes import Node, Reduce
 from jaxpr2triton.graph.order import LoopKey
+from jaxpr2triton.graph.signs import has_no_sign
 from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
 from jaxpr2triton.ir.index import Axis, Index, add, scale
 from jaxpr2triton.rules.base import in_parentheses
@@ -167,15 +169,29 @@ class Reductions(Statements):
         """The tile without the dimensions that are reduced."""
         row, dtype = self._row(node), working_dtype(self._element(node))
         template = row.collapse(dtype)
-        if frozenset(tile) & frozenset(node.over):
+        over = [axis for axis in tile if axis in node.over]
+        if self._goes_by_bits(node, tile):
+            bits = f"{in_parentheses(parts[0])}.to(tl.int32, bitcast=True)"
+            return f"tl.max({bits}).to(tl.float32, bitcast=True)"
+        if over:
             self._helped(node)
-        for axis in reversed([axis for axis in tile if axis in node.over]):
+        if len(over) == len(tile) > 1 and not row.indexed:  # each thread combines all of its own before lanes meet
+            return template.format(*parts, axis=None)
+        for axis in reversed(over):
             whole = template.format(*parts, axis=tile.index(axis))
             parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
             tile = tuple(other for other in tile if other is not axis)
         if row.indexed and node.dtype != self._place_dtype():
             return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
+
+
+    def _goes_by_bits(self, node: Reduce, tile: Tile) -> bool:
+        """Whether the largest of all lanes is that of integers, for which NVIDIA's warps have an instruction."""
+        target, lanes = self.plan.policy.target, math.prod(self.spell.planned[axis].block for axis in tile)
+        of_all = frozenset(tile) <= frozenset(node.over) and lanes >= target.warp_size
+        is_largest = node.eqn.primitive.name == "reduce_max" and working_dtype(node.dtype) == np.float32
+        return target.backend == "cuda" and of_all and is_largest and all(map(has_no_sign, node.operands))
 
 
 def _is_in_order(positions: Sequence[Index]) -> bool:

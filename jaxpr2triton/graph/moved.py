@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import Choose, Graph, Node, Recurrence, Take, operands_of
-from jaxpr2triton.ir.index import Axis, Guard, Index, computed_in
+from jaxpr2triton.ir.index import Axis, Guard, Index, computed_in, of_axis
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,14 @@ def _axes(lanes: Lanes) -> frozenset[Axis]:
     if isinstance(lanes, Lane):
         return frozenset(axis for axis, _ in lanes.at)
     return _axes(lanes.then) | _axes(lanes.other)
+
+
+def shifts(lanes: Lanes, axis: Axis) -> frozenset[int | None]:
+    """How far away lanes are that are read along an axis; None where that is not one number."""
+    if isinstance(lanes, Either):
+        return shifts(lanes.then, axis) | shifts(lanes.other, axis)
+    place = dict(lanes.at).get(axis, of_axis(axis))
+    return frozenset((place.const if place.terms == of_axis(axis).terms else None,))
 
 
 def along(lanes: Lanes, axis: Axis) -> Lanes:

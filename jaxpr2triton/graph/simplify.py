@@ -8,6 +8,7 @@
     while going: … where(going, new, old)            →    while going: … new
     choose(k == 0, a, choose(k == 1, a, b))          →    choose(0 <= k < 2, a, b)
     choose(k == 0, sin(c[0]), sin(c[k - 1]))         →    sin(choose(k == 0, c[0], c[k - 1])), if c is carried
+    choose(k == 0, c[0], b[k - 1])                   →    choose(k == 0, c[k], b[k - 1])
     while False: … x = f(x)                          →    x
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
@@ -239,10 +240,11 @@ class _Simplifying:
         conditions = conjoin((), node.conditions)
         if conditions is None:
             return node.other
-        conditions = _without_implied(conditions)
+        conditions = _without_implied(tuple(map(_of_axis, conditions)))
         then, other = self._under(node.then, conditions), node.other
         if not conditions or then is other:
             return then
+        then, other = self._own_lane(then, conditions), self._own_lane(other, _elsewhere(conditions))
         if isinstance(other, Choose) and set(conjoin((), other.conditions) or ()) == set(conditions):
             other = other.other
         if isinstance(other, Choose) and other.then is then and (both := _either(conditions, other.conditions)):
@@ -261,6 +263,12 @@ class _Simplifying:
         """The value where these conditions hold."""
         while isinstance(node, Choose) and _implies(conditions, node.conditions):
             node = node.then
+        return node
+
+    def _own_lane(self, node: Node, conditions: Guard) -> Node:
+        """The value where these conditions hold: what is read of the only lane for which they do is that lane's own."""
+        while isinstance(node, Take) and Condition(of_axis(node.axis), *_only(node.index)) in conditions:
+            node = node.source
         return node
 
     def _shared(self, node: Node) -> Node:
@@ -420,6 +428,31 @@ def _is_implied(condition: Condition, exact: Condition) -> bool:
     others = Index(exact.index.const, tuple(term for term in exact.index.terms if term[0] != atom))
     low, high = sorted((exact.low - bound) * own for bound in others.bounds)
     return condition.low <= low and high < condition.high
+
+
+def _of_axis(condition: Condition) -> Condition:
+    """Of an axis, if it is of a multiple of one: 0 <= k < 1 in the place of 0 <= 2 k < 1."""
+    index = condition.index
+    if index.const or len(index.terms) != 1 or index.terms[0][1] < 2:
+        return condition
+    ((atom, by),) = index.terms
+    return Condition(Index(0, ((atom, 1),)), -(-condition.low // by), -(-condition.high // by))
+
+
+def _only(index: Index) -> tuple[int, int]:
+    """The range of a known index."""
+    low, high = index.bounds
+    return (low, low + 1) if low == high else (0, 0)
+
+
+def _elsewhere(guard: Guard) -> Guard:
+    """Where a condition does not hold, if that is at one end of an axis."""
+    if len(guard) != 1:
+        return ()
+    low, high = guard[0].index.bounds
+    ends = {(low + 1, high + 1): low, (low, high): high}
+    at = ends.get((max(guard[0].low, low), min(guard[0].high, high + 1)))
+    return () if at is None else (Condition(guard[0].index, at, at + 1),)
 
 
 def _either(one: Guard, other: Guard) -> Guard | None:

@@ -126,6 +126,7 @@ class Axes:
     unrolled: int = 64  # variables in place of one, where they were asked for
     unrolled_unasked: int = 32  # … where nobody asked for it: more of them seldom stay in registers
     pieces: int = 8  # joined pieces of an axis that are a variable each
+    pieces_of_lanes: tuple[int, ...] = (2, 4)  # … side by side, where lanes read their neighbours in each step
     run: int = 32  # elements along the grid that lie next to each other, for a dimension of their own
     turned: int = 8  # elements along both axes of a transpose, for a tile of both: a sector of memory
 

@@ -53,6 +53,33 @@ def of_all_kinds(c: Any) -> Any:
     return 0.3 * c[::-1] + 0.2 * jnp.roll(c, 2, 1) + 0.1 * jnp.sin(c[:, ::-1]) * jnp.roll(c, -3, 0)
 
 
+def stages(c: Any) -> Any:
+    """Heun's method: the second stage reads neighbours of what the first one made."""
+    first = heat(c)
+    return 0.5 * (c + heat(first)) + 0.1 * jnp.roll(first, 1, 0)
+
+
+def wave(c: Any) -> Any:
+    now, before = c
+    return 2 * now - before + 0.1 * (jnp.roll(now, 1) + jnp.roll(now, -1) - 2 * now), now
+
+
+def largest_change(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Until no element changes by much, the largest change being a number or none."""
+
+    def function(x: Any) -> Any:
+        def unfinished(state: Any) -> Any:
+            return (state[1] > 0.02) & (state[2] < 9)
+
+        def go_on(state: Any) -> Any:
+            new = step(state[0])
+            return new, jnp.max(jnp.abs(new - state[0])), state[2] + 1
+
+        return lax.while_loop(unfinished, go_on, (x, jnp.asarray(jnp.inf, x.dtype), 0))
+
+    return function
+
+
 def normal(*shape: int, dtype: Any = np.float32) -> Any:
     return jnp.asarray(RNG.normal(size=shape), dtype)
 
@@ -71,6 +98,17 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "life": (life, RNG.random((17, 19)) > 0.6),
     "all kinds": (of_all_kinds, normal(16, 24)),
     "no numbers": (edges, jnp.where(normal(9, 40) > 1.2, jnp.inf, jnp.where(normal(9, 40) > 1.5, jnp.nan, 1.0))),
+    "pieces of a ring": (ring, normal(128)),
+    "pieces of rings": (jax.vmap(ring), normal(3, 128)),
+    "pieces": (heat, normal(32, 36)),
+    "pieces of stages": (stages, normal(32, 20)),
+    "pieces of edges": (edges, normal(50, 30)),
+    "pieces of mirrors": (mirrors, normal(28, 32)),
+    "pieces of zeros": (zeros, normal(36, 32)),
+    "pieces of life": (life, RNG.random((32, 32)) > 0.6),
+    "pieces of all kinds": (of_all_kinds, normal(32, 32)),
+    "pieces in 16 bits": (edges, normal(32, 32, dtype=jnp.bfloat16)),
+    "pieces of no numbers": (edges, jnp.where(normal(32, 32) > 1.5, jnp.nan, 1.0)),
     "bytes": (lambda c: jnp.roll(c, 1, 0) + jnp.roll(c, -1, 1), RNG.integers(-128, 128, (20, 30), np.int8)),
 }
 
@@ -84,7 +122,21 @@ def test_lanes_that_are_read(name: str) -> None:
     np.testing.assert_allclose(*(np.asarray(each, np.float64) for each in (found, wanted)), rtol=rough, atol=rough)
 
 
-@pytest.mark.parametrize("name", ["rings", "heat", "edges", "mirrors", "all kinds"])
+def test_a_value_before_the_one_that_is_there() -> None:
+    function, x = lambda c: lax.scan(lambda c, _: (wave(c), None), c, None, length=4)[0], (normal(256), normal(256))
+    for found, wanted in zip(j2t.fuse(function, backend="interpret", strict=True)(x), jax.jit(function)(x)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("x", [normal(32, 32), normal(17, 40), jnp.where(normal(32, 32) > 2.5, jnp.nan, 0.0)])
+def test_the_largest_change_is_that_of_all_lanes(x: Any, backend: Any) -> None:
+    function = largest_change(edges)
+    for found, wanted in zip(j2t.fuse(function, backend=backend, strict=True)(x), jax.jit(function)(x)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["rings", "heat", "edges", "mirrors", "all kinds", "pieces", "pieces of edges"])
 def test_gradients(name: str) -> None:
     step, x = CASES[name]
 
@@ -95,7 +147,7 @@ def test_gradients(name: str) -> None:
     np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(x), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["heat", "edges", "life"])
+@pytest.mark.parametrize("name", ["heat", "edges", "life", "pieces", "pieces of stages", "pieces of life"])
 def test_no_lane_reads_what_another_has_not_written(name: str) -> None:
     step, x = CASES[name]
     found = j2t.fuse(repeated(step), backend="machine", strict=True)(x)
@@ -109,9 +161,28 @@ def source_of(step: Callable[[Any], Any], x: Any) -> tuple[str, int]:
 
 @pytest.mark.parametrize(("step", "neighbours"), [(heat, 4), (edges, 4), (life, 8)])
 def test_a_tile_is_in_shared_memory_once(step: Callable[[Any], Any], neighbours: int) -> None:
-    source, warps = source_of(step, jax.ShapeDtypeStruct((32, 32), bool if step is life else np.float32))
+    source, warps = source_of(step, jax.ShapeDtypeStruct((31, 33), bool if step is life else np.float32))
     assert warps > 1 and source.count("tl.gather(") == 1 and source.count("tl.join(") == neighbours - 1
     assert "tl.sum(" not in source  # of an element for all lanes at the edge
+
+
+@pytest.mark.parametrize("step", [heat, edges])
+def test_pieces_are_in_shared_memory_once(step: Callable[[Any], Any]) -> None:
+    (kernel,) = j2t.transpile(repeated(step), jax.ShapeDtypeStruct((32, 32), np.float32), for_target="sm_90").kernels
+    assert kernel.num_warps > 1 and [str(each) for each in kernel.axes if each.name.startswith("d")] == [
+        "d0u: unroll 2",
+        "d1u: unroll 2",
+    ]
+    assert kernel.source.count("tl.gather(") == 1
+    assert kernel.source.count("tl.join(") == 3 + 7  # four pieces, and eight that are read of other lanes
+
+
+def test_a_step_whose_values_are_in_memory_is_in_no_pieces() -> None:
+    def function(x: Any) -> Any:
+        return lax.scan(lambda c, _: (heat(c), c), x, None, length=3)[1]
+
+    (kernel,) = j2t.transpile(function, jax.ShapeDtypeStruct((32, 32), np.float32), for_target="sm_90").kernels
+    assert "unroll" not in kernel.source
 
 
 def test_one_warp_reads_each_place_by_itself() -> None:

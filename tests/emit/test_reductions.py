@@ -72,3 +72,46 @@ def test_several_places_in_a_step(order: str) -> None:
     made = compiled(fn, x, y, policy=moved(blocks={"resident": 32, "streamed": 32}))
     (found,) = made.run("interpret", False, x, y)
     np.testing.assert_array_equal(found, fn(x, y))
+
+
+SPECIAL = {
+    "numbers": RNG.normal(size=(40, 30)),
+    "zeros": np.full((40, 30), -0.0),
+    "infinite": np.where(RNG.random((40, 30)) > 0.9, -np.inf, 1.0),
+    "none": np.where(RNG.random((40, 30)) > 0.9, -np.nan, -1.0),
+    "small": RNG.normal(size=(40, 30)) * 1e-30,
+}
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16, np.int32])
+@pytest.mark.parametrize("name", SPECIAL)
+def test_the_largest_without_its_sign(name: str, dtype: Any, backend: str) -> None:
+    values = np.nan_to_num(SPECIAL[name], neginf=-9) * 5 if dtype is np.int32 else SPECIAL[name]
+    x = jnp.asarray(values, dtype)
+
+    def largest(x: Any) -> Any:
+        return jnp.max(jnp.abs(x)), jnp.abs(x).sum()
+
+    found = j2t.fuse(largest, backend=backend, strict=True)(x)
+    wanted = jax.jit(largest)(x)
+    np.testing.assert_array_equal(*(np.asarray(each[0], np.float64) for each in (found, wanted)))
+
+
+def test_bits_are_compared_where_no_sign_is_set_and_a_warp_meets() -> None:
+    def sources(fn: Callable[..., Any], *shape: int) -> str:
+        return j2t.transpile(fn, jax.ShapeDtypeStruct(shape, np.float32), for_target="sm_90").source
+
+    by_bits = ").to(tl.float32, bitcast=True)"
+    assert by_bits in sources(lambda x: jnp.max(jnp.abs(x)), 30, 40)
+    assert by_bits in sources(lambda x: jnp.max(jnp.where(x > 1, jnp.abs(x), 0.0)), 700)
+    assert by_bits not in sources(lambda x: jnp.max(jnp.where(x > 1, x, 0.0)), 700)
+    assert by_bits not in sources(lambda x: jnp.min(jnp.abs(x)), 700)
+    assert by_bits not in sources(lambda x: jnp.max(jnp.abs(x), 1), 700, 700)
+
+
+def test_all_of_a_tile_is_combined_at_once() -> None:
+    source = j2t.transpile(jnp.sum, jax.ShapeDtypeStruct((3, 5, 7), np.float32), for_target="sm_90").source
+    assert source.count("tl.reduce(") == 1
+    rows = j2t.transpile(lambda x: jnp.max(jnp.sin(x), 1), jax.ShapeDtypeStruct((9, 700), np.float32)).source
+    assert rows.count("tl.reduce(") == 1 and ", None, " not in rows

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.graph.moved import Either, Lane, along, moved_in, within
+from jaxpr2triton.graph.moved import Either, Lane, along, moved_in, shifts, within
 from jaxpr2triton.graph.nodes import Carried, Choose, Compute, Graph, Node, Store, Take, axes_of
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.ir.index import Axis, Condition, Index, constant, of_axis
@@ -78,3 +78,24 @@ def test_what_is_computed_alike_of_two_elements_is_computed_once() -> None:
     wanted = Compute(5, TILE.axes, F32, ADD, (sides[0], sides[1]))
     graph, _ = found(edge, rest, *sides, wanted)
     assert len(list(simplify(graph).of_kind(Compute))) == 3
+
+
+def test_the_only_lane_of_which_a_choice_is_reads_its_own() -> None:
+    other = Carried(1, TILE.axes, F32, STEP)
+    first, last, rest = (take(n + 2, TILE, ROW, at) for n, at in enumerate((constant(0), constant(7), BEFORE)))
+    at_first = choose(5, first, take(6, other, ROW, BEFORE))
+    graph = Graph((TILE, other, first, at_first.other, at_first), (Store(0, (of_axis(ROW), of_axis(COL)), at_first),))
+    (found,) = simplify(graph).of_kind(Choose)
+    assert isinstance(found.then, Carried) and isinstance(found.other, Take)
+
+    conditions = (Condition(Index(0, ((ROW, 2),)), 0, 14),)  # of 2 * row: but for the last one
+    at_last = Choose(5, TILE.axes, F32, conditions, rest, last)
+    graph = Graph((TILE, last, rest, at_last), (Store(0, (of_axis(ROW), of_axis(COL)), at_last),))
+    (found,) = simplify(graph).of_kind(Choose)
+    assert found.conditions == (Condition(of_axis(ROW), 0, 7),)
+    assert isinstance(found.then, Take) and isinstance(found.other, Carried)
+
+
+def test_how_far_away_lanes_are_read() -> None:
+    lanes = Either(IS_FIRST, Lane(), Lane(((ROW, BEFORE), (COL, Index(3, ((COL, -1),))))))
+    assert shifts(lanes, ROW) == {0, -1} and shifts(lanes, COL) == {0, None}

@@ -86,6 +86,7 @@ CASES = {
     "axes.unrolled": Case("rows", 1 / 2, roles={"k": "unroll"}),
     "axes.unrolled_unasked": Case("gru:g", 1 / 4),
     "axes.pieces": Case("pieces", 1 / 2),
+    "axes.pieces_of_lanes": Case("value_iteration:bench", 1 / 2),
     "axes.run": Case("column sums", 4),
     "axes.turned": Case("transposes", 1 / 2),
     "products.plain": Case("products of 16 bits", 1 / 2, contractions=True),

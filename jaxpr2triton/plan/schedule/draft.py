@@ -14,7 +14,7 @@ from jaxpr2triton.graph.nodes import Recurrence
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
-from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, find_cuts, merged, offsets_of, other_indices
+from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, cuts_of, merged, offsets_of, other_indices
 from jaxpr2triton.plan.schedule.products import Contracting, contracting, names_of
 from jaxpr2triton.policy import Policy
 
@@ -53,6 +53,7 @@ class Draft:
     made_of: dict[str, frozenset[Axis]] = field(default_factory=dict)  # by name, after cutting
     known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
     contracting: Contracting | None = None
+    pieces: int = 1  # that a thread has side by side of what reads its neighbours
 
     def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
         while name in self.made_of:
@@ -73,12 +74,18 @@ class Draft:
         return self.known[axis]
 
 
-def draft_of(space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = ()) -> Draft:
-    """The axes of a kernel; small ones that do not have to be lanes are unrolled."""
+def draft_of(
+    space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = (), pieces: int = 1
+) -> Draft:
+    """The axes of a kernel; small ones that do not have to be lanes are unrolled.
+
+    On demand those whose lanes read their neighbours are cut, so that a thread has so many `pieces` side by side.
+    """
     axes, repeated = axes_of_space(space), _repeated(space)
     whole = repeated | space.swept_axes
-    cuts, wishes = _without_cuts(find_cuts(space, [axis for axis in axes if axis not in whole], policy), wishes)
-    draft = Draft(cuts, policy, unrolled=[cut.unrolled for cut in cuts])
+    cuts = cuts_of(space, [axis for axis in axes if axis not in whole], pieces, policy)
+    cuts, wishes = _without_cuts(cuts, wishes)
+    draft = Draft(cuts, policy, unrolled=[cut.unrolled for cut in cuts], pieces=pieces)
     draft.made_of |= {axis.name: frozenset((axis,)) for axis in draft.unrolled}
     groups = alike(space, axes)
     _place_steps(draft, [group for group in groups if group[0] in space.steps], space)

@@ -10,7 +10,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jaxpr2triton.graph.nodes import Collected, Keep, Kept, Load, Position
+from jaxpr2triton.graph.nodes import (
+    Collected,
+    Keep,
+    Kept,
+    Load,
+    Position,
+    Product,
+    Recurrence,
+    Swept,
+    Take,
+    Turn,
+)
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import (
     Axis,
@@ -84,6 +95,52 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         rest = Axis(f"{axis.name}r", axis.size // pieces)
         cuts.append(Cut(axis, Axis(f"{axis.name}u", pieces), rest, bool(strides.get(axis))))
     return cuts
+
+
+def cuts_of(space: Space, axes: Sequence[Axis], pieces: int, policy: Policy) -> list[Cut]:
+    """All axes that are cut: those whose lanes read their neighbours into so many pieces, unless that is one."""
+    of_lanes = _cuts_of_lanes(space, axes, pieces) if pieces > 1 else []
+    whole = {cut.axis for cut in of_lanes}
+    return [*of_lanes, *find_cuts(space, [axis for axis in axes if axis not in whole], policy)]
+
+
+def _cuts_of_lanes(space: Space, axes: Sequence[Axis], pieces: int) -> list[Cut]:
+    """Axes along which the steps of a loop read their neighbours, so that a thread has so many of them side by side.
+
+    c[k + 1] of k = 4 i + n is another variable of the same lane, but for n = 3. Not what each step reads or writes in
+    memory, whose neighbours had better be in other threads, nor what meets in products, or what another loop lays out.
+    """
+    if len([*space.graph.of_kind(Recurrence)]) != 1:
+        return []
+    moved = [node for node in space.graph.of_kind(Take) if node.axis in space.held_axes and node.axes & space.steps]
+    beside = {node.axis for node in moved if 0 < abs(_distance(node)) < pieces} - _laid_out(space)
+    return [_in_pieces(axis, pieces) for axis in axes if axis in beside and axis.size % pieces == 0]
+
+
+def _laid_out(space: Space) -> set[Axis]:
+    """The axes of what steps read or write in memory, and of what is multiplied, swept or turned."""
+    found: set[Axis] = set()
+    for node in space.graph.nodes:
+        own = {*node.axes, *(node.over if isinstance(node, Collected) else ())}
+        match node:
+            case Product() | Swept():
+                found |= own
+            case Load() | Keep() | Kept() if own & space.steps:
+                found |= own
+            case Turn():
+                found.update(axis for pair in node.renamed for axis in pair)
+    places = [{axis for index in place for axis in index.axes} for place in space.places]
+    return found.union(*(axes for axes in places if axes & space.steps))
+
+
+def _in_pieces(axis: Axis, pieces: int) -> Cut:
+    return Cut(axis, Axis(f"{axis.name}u", pieces), Axis(f"{axis.name}r", axis.size // pieces), True)
+
+
+def _distance(node: Take) -> int:
+    """How far along its axis a lane reads; 0 where that is not one number."""
+    is_shift = node.index.terms == of_axis(node.axis).terms
+    return node.index.const if is_shift else 0
 
 
 def _read_in_pieces(space: Space) -> Iterator[tuple[Axis, set[int]]]:

@@ -98,7 +98,8 @@ def schedules(
     ranked = _ranked(_candidates(space, arrays, width, shrink, policy, ()))
     if roles:
         wishes = wishes_of(roles, ranked[0].draft, space, name)
-        ranked = _ranked(_candidates(space, arrays, width, shrink, policy, wishes))
+        pieces = ranked[0].draft.pieces
+        ranked = _ranked(_candidates(space, arrays, width, shrink, policy, wishes, pieces))
     asked = dict(roles or {})
     return [_plan(region, name, space, arrays, width, each, ranked, asked) for each in ranked[:most]]
 
@@ -153,7 +154,7 @@ def _steps(
 
 
 def _candidates(
-    space: Space, arrays: Arrays, width: int, shrink: int, policy: Policy, wishes: Sequence[Wish]
+    space: Space, arrays: Arrays, width: int, shrink: int, policy: Policy, wishes: Sequence[Wish], pieces: int = 1
 ) -> Iterator[Candidate]:
     if not space.steps:
         draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, wishes)
@@ -167,8 +168,12 @@ def _candidates(
     limits = (policy.axes.unrolled_state,) if max(space.parallel, held) >= policy.loops.lanes_to_fill else ()
     drafts: dict[frozenset[Axis], Draft] = {}
     for limit in (*limits, policy.axes.unrolled_sum, 0):
-        draft = draft_of(space, arrays, limit, policy, wishes)
+        draft = draft_of(space, arrays, limit, policy, wishes, pieces)
         drafts.setdefault(frozenset(draft.unrolled), draft)
+    for pieces in policy.axes.pieces_of_lanes if not wishes else ():
+        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, (), pieces)
+        if math.prod(cut.unrolled.size for cut in draft.cuts) <= policy.axes.unrolled_state:
+            drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
         yield from _with_loops(_seen(space, draft, width), space, arrays, shrink)
 

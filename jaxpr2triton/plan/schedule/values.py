@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from jaxpr2triton.graph.moved import moved_in, within
+from jaxpr2triton.graph.moved import Moved, moved_in, shifts, within
 from jaxpr2triton.graph.nodes import (
     Carried,
     Choose,
@@ -138,7 +138,7 @@ class _Rounds:
         return frozenset(a for axis in axes for a in self.draft.axes_of(axis)) - self.steps
 
     def _is_lane(self, axis: Axis) -> bool:
-        axes = self.along([axis])
+        axes = self.along([axis]) - {cut.unrolled for cut in self.draft.cuts if cut.interleaved}
         return bool(axes) and axes <= self.draft_inner
 
     def _reads(self, nodes: Iterable[Node], steps: Axes) -> tuple[int, ...]:
@@ -151,7 +151,7 @@ class _Rounds:
             first = self.first_moved.setdefault((moved.source, steps), node)
             kind = Kind.LANES if first is node else Kind.LANES_TOO
             reads = self._reads([moved.source if first is node else first], steps)
-            return Value(kind, axes, 1, reads, self.along(moved.axes))
+            return Value(kind, axes, self._from_lanes(moved), reads, self.along(moved.axes))
         match node:
             case Reduce() | Swept():
                 over = self.along(node.over)
@@ -173,6 +173,14 @@ class _Rounds:
                 return Value(Kind.STORED, self.along([*node.axes, *node.over]), self._weight(node), reads)
             case _:
                 return Value(Kind.MADE, axes, self._weight(node), reads)
+
+    def _from_lanes(self, moved: Moved) -> float:
+        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere."""
+        own, pieces = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
+        for axis in moved.axes:
+            apart = [abs(by) for by in shifts(moved.lanes, axis) if by is not None and abs(by) < pieces.get(axis, 1)]
+            own *= 1 - max(apart) / pieces[axis] if apart else 0
+        return 1 - own
 
     def _weight(self, node: Node) -> float:
         """Instructions for each element, of which a request takes some for its address."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jaxpr2triton.ir.index import Axis
@@ -184,15 +184,19 @@ class _Walk:
     def _moved(self, value: Value) -> _Price:
         lanes, times = self.size(value.axes)
         self.threads.append(self.shape.threads)
-        elements = times * -(-lanes // self.shape.threads)
+        elements: float = times * -(-lanes // self.shape.threads)
         along, _ = self.size(value.over)
         if along == 1:  # between variables
             return _Price(value.weight * elements, self.cost.latency)
-        if value.kind is not Kind.MOVED and self.shape.num_warps == 1:  # one shuffle for each along the axis
+        if value.kind is Kind.MOVED:
+            return self._exchange(lanes, times)
+        elements *= value.weight
+        if self.shape.num_warps == 1:  # one shuffle for each along the axis
             return _Price(2 * elements * -(-along // self.shape.policy.target.warp_size), self.cost.shuffle)
         if value.kind is Kind.LANES_TOO:  # the tile is in shared memory
             return _Price(elements + self.cost.address, self.cost.latency)
-        return self._exchange(lanes, times)
+        exchanged = self._exchange(lanes, times)
+        return replace(exchanged, issue=exchanged.issue * value.weight)
 
     def _sum(self, value: Value) -> _Price:
         """Each thread adds its own, then lanes of a warp exchange theirs, then warps do."""
