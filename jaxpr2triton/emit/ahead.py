@@ -49,7 +49,7 @@ class Read:
 
     @property
     def buffer(self) -> str:
-        return next(_pointers(self.whole.args[0]))
+        return next(pointers(self.whole.args[0]))
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Early:
 Ahead = Callable[[Sequence[Read], ast.For], Early]
 
 
-def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
+def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset()) -> Body:
     """The statements, whose loops read early what lies at known places and is not written in them.
 
-    They are tidy already, and `names` has handed out none.
+    They are tidy already, and `names` has handed out none. Loops that are `short`, by their ids, are left as they are.
     """
     if plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
         return body
     price: _Price | _PriceOfPairs
     if plan.choice is not None:
-        price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if _is_innermost(loop)]))
+        price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if is_innermost(loop)]))
     elif plan.form is Form.OUTER:
         price = _PriceOfPairs(plan)
     else:
@@ -84,7 +84,11 @@ def read_ahead(body: Body, plan: Plan, names: Names) -> Body:
     if not price.is_latency_seen:
         return body
     used = {name.id for name in names_in(*body)}
-    return without_idle_comments(in_block(body, price.early, Fresh(names, used)))
+
+    def early(reads: Sequence[Read], loop: ast.For) -> Early:
+        return Early(0, 0) if id(loop) in short else price.early(reads, loop)
+
+    return without_idle_comments(in_block(body, early, Fresh(names, used)))
 
 
 @dataclass
@@ -119,7 +123,7 @@ class _Price:
         room = self.policy.cost.room_of_a_thread - self.estimate.kept
         fitting = room // max(sum(map(self._numbers, reads)), 1)
         cycles = max(self.estimate.cycles // self.loops, 1)
-        wanted = math.ceil(self.policy.loops.under_way / cycles) if _is_innermost(loop) else 1
+        wanted = math.ceil(self.policy.loops.under_way / cycles) if is_innermost(loop) else 1
         most = min(fitting, self.policy.loops.steps_ahead)
         ahead = next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
         return Early(ahead, ahead)
@@ -154,7 +158,7 @@ class _PriceOfPairs:
         instructions = max(2, len(reads), made - 1) * self.results  # a product that is added is one
         numbers = len(reads) * math.isqrt(self.results)  # a thread has about as many rows as columns
         room = (self.policy.cost.room_of_a_thread - 2 * self.results) // max(numbers, 1)  # sums, and a tile beside
-        wanted = self.policy.loops.cached // instructions if _is_innermost(loop) else 1
+        wanted = self.policy.loops.cached // instructions if is_innermost(loop) else 1
         most = min(max(wanted, 1), room, self.policy.loops.steps_ahead)
         ahead = power_of_two(most + 1) // 2 if most > 0 else 0
         unrolled = min(self.policy.loops.steps_in_a_row, self.policy.loops.instructions_in_a_row // instructions)
@@ -165,7 +169,7 @@ def _made_of_pairs(body: Body) -> Iterator[ast.AST]:
     """What a step computes of rows and columns that were read, not of one of them, nor where they are."""
     wide: set[str] = set()
     for statement in body:
-        if any(next(_calls(statement, name), None) is not None for name in ("load", "arange")):
+        if any(next(calls(statement, name), None) is not None for name in ("load", "arange")):
             continue
         nodes = list(ast.walk(statement))
         if any(isinstance(node, ast.Constant) and node.value is None for node in nodes) or wide & {
@@ -182,7 +186,7 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
         if isinstance(statement, ast.For | ast.While | ast.If):
             statement.body = in_block(statement.body, ahead, fresh)
             statement.orelse = in_block(statement.orelse, ahead, fresh)
-        if isinstance(statement, ast.For):
+        if isinstance(statement, ast.For) and not is_in_text(statement):
             before, after = _around(statement, ahead, fresh)
             found += [*before, statement, *after]
         else:
@@ -192,8 +196,11 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
 
 def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
     """What is read before a loop, which from now on reads what its next steps want; and its last steps, if it peels."""
-    reads, places = _reads(loop)
-    start, stop, step = _bounds(loop)
+    reads, places = reads_of(loop)
+    bounds = bounds_of(loop)
+    if bounds is None:
+        raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
+    start, stop, step = bounds
     how = early(reads, loop) if reads else Early(0, 0)
     ahead, peels = min(how.ahead, -(-(stop - start) // step) - 1), how.peels
     if ahead < 1:
@@ -202,31 +209,30 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
     first: Body = []
     behind: Body = []
     queues: dict[str, str] = {}  # by what holds what was read, the variable of the present step
-    named: dict[int, str] = {}
+    standing: dict[int, str] = {}
     (name,) = names_in(loop.target)
     for read in reads:
         stem = read.buffer.removesuffix("_ptr")
-        now, later = _own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
+        now, later = own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
         starts: list[ast.expr] = [
-            _at(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
+            at_step(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
         ]
-        following = _at(read.whole, name.id, ast.BinOp(_named(name.id), ast.Add(), ast.Constant(ahead * step)))
+        following = at_step(read.whole, name.id, ast.BinOp(named_as(name.id), ast.Add(), ast.Constant(ahead * step)))
         if not peels:
-            is_there = ast.Compare(_named(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
+            is_there = ast.Compare(named_as(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
             following = _only_if(is_there, following)
         next_ones = first if not peels else behind  # what was read before is wanted, and no store is waited for
         if ahead == 1:
-            before += _parsed(f"{later} = ...", starts[0])
-            first += _parsed(f"{now} = {later}")
-            next_ones += _parsed(f"{later} = ...", following)
+            before += parsed_with(f"{later} = ...", starts[0])
+            first += parsed_with(f"{now} = {later}")
+            next_ones += parsed_with(f"{later} = ...", following)
         else:
-            before += _parsed(f"{later} = ...", ast.Tuple(starts, ast.Load()))
-            first += _parsed(f"{now} = {later}[0]")
-            next_ones += _parsed(f"{later} = {later}[1:] + (...,)", following)
-        named |= {id(place): now for place in read.wanted}
+            before += parsed_with(f"{later} = ...", ast.Tuple(starts, ast.Load()))
+            first += parsed_with(f"{now} = {later}[0]")
+            next_ones += parsed_with(f"{later} = {later}[1:] + (...,)", following)
+        standing |= {id(place): now for place in read.wanted}
         queues[later] = now
-    renamed = _Replaced(lambda node: _named(named[id(node)]) if id(node) in named else None)
-    body = _without(places, [each for each in map(renamed.statement, loop.body) if not _is_idle(each)])
+    body = with_names(loop.body, standing, places)
     loop.body = first + body + behind
     last = range(start, stop, step)[-ahead:]
     if peels:
@@ -234,30 +240,45 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
         loop.iter = _range(start, last.start, step, min(how.unrolled, len(steps)))
     elif ahead > 1:
         loop.iter = _range(start, stop, step, ahead)
-    return before, [_last_steps(queues, name.id, last, copy.deepcopy(body), fresh("late"))] if peels else []
+    return before, [steps_in_text(queues, name.id, last, copy.deepcopy(body), fresh("late"))] if peels else []
+
+
+def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
+    """A step in which variables stand for what was read, without places that it reads nothing at any more."""
+    renamed = _Replaced(lambda node: named_as(standing[id(node)]) if id(node) in standing else None)
+    return _without(places, [each for each in map(renamed.statement, body) if not _is_idle(each)])
 
 
 def _range(start: int, stop: int, step: int, unrolled: int) -> ast.expr:
     return ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={unrolled})", mode="eval").body
 
 
-def _last_steps(queues: Mapping[str, str], step: str, last: range, body: Body, late: str) -> ast.For:
+def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body, late: str) -> ast.For:
     """The steps that read nothing, one after the other in the text."""
     place = f"[{late}]" if len(last) > 1 else ""
     lines = [f"{now} = {later}{place}" for later, now in queues.items()]
     if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
         times = f"{late} * {last.step}" if last.step > 1 else late
-        lines.append(f"{step} = tl.full((), {last.start} + {times}, tl.int32)")
+        number = f"{last.start} + {times}" if last.start else times
+        lines.append(f"{step} = tl.full((), {number if len(last) > 1 else last.start}, tl.int32)")
     steps = ast.parse(f"tl.static_range({len(last)})", mode="eval").body
     first = ast.parse("\n".join(lines)).body
     return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)
 
 
-def _is_innermost(node: ast.AST) -> bool:
-    return isinstance(node, ast.For) and not any(isinstance(each, ast.For | ast.While) for each in node.body)
+def is_innermost(node: ast.AST) -> bool:
+    """Whether it is a loop that has no other one in it."""
+    if not isinstance(node, ast.For) or is_in_text(node):
+        return False
+    return not any(isinstance(each, ast.For | ast.While) and not is_in_text(each) for each in node.body)
 
 
-def _own_name(read: Read, body: Body) -> str | None:
+def is_in_text(loop: ast.For | ast.While) -> bool:
+    """Whether its steps are written one after the other."""
+    return isinstance(loop, ast.For) and next(calls(loop.iter, "static_range"), None) is not None
+
+
+def own_name(read: Read, body: Body) -> str | None:
     """The variable that a step gives the value to, if what it held before is not wanted in the step.
 
     It may hold something else later, unless the value is wanted again.
@@ -266,12 +287,12 @@ def _own_name(read: Read, body: Body) -> str | None:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if value in read.wanted:
                 later = names_in(*body[number + 1 :]) if len(read.wanted) > 1 else []
-                others = [*names_in(*body[:number]), *filter(_is_store, later)]
+                others = [*names_in(*body[:number]), *filter(is_store, later)]
                 return name if name not in {other.id for other in others} else None
     return None
 
 
-def _is_store(name: ast.Name) -> bool:
+def is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
 
 
@@ -285,7 +306,7 @@ def _is_idle(statement: ast.stmt) -> bool:
 
 def _without(places: Set[str], body: Body) -> Body:
     """The statements without places that nothing is read or written at any more."""
-    read = {name.id for name in names_in(*body) if not _is_store(name)}
+    read = {name.id for name in names_in(*body) if not is_store(name)}
     idle = [each for each in body if isinstance(each, ast.Assign) and _names(each) <= places - read]
     return _without(places, [each for each in body if each not in idle]) if idle else body
 
@@ -294,20 +315,21 @@ def _names(assignment: ast.Assign) -> set[str]:
     return {name.id for target in assignment.targets for name in names_in(target)}
 
 
-def _bounds(loop: ast.For) -> tuple[int, int, int]:
+def bounds_of(loop: ast.For) -> tuple[int, int, int] | None:
+    """From where to where, and how far at once, if that is known."""
     match loop.iter:
         case ast.Call(args=[ast.Constant(int(stop))]):
             return 0, stop, 1
         case ast.Call(args=[ast.Constant(int(start)), ast.Constant(int(stop)), ast.Constant(int(step))]):
             return start, stop, step
-    raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
+    return None
 
 
-def _reads(loop: ast.For) -> tuple[list[Read], Set[str]]:
+def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
     """What each step reads that another step does not, in the order of its lines; and the names of places in a step."""
     (step,) = names_in(loop.target)
-    counts = Counter(name.id for name in names_in(*loop.body) if _is_store(name))
-    written = {name for statement in loop.body for store in _calls(statement, "store") for name in _pointers(store)}
+    counts = Counter(name.id for name in names_in(*loop.body) if is_store(name))
+    written = {name for statement in loop.body for store in calls(statement, "store") for name in pointers(store)}
     known: dict[str, ast.expr] = {}  # what follows from the number of the step
     found: dict[str, Read] = {}
     for statement in loop.body:
@@ -315,11 +337,11 @@ def _reads(loop: ast.For) -> tuple[list[Read], Set[str]]:
             case ast.For() | ast.While() | ast.If():
                 continue
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if counts[name] == 1:
-                if _follows(value, counts, known) and all(map(_is_arange, _calls(value))):
+                if _follows(value, counts, known) and all(map(_is_arange, calls(value))):
                     known[name] = _resolved(value, known)
-        for load in _calls(statement, "load"):
+        for load in calls(statement, "load"):
             whole = _resolved(load, known)
-            if not _follows(load, counts, known) or next(_pointers(load)) in written or _is_cast(whole, step.id):
+            if not _follows(load, counts, known) or next(pointers(load)) in written or _is_cast(whole, step.id):
                 continue
             if step.id in {name.id for name in names_in(whole)}:
                 found.setdefault(ast.unparse(whole), Read(whole)).wanted.append(load)
@@ -331,7 +353,7 @@ def _follows(value: ast.AST, counts: Mapping[str, int], known: Mapping[str, ast.
     return all(name.id in known or name.id not in counts for name in names_in(value))
 
 
-def _calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
+def calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
     """Those of a function of Triton's, or all of them."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and (of is None or ast.unparse(each.func) == f"tl.{of}"):
@@ -347,15 +369,15 @@ def _is_cast(node: ast.AST, name: str) -> bool:
     return any(isinstance(each, ast.Attribute) and ast.unparse(each.value) == name for each in ast.walk(node))
 
 
-def _pointers(node: ast.AST) -> Iterator[str]:
+def pointers(node: ast.AST) -> Iterator[str]:
     return (name.id for name in names_in(node) if name.id.endswith("_ptr"))
 
 
-def _named(name: str) -> ast.Name:
+def named_as(name: str) -> ast.Name:
     return ast.Name(name, ast.Load())
 
 
-def _parsed(text: str, value: ast.expr | None = None) -> Body:
+def parsed_with(text: str, value: ast.expr | None = None) -> Body:
     """The statements, with a value in the place of the dots."""
     dots = _Replaced(lambda node: value if isinstance(node, ast.Constant) and node.value is ... else None)
     return [dots.statement(statement) for statement in ast.parse(text).body]
@@ -369,7 +391,7 @@ def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
     return load
 
 
-def _at(load: ast.Call, step: str, number: ast.expr) -> ast.Call:
+def at_step(load: ast.Call, step: str, number: ast.expr) -> ast.Call:
     """What the step of that number reads."""
     return cast(ast.Call, _Folded().visit(_resolved(load, {step: number})))
 

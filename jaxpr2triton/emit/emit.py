@@ -12,6 +12,7 @@ import numpy as np
 from jaxpr2triton.emit.ahead import read_ahead
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.distinct import with_distinct_starts
+from jaxpr2triton.emit.held import hold_pieces
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
 from jaxpr2triton.emit.streams import StreamEmitter
@@ -42,7 +43,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
     same = _same_variables(plan)
     tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
-    early = read_ahead(tidied, plan, emitter.names.anew())
+    held, short = hold_pieces(tidied, plan, emitter.names.anew(), inputs)
+    early = read_ahead(held, plan, emitter.names.anew(), short)
     body = "\n".join(text_of(with_distinct_starts(early)))
     helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")

@@ -177,7 +177,8 @@ class Walk:
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
             dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
-            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, self.hints(eqn.invars[0], dims))
+            hints = self._walked(eqn) or self.hints(eqn.invars[0], dims)
+            indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, hints)
             self.reduced_axes |= {axis for index in indices for axis in index.axes}
             for place, guard in demands:
                 self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
@@ -208,6 +209,17 @@ class Walk:
         """Along what an operand is wanted anyway, in a loop."""
         places = [place for place, _ in self.demands_on(operand)] if self.steps else []
         return [plain_axis(places[0][d]) if len({place[d] for place in places}) == 1 else None for d in dims]
+
+    def _walked(self, eqn: Eqn) -> list[Axis | None]:
+        """Axes of their own for the terms of a product whose factor is kept along them: those need not be held."""
+        if eqn.primitive.name != "dot_general":
+            return []
+        for factor, dims in zip(eqn.invars, eqn.params["dimension_numbers"][0]):
+            maker = None if isinstance(factor, Literal) else self.makers.get(factor)
+            kept = {} if maker is None else self.jaxpr.eqns[maker].params
+            if maker is not None and self.jaxpr.eqns[maker].primitive is keep_p and set(dims) <= set(kept["dims"]):
+                return [Axis(f"p{n}", factor.aval.shape[d]) for n, d in enumerate(dims)]
+        return []
 
     def number(self, atom: Atom, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index:
         """An integer that the kernel computes, as an index."""

@@ -52,8 +52,10 @@ class Copies:
     def _rewritten(self, jaxpr: Jaxpr, decisions: Decisions, outermost: bool) -> Jaxpr:
         standing: dict[Var, Var] = {}
         for_all: dict[Var, Var] = {}
-        eqns = []
+        eqns, factors = self._given(jaxpr, decisions)
         for eqn in jaxpr.eqns:
+            if eqn.primitive.name == "dot_general":
+                eqn = build.reading(eqn, factors)
             if not outermost or why_not(eqn) is None or is_short_contraction(eqn):  # XLA finds it in memory anyway
                 eqn = build.reading(eqn, standing)
             if eqn.primitive.name in LOOPS:
@@ -69,6 +71,18 @@ class Copies:
                     if _for_all(var, decisions):
                         for_all[var] = copy
         return build.with_equations(jaxpr, eqns, [build.now(atom, for_all) for atom in jaxpr.outvars])
+
+
+    def _given(self, jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], dict[Var, Var]]:
+        """What a body is given and keeps, as all that it multiplies with a matrix: for its contractions only."""
+        eqns, copies = [], dict[Var, Var]()
+        for var in jaxpr.invars:
+            if (dims := decisions.dims_of(var)) is not None:
+                reader = next(eqn for eqn in jaxpr.eqns if var in eqn.invars)
+                copies[var] = build.variable(var)
+                self.sources[copies[var]] = var
+                eqns.append(build.after(reader, keep_p, [var], [copies[var]], dims=dims))
+        return eqns, copies
 
 
 def _for_all(var: Var, decisions: Decisions) -> bool:
@@ -91,6 +105,7 @@ def held_along(eqn: Eqn) -> dict[Var, tuple[int, ...]]:
 
 
 def _defined_in(jaxpr: Jaxpr) -> Iterator[Var]:
+    yield from jaxpr.invars
     for eqn in jaxpr.eqns:
         yield from eqn.outvars
         if eqn.primitive.name in LOOPS:

@@ -31,10 +31,11 @@ def inner_blocks(
     resident: int | None = None,
     whole: frozenset[Axis] = frozenset(),
     piece: int | None = None,
+    first: frozenset[Axis] = frozenset(),
 ) -> tuple[dict[Axis, int], frozenset[Axis]]:
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
-    Axes that are carried, swept or crossed, or are to be `whole` anyway, are never walked.
+    Axes that are carried, swept or crossed, or are to be `whole` anyway, are never walked; others are walked `first`.
     """
     draft, policy = seen.draft, seen.draft.policy.blocks
     resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)
@@ -57,7 +58,7 @@ def inner_blocks(
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
         candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
-        candidates.sort(key=lambda a: (-seen.passes[a], blocks[a], a.name))
+        candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name))
         if not candidates:
             break
         walk(candidates[-1], largest)

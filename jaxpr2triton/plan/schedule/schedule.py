@@ -32,6 +32,7 @@ from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
+from jaxpr2triton.plan.schedule.tiled_products import summed_by_threads
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_state, residents, tiles_of
 from jaxpr2triton.plan.schedule.walked import Shape
 from jaxpr2triton.plan.schedule.wishes import wishes_of
@@ -354,13 +355,14 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
     if products is not None:
         beside = work_of(space, draft, resident_state(space, draft), graph, arrays.read, products.sums)
         yield from _with_dots(draft, beside, products, seen.width)
-    blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece)
+    first = summed_by_threads(graph, space, draft, arrays.read)
+    blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece, first=first)
     held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
     reload = held * seen.width > policy.loops.kept
     if reload:
         # results can be made piece by piece
-        whole_anyway = _computed(draft, space)
-        blocks, looped = inner_blocks(seen, 1, shrink, policy.loops.piece, whole_anyway, policy.loops.piece)
+        whole_anyway = _computed(draft, space) - first
+        blocks, looped = inner_blocks(seen, 1, shrink, policy.loops.piece, whole_anyway, policy.loops.piece, first)
     if products is not None and (reload or looped):  # what is read again and again lies in shared memory instead
         return
     whole = _whole(seen.tiles, blocks)

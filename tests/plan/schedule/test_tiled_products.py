@@ -102,8 +102,10 @@ def test_which_products() -> None:
     )
     found = large_products(closed.jaxpr, DEFAULT_POLICY.loops.large_product)
     (scan,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
-    (total,) = [eqn.outvars[0] for eqn in scan_of(scan).body.eqns if eqn.primitive.name == "add"]
-    assert found == {total: (1,)}  # the other products are too small, or put out only
+    body = scan_of(scan).body
+    (total,) = [eqn.outvars[0] for eqn in body.eqns if eqn.primitive.name == "add"]
+    given = scan_of(scan).carries[0][1]
+    assert found == {given: (1,), total: (1,)}  # the other products are too small, or put out only
 
 
 @pytest.mark.parametrize("with_gradient", [False, True], ids=["forward", "gradient"])

@@ -1,0 +1,201 @@
+"""A matrix that is too large for the registers of a program is held in part, and only the rest is read in every step.
+
+    for t in range(512):                                 u_held = (tl.load(u_ptr + …), tl.load(u_ptr + 16 * 512 + …))
+        for k_start in range(0, 128, 16):                for t in range(512):
+            k = k_start + tl.arange(0, 16)        →          for held in tl.static_range(2):
+            u = tl.load(u_ptr + k * 512 + …)                     u = u_held[held]
+            acc = acc + u * tl.load(kept_ptr + k)                acc = acc + u * tl.load(kept_ptr + …)
+                                                             for k_start in range(32, 128, 16):
+                                                                 …
+
+What a step reads again comes from the second-level cache, and takes as long as that gives a processor so many bytes. So
+as many pieces as there are registers for are read once.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from jaxpr2triton.emit.ahead import (
+    Fresh,
+    Read,
+    at_step,
+    bounds_of,
+    calls,
+    is_innermost,
+    is_store,
+    own_name,
+    parsed_with,
+    reads_of,
+    steps_in_text,
+    with_names,
+)
+from jaxpr2triton.emit.names import Names
+from jaxpr2triton.emit.tidy import without_idle_comments
+from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.ir.plan import Form, Plan
+
+WORD = 4  # bytes of a register
+
+
+def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) -> tuple[Body, Set[int]]:
+    """The statements, whose loops hold some pieces of the matrices that their steps walk through piece by piece.
+
+    They are tidy already, and `names` has handed out none. Compilers write the loops over few pieces that are left, by
+    their ids, one step after the other, and so read ahead in them.
+    """
+    if plan.choice is None or plan.form is Form.DOT:
+        return body, set()
+    used = {name.id for name in names_in(*body)}
+    words = {f"{buffer.name}_ptr": -(-buffer.dtype.itemsize // WORD) for buffer in inputs}
+    holding = _Holding(plan, Fresh(names, used), words)
+    loops = [each for each in ast.walk(ast.Module(body, [])) if isinstance(each, ast.For | ast.While)]
+    walked = [pieces.each for loop in loops for pieces in holding.walked(loop)]
+    if not walked:
+        return body, set()
+    beside = max(plan.choice.chosen.kept - max(walked), 0)  # the estimate is of the loop that keeps most
+    return without_idle_comments(holding.in_block(body, beside)), holding.short
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """A loop in a step that walks through matrices, and what it reads again in each step."""
+
+    loop: ast.For
+    reads: Sequence[Read]
+    steps: range
+    each: int  # registers of a thread for what is read at once
+
+    @property
+    def meets(self) -> bool:
+        """Whether lanes exchange numbers for a piece: compilers do so for several at once, and fill registers."""
+        made = {ast.unparse(call.func) for statement in self.loop.body for call in calls(statement)}
+        return not made.isdisjoint(("tl.reduce", "tl.gather"))
+
+
+@dataclass(frozen=True)
+class _Holding:
+    plan: Plan
+    fresh: Fresh
+    words: Mapping[str, int]  # of a number of each array that is read and never written
+    short: set[int] = field(default_factory=set)
+
+    def in_block(self, body: Body, beside: int) -> Body:
+        """The statements of a block; `beside` is what a thread keeps in any case."""
+        found: Body = []
+        for statement in body:
+            if isinstance(statement, ast.For | ast.While | ast.If):
+                statement.body = self.in_block(statement.body, beside)
+                statement.orelse = self.in_block(statement.orelse, beside)
+            if isinstance(statement, ast.For | ast.While):
+                found += self._before(statement, beside)
+            found.append(statement)
+        return found
+
+    def room(self, pieces: _Pieces, beside: int) -> int:
+        """The registers of a thread that it needs neither to compute with nor for the piece that it reads.
+
+        Of pieces for which lanes meet no more than one matrix's part is held.
+        """
+        cost, target = self.plan.policy.cost, self.plan.policy.target
+        most = min(cost.room_of_a_thread, target.registers // (self.plan.num_warps * target.warp_size))
+        room = most - beside - max(cost.kept_beside, pieces.each)
+        return min(room, max(map(self._of_a_thread, pieces.reads))) if pieces.meets else room
+
+    def walked(self, outer: ast.For | ast.While) -> Iterator[_Pieces]:
+        """The loops in a step of this one that read large tiles which no step changes."""
+        changing = {name.id for name in names_in(outer) if is_store(name)}
+        for loop in outer.body:
+            bounds = bounds_of(loop) if isinstance(loop, ast.For) and is_innermost(loop) else None
+            if isinstance(loop, ast.For) and bounds is not None:
+                own = {name.id for name in names_in(loop.target)}
+                reads, _ = reads_of(loop)
+                fixed = [read for read in reads if self._is_fixed(read, changing - own)]
+                if any(map(self._is_large, fixed)):
+                    yield _Pieces(loop, fixed, range(*bounds), sum(map(self._of_a_thread, fixed)))
+
+    def _before(self, outer: ast.For | ast.While, beside: int) -> Body:
+        """What a loop holds of what is walked through in its steps, which from now on read the rest."""
+        before: Body = []
+        for pieces in list(self.walked(outer)):
+            count, more = self._fitting(pieces, self.room(pieces, beside))
+            if count or more:
+                beside += count * pieces.each + sum(map(self._of_a_thread, more))
+                place = outer.body.index(pieces.loop)
+                held, outer.body[place : place + 1] = self._divided(pieces, count, more)
+                before += held
+        return before
+
+    def _fitting(self, pieces: _Pieces, room: int) -> tuple[int, Sequence[Read]]:
+        """How many pieces fit, and what of one more."""
+        count = min(max(room, 0) // pieces.each, len(pieces.steps))
+        sizes = itertools.accumulate(map(self._of_a_thread, pieces.reads))
+        more = [read for read, size in zip(pieces.reads, sizes) if size <= room - count * pieces.each]
+        is_worth_it = count < len(pieces.steps) and any(map(self._is_large, more))
+        return count, more if is_worth_it else ()
+
+    def _divided(self, pieces: _Pieces, count: int, more: Sequence[Read]) -> tuple[Body, Body]:
+        """What is read before the loop around, and the parts of the loop that walks: held, held in part, and read."""
+        parts = [(pieces.steps[:count], pieces.reads), (pieces.steps[count : count + 1], more)]
+        before: Body = []
+        instead: Body = []
+        held = 0
+        for steps, reads in parts:
+            if steps and reads:
+                first, loop = self._held(pieces, steps, reads)
+                before += first
+                instead += loop.body if len(steps) == 1 else [loop]
+                held += len(steps)
+        return before, [*instead, *self._rest(pieces.loop, pieces.steps[held:])]
+
+    def _held(self, pieces: _Pieces, steps: range, reads: Sequence[Read]) -> tuple[Body, ast.For]:
+        """What is read for these steps, and a loop over them that is in the text."""
+        before: Body = []
+        queues: dict[str, str] = {}
+        standing: dict[int, str] = {}
+        loop = copy.deepcopy(pieces.loop)
+        copies, places = reads_of(loop)
+        wanted = {ast.unparse(each.whole): each.wanted for each in copies}
+        (name,) = names_in(pieces.loop.target)
+        for read in reads:
+            stem = read.buffer.removesuffix("_ptr")
+            variable, held = own_name(read, pieces.loop.body) or self.fresh(stem), self.fresh(f"{stem}_held")
+            first: list[ast.expr] = [at_step(read.whole, name.id, ast.Constant(step)) for step in steps]
+            before += parsed_with(f"{held} = ...", ast.Tuple(first, ast.Load()) if len(steps) > 1 else first[0])
+            queues[held] = variable
+            standing |= {id(place): variable for place in wanted[ast.unparse(read.whole)]}
+        body = with_names(loop.body, standing, places)
+        return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"))
+
+    def _rest(self, loop: ast.For, steps: range) -> Body:
+        if not steps:
+            return []
+        loop.iter = ast.parse(f"range({steps.start}, {steps.stop}, {steps.step})", mode="eval").body
+        if len(steps) <= self.plan.policy.loops.steps_in_a_row:
+            self.short.add(id(loop))
+        return [loop]
+
+    def _is_large(self, read: Read) -> bool:
+        return self._elements(read) >= self.plan.policy.loops.read_again
+
+    def _is_fixed(self, read: Read, changing: set[str]) -> bool:
+        """Whether it is read again in each step of the loop around."""
+        return read.buffer in self.words and changing.isdisjoint(name.id for name in names_in(read.whole))
+
+    def _of_a_thread(self, read: Read) -> int:
+        threads = self.plan.policy.target.warp_size * self.plan.num_warps
+        return -(-self._elements(read) // threads) * self.words[read.buffer]
+
+    def _elements(self, read: Read) -> int:
+        """Of what a step of the inner loop reads."""
+        blocks = {planned.axis.name: planned.block for planned in self.plan.axes}
+        along = {name.id for name in names_in(read.whole)} & blocks.keys()
+        pieces = {ast.unparse(each): each for each in calls(read.whole, "arange")}
+        sizes = [int(ast.literal_eval(each.args[1])) for each in pieces.values()]
+        return math.prod(blocks[axis] for axis in along) * math.prod(sizes)
