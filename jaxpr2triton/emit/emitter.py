@@ -69,7 +69,7 @@ class Emitter(Moves):
     def run(self) -> list[Line]:
         root = Scope(None, None)
         root.lines += places_of_program(self.plan.axes, self.cast, self.band)
-        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] if self.matrices.unaligned else []
+        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] * self.is_unaligned
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)
@@ -119,7 +119,7 @@ class Emitter(Moves):
     def _needed_for(self, node: Node) -> Sequence[Node]:
         """What has to be written before: of products that are blocks the factors, of moved lanes their tile."""
         if node in self.moved:
-            return (self.moved[node].source,)
+            return self.moved[node].pieces
         return self.dots[node].factors if node in self.dots else operands_of(node)
 
     def _reads_outside(self, node: Node, scope: Scope) -> bool:

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.spans import Spans
 from jaxpr2triton.emit.text import Tile, conjunction, suffix
-from jaxpr2triton.graph.moved import Either, Lanes, Moved, along, moved_in
-from jaxpr2triton.graph.nodes import Carried, Choose, Compute, Graph, Node, Take
+from jaxpr2triton.emit.unaligned import nearest_of
+from jaxpr2triton.graph.moved import Either, Lanes, along, moved_in, pieces_of, value_of
+from jaxpr2triton.graph.nodes import Choose, Graph, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Role
@@ -38,21 +39,14 @@ class Moves(Spans):
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
         super().__init__(plan, graph, buffers)
-        found = moved_in(graph, self._is_whole)
+        found = moved_in(graph, self._is_whole, plan.num_warps > 1)
         self.moved = {node: moved for node, moved in found.items() if plan.num_warps > 1 or len(moved.axes) == 1}
         self._readers: defaultdict[Hashable, list[Node]] = defaultdict(list)
-        for node in self.moved:
-            self._readers[self._whole_of(node)].append(node)
-
-    def _whole_of(self, node: Node) -> Hashable:
-        """Equal for what reads pieces of one value, of which no piece is made of another one."""
-        source, tile = self.moved[node].source, self.spell.tile(node.axes)
-        match source:
-            case Carried():
-                return "carried", source.step, source.dtype, tile
-            case Compute():
-                return id(source.eqn), tile
-        return source
+        for node, moved in self.moved.items():
+            self._readers[value_of(moved.source)].append(node)
+        if self.moved and plan.num_warps > 1:
+            shapes = [[each.shape for each in of] for of in (buffers.inputs, buffers.outputs)]
+            self.nearest = nearest_of(graph, self.spell, plan, *shapes)
 
     def _is_whole(self, axis: Axis) -> bool:
         """Whether a tile has all of an axis as lanes."""
@@ -83,11 +77,11 @@ class Moves(Spans):
 
     def _tiles_beside(self, node: Node, scope: Scope) -> list[Node]:
         """What is in shared memory together with the tile that a value is read of."""
-        return [self.moved[each].source for each in self._read_with(node, scope)]
+        return [piece for each in self._read_with(node, scope) for piece in self.moved[each].pieces]
 
     def _read_with(self, node: Node, scope: Scope) -> list[Node]:
         """What is read at once with a value: of the same tile, or of others beside it."""
-        several = self._readers[self._whole_of(node)] if self.plan.num_warps > 1 else [node]
+        several = self._readers[value_of(self.moved[node].source)] if self.plan.num_warps > 1 else [node]
         return [each for each in several if self._is_beside(each, node, scope)]
 
     def _read_lanes(self, node: Node, scope: Scope) -> None:
@@ -99,7 +93,8 @@ class Moves(Spans):
         while together:
             count = 1 << (min(len(together), most).bit_length() - 1)
             several, together = together[:count], together[count:]
-            if count == 1 and len(self.moved[several[0]].axes) == 1:
+            moved = self.moved[several[0]]
+            if count == 1 and len(moved.axes) == len(moved.pieces) == 1:
                 self._along_one_axis(several[0], scope, tile)
             else:
                 self._at_once(several, scope, tile)
@@ -114,7 +109,7 @@ class Moves(Spans):
     def _along_one_axis(self, node: Node, scope: Scope, tile: Tile) -> None:
         moved = self.moved[node]
         (axis,) = moved.axes
-        value, shape = self._tile_of(moved, scope, tile), self.spell.shape(tile)
+        value, shape = self._tile_of(moved.source, scope, tile), self.spell.shape(tile)
         index = self._lane(along(moved.lanes, axis), axis, tile, scope)
         index = f"tl.broadcast_to({index}, {shape})" if len(tile) > 1 else index
         text = f"tl.gather({value}, {index}, axis={tile.index(axis)})"
@@ -124,18 +119,15 @@ class Moves(Spans):
         sizes = [self.spell.planned[axis].block for axis in tile]
         size, count = math.prod(sizes), len(nodes)
         shape = self.spell.shape(tile)
-        read = {self.moved[node].source: self._tile_of(self.moved[node], scope, tile) for node in nodes}
-        pieces = dict(zip(read, _places_of_joined(len(read))))
-        texts = []
-        for node in nodes:
-            place = self._flat(self.moved[node].lanes, tile, scope)
-            if len(pieces) > 1:
-                place = _add(f"({place}) * {power_of_two(len(pieces))}", pieces[self.moved[node].source])
-            texts.append(f"tl.broadcast_to({place}, {shape})")
+        sources = list(dict.fromkeys(piece for node in nodes for piece in self.moved[node].pieces))
+        pieces = dict(zip(sources, _places_of_joined(len(sources))))
+        flats = [self._flat_of(self.moved[node].lanes, self.moved[node].source, pieces, tile, scope) for node in nodes]
+        texts = [f"tl.broadcast_to({flat}, {shape})" for flat in flats]
         pairs = [2] * (count.bit_length() - 1)
         places = self.names.new("places", scope.depth)
         scope.lines.append(f"{places} = tl.reshape({_joined(texts)}, ({size * count},))")
-        whole = f"tl.reshape({_joined([*read.values()])}, ({size * power_of_two(len(read))},))"
+        whole = _side_by_side([self._tile_of(source, scope, tile) for source in sources], len(tile))
+        whole = f"tl.reshape({whole}, ({size * power_of_two(len(sources))},))"
         text = f"tl.gather({whole}, {places}, axis=0)"
         self._part(nodes, f"tl.reshape({text}, ({', '.join(map(str, [*sizes, *pairs]))},))", scope)
 
@@ -150,9 +142,24 @@ class Moves(Spans):
         self._part(nodes[:half], f"{found}[0]", scope)
         self._part(nodes[half:], f"{found}[1]", scope)
 
-    def _tile_of(self, moved: Moved, scope: Scope, tile: Tile) -> str:
-        text = self._whole(moved.source, scope, tile, moved.source.dtype)
-        return f"{in_parentheses(text)}.to(tl.int32)" if is_bool(moved.source.dtype) else text
+    def _tile_of(self, source: Node, scope: Scope, tile: Tile) -> str:
+        text = self._whole(source, scope, tile, source.dtype)
+        return f"{in_parentheses(text)}.to(tl.int32)" if is_bool(source.dtype) else text
+
+    def _flat_of(self, lanes: Lanes, first: Node, pieces: Mapping[Node, int], tile: Tile, scope: Scope) -> str:
+        """Where the lanes lie that are read, of all of several tiles."""
+        if len(pieces) == 1:
+            return self._flat(lanes, tile, scope)
+        (piece, *others) = pieces_of(lanes, first)
+        if isinstance(lanes, Either) and others:
+            condition = conjunction(self._sides(lanes, tile, scope))
+            then, other = (self._flat_of(side, first, pieces, tile, scope) for side in (lanes.then, lanes.other))
+            return f"tl.where({condition}, {then}, {other})"
+        before = pieces[piece] * math.prod(self.spell.planned[axis].block for axis in tile)
+        return self._flat(lanes, tile, scope) + (f" + {before}" if before else "")
+
+    def _sides(self, lanes: Either, tile: Tile, scope: Scope) -> list[str]:
+        return [side for c in lanes.conditions for side in self.masks.condition(c, tile, scope)]
 
     def _flat(self, lanes: Lanes, tile: Tile, scope: Scope) -> str:
         """Where the lanes lie that are read, of all of a tile."""
@@ -164,7 +171,7 @@ class Moves(Spans):
     def _lane(self, lanes: Lanes, axis: Axis, tile: Tile, scope: Scope) -> str:
         """Which lane is read, along an axis."""
         if isinstance(lanes, Either):
-            sides = [side for c in lanes.conditions for side in self.masks.condition(c, tile, scope)]
+            sides = self._sides(lanes, tile, scope)
             then, other = (self._lane(side, axis, tile, scope) for side in (lanes.then, lanes.other))
             return f"tl.where({conjunction(sides)}, {then}, {other})"
         planned, place = self.spell.planned[axis], dict(lanes.at).get(axis, of_axis(axis))
@@ -185,11 +192,14 @@ def _joined(texts: Sequence[str]) -> str:
     return left[0]
 
 
+def _side_by_side(texts: Sequence[str], rank: int) -> str:
+    """Tiles one after the other: those at one place of several would be in one bank of shared memory."""
+    pairs = power_of_two(len(texts)).bit_length() - 1
+    order = ", ".join(map(str, (*range(rank, rank + pairs), *range(rank))))
+    return f"tl.permute({_joined(texts)}, ({order}))" if pairs else texts[0]
+
+
 def _places_of_joined(count: int) -> list[int]:
-    """Where each of so many tiles is among the elements that lie at one lane: the first pairs are the outermost."""
+    """Which of the tiles each of so many is then: the first pairs are the outermost."""
     bits = power_of_two(count).bit_length() - 1
     return [sum((n >> bit & 1) << (bits - 1 - bit) for bit in range(bits)) for n in range(count)]
-
-
-def _add(text: str, number: int) -> str:
-    return f"{text} + {number}" if number else text

@@ -96,6 +96,7 @@ class Statements:
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
         self.matrices = matrices_of(graph, self.order, self.spell, plan, buffers.inputs)
         self.spell.order = [*self.matrices.order]
+        self.nearest: dict[Load | Store, Axis] = {}  # along which lanes are to lie
         self.helpers: dict[str, None] = {}
         self.functions = Functions()
         self.calls = Calls(graph, self.spell, plan)
@@ -185,7 +186,8 @@ class Statements:
         offset = flatten(node.place, buffer.shape)
         self._is_read(node, buffer, offset)
         tile = self.spell.tile(node.axes)
-        address = f"{buffer.name}_ptr" + " + unaligned" * (node in self.matrices.unaligned)
+        is_unaligned = node in self.matrices.unaligned or node in self.nearest
+        address = f"{buffer.name}_ptr" + " + unaligned" * is_unaligned
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
         mask = self.masks.of(node.axes, node.guard, tile, scope)
@@ -194,6 +196,7 @@ class Statements:
         if node in self.matrices.rows:
             along = [str(self.spell.planned[axis].block if axis in self.matrices.rows[node] else 1) for axis in tile]
             address = f"tl.max_contiguous({address}, ({', '.join(along)}))"
+        address = self._beside(node, address, tile)
         zero = constant(0, buffer.dtype)
         text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
         if working_dtype(buffer.dtype) != buffer.dtype and node not in self.as_read:
@@ -205,6 +208,18 @@ class Statements:
         if not scope.open_loops and not isinstance(node, Kept):
             text = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), text) or text
         self._assign(node, scope, text, stem)
+
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether anything is read or stored at an address that Triton knows nothing of."""
+        return bool(self.matrices.unaligned or self.nearest)
+
+    def _beside(self, node: Node | Store, address: str, tile: Tile) -> str:
+        """An address of lanes that are to lie along the axis that is nearest in memory."""
+        if node not in self.nearest:
+            return address
+        along = [str(self.spell.planned[axis].block if axis is self.nearest[node] else 1) for axis in tile]
+        return f"tl.max_contiguous({address}, ({', '.join(along)}))"
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
         """The axes of an index as it is written: a computed number may be the same for all lanes."""

@@ -29,15 +29,16 @@ class Stores(Sweeps):
         if buffer.is_flag:
             self._set(buffer, store, scope)
         else:
-            self._write(buffer, store.place, store.value, scope)
+            self._write(buffer, store.place, store.value, scope, store)
 
-    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope) -> None:
+    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope, store: Store | None = None) -> None:
         offset = flatten(place, buffer.shape)
         axes = offset.axes
         tile = self.spell.tile(axes)
-        address = f"{buffer.name}_ptr"
+        address = f"{buffer.name}_ptr" + " + unaligned" * (store in self.nearest)
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
+        address = self._beside(store or node, address, tile)
         mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
         parts = [*([mask] if mask else []), *first_programs(self.plan.axes, axes, self.band)]
         value = self._operand(node, scope, tile)

@@ -15,6 +15,10 @@ where it chooses where threads lie, and how much a thread reads at once, which i
         h = f(tl.sum(w * h[None, :], axis=1))                 …
 
 That makes reading slower, once, and each step faster.
+
+Where no two lanes of a tile are neighbours in memory, as where a thread has two places side by side as variables,
+Triton lays threads along the first dimension. They had better lie along the one whose places are nearest: what they
+read is in fewer sectors, and what they exchange in as many banks of shared memory as there are.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.text import Spelling
-from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, Store
 from jaxpr2triton.graph.order import Order
-from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.ir.index import Axis, Index, flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
+
+Shapes = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,26 @@ def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs:
             tiles, chosen = found_order, {**chosen, load: summed}
     results: dict[Node, frozenset[Axis]] = {load: frozenset(spell.tile(load.axes)) - chosen[load] for load in chosen}
     return Matrices(tuple(tiles), frozenset({*columns, *chosen}), results)
+
+
+def nearest_of(graph: Graph, spell: Spelling, plan: Plan, read: Shapes, written: Shapes) -> dict[Load | Store, Axis]:
+    """The axis along which lanes lie nearest, of what is read or stored of no neighbours."""
+    if zero_of(plan) is None or plan.form is not None:
+        return {}
+    places: list[tuple[Load | Store, Index]] = [
+        *((load, flatten(load.place, read[load.buffer])) for load in graph.of_kind(Load)),
+        *((store, flatten(store.place, written[store.output])) for store in graph.stores),
+    ]
+    found = ((node, _nearest(place, spell.tile(place.axes))) for node, place in places)
+    return {node: axis for node, axis in found if axis is not None}
+
+
+def _nearest(place: Index, tile: Sequence[Axis]) -> Axis | None:
+    apart = [place.coefficient(axis) for axis in tile]
+    known = [abs(step) for step in apart if step]
+    if len(known) < max(len(tile), 2) or min(known) == 1 or known[0] == min(known):
+        return None
+    return tile[known.index(min(known))]
 
 
 def _factors(graph: Graph, order: Order, spell: Spelling) -> Iterator[tuple[Load, frozenset[Axis]]]:

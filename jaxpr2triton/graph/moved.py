@@ -8,10 +8,10 @@ What is read so needs nothing but the tile itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from jaxpr2triton.graph.nodes import Choose, Graph, Node, Recurrence, Take, operands_of
+from jaxpr2triton.graph.nodes import Carried, Choose, Compute, Graph, Node, Recurrence, Take, operands_of
 from jaxpr2triton.ir.index import Axis, Guard, Index, computed_in, of_axis
 
 
@@ -20,6 +20,7 @@ class Lane:
     """Where each lane reads, along the axes where that is not its own place."""
 
     at: tuple[tuple[Axis, Index], ...] = ()
+    piece: Node | None = None  # the tile, if it is not the first one
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,35 @@ class Moved:
         """Along which lanes are read that are not one's own."""
         return _axes(self.lanes)
 
+    @property
+    def pieces(self) -> tuple[Node, ...]:
+        """The tiles that are read, the first one first."""
+        return pieces_of(self.lanes, self.source)
+
+
+def pieces_of(lanes: Lanes, first: Node) -> tuple[Node, ...]:
+    """The tiles that lanes are of."""
+    if isinstance(lanes, Either):
+        return tuple(dict.fromkeys((*pieces_of(lanes.then, first), *pieces_of(lanes.other, first))))
+    return (lanes.piece or first,)
+
+
+def of_piece(lanes: Lanes, piece: Node) -> Lanes:
+    """The same lanes, of this tile where they are of the first one."""
+    if isinstance(lanes, Either):
+        return Either(lanes.conditions, of_piece(lanes.then, piece), of_piece(lanes.other, piece))
+    return Lane(lanes.at, piece) if lanes.piece is None else lanes
+
+
+def value_of(source: Node) -> Hashable:
+    """Equal for tiles that are pieces of one value, of which no piece is made of another one."""
+    match source:
+        case Carried():
+            return "carried", source.step, source.dtype, source.axes
+        case Compute():
+            return id(source.eqn), source.axes
+    return source
+
 
 def _axes(lanes: Lanes) -> frozenset[Axis]:
     if isinstance(lanes, Lane):
@@ -67,14 +97,15 @@ def along(lanes: Lanes, axis: Axis) -> Lanes:
     return then if then == other else Either(lanes.conditions, then, other)
 
 
-def moved_in(graph: Graph, is_lane: Callable[[Axis], bool]) -> dict[Node, Moved]:
+def moved_in(graph: Graph, is_lane: Callable[[Axis], bool], joined: bool = False) -> dict[Node, Moved]:
     """What is made of nothing but lanes of one tile, and is read by something else; `is_lane`: of an axis held whole.
 
+    On demand of the tiles that are pieces of one value, `joined`.
     Not an element that all lanes read, which is no tile of the same shape, nor a tile at places that are computed.
     """
     found: dict[Node, Moved] = {}
     for node in graph.nodes:
-        if (moved := _moved(node, found)) is not None and all(map(is_lane, moved.axes)):
+        if (moved := _moved(node, found, joined)) is not None and all(map(is_lane, moved.axes)):
             found[node] = moved
     whole = {node: moved for node, moved in found.items() if moved.axes and node.axes == moved.source.axes}
     read: set[Node] = set()
@@ -83,7 +114,7 @@ def moved_in(graph: Graph, is_lane: Callable[[Axis], bool]) -> dict[Node, Moved]
         node = stack.pop()
         if node not in read:
             read.add(node)
-            stack.extend([whole[node].source] if node in whole else operands_of(node))
+            stack.extend(whole[node].pieces if node in whole else operands_of(node))
     return {node: moved for node, moved in whole.items() if node in read}
 
 
@@ -101,7 +132,7 @@ def within(graph: Graph, moved: Mapping[Node, Moved]) -> frozenset[Node]:
     return frozenset(found)
 
 
-def _moved(node: Node, found: Mapping[Node, Moved]) -> Moved | None:
+def _moved(node: Node, found: Mapping[Node, Moved], joined: bool) -> Moved | None:
     match node:
         case Take(source=source, axis=axis, index=index):
             before = found.get(source, Moved(source, Lane()))
@@ -114,6 +145,8 @@ def _moved(node: Node, found: Mapping[Node, Moved]) -> Moved | None:
             one, two = (found.get(side, Moved(side, Lane())) for side in (then, other))
             asked = frozenset(axis for condition in conditions for axis in condition.index.axes)
             is_known = not any(any(computed_in(condition.index)) for condition in conditions)
-            if one.source is two.source and asked <= one.source.axes and is_known:
-                return Moved(one.source, Either(conditions, one.lanes, two.lanes))
+            alike = joined and value_of(one.source) == value_of(two.source)
+            if (one.source is two.source or alike) and asked <= one.source.axes and is_known:
+                other_lanes = two.lanes if one.source is two.source else of_piece(two.lanes, two.source)
+                return Moved(one.source, Either(conditions, one.lanes, other_lanes))
     return None
