@@ -96,7 +96,7 @@ class Statements:
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
         self.matrices = matrices_of(graph, self.order, self.spell, plan, buffers.inputs)
         self.spell.order = [*self.matrices.order]
-        self.nearest: dict[Load | Store, Axis] = {}  # along which lanes are to lie
+        self.nearest: dict[Load | Store, Tile] = {}  # along which lanes are to lie, the last axis first
         self.helpers: dict[str, None] = {}
         self.functions = Functions()
         self.calls = Calls(graph, self.spell, plan)
@@ -215,10 +215,12 @@ class Statements:
         return bool(self.matrices.unaligned or self.nearest)
 
     def _beside(self, node: Node | Store, address: str, tile: Tile) -> str:
-        """An address of lanes that are to lie along the axis that is nearest in memory."""
+        """An address of lanes that are to lie along the axis that is nearest in memory, and then the next one."""
         if node not in self.nearest:
             return address
-        along = [str(self.spell.planned[axis].block if axis is self.nearest[node] else 1) for axis in tile]
+        far = self.nearest[node]
+        most = max(self.spell.planned[far[-1]].block, 1 << len(far))
+        along = [str(most if axis is far[-1] else 1 << far.index(axis)) for axis in tile]
         return f"tl.max_contiguous({address}, ({', '.join(along)}))"
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.axes import grid_of
-from jaxpr2triton.emit.text import Spelling
+from jaxpr2triton.emit.text import Spelling, Tile
 from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, Store
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.ir.index import Axis, Index, flatten
@@ -70,8 +70,8 @@ def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs:
     return Matrices(tuple(tiles), frozenset({*columns, *chosen}), results)
 
 
-def nearest_of(graph: Graph, spell: Spelling, plan: Plan, read: Shapes, written: Shapes) -> dict[Load | Store, Axis]:
-    """The axis along which lanes lie nearest, of what is read or stored of no neighbours."""
+def nearest_of(graph: Graph, spell: Spelling, plan: Plan, read: Shapes, written: Shapes) -> dict[Load | Store, Tile]:
+    """The axes of what is read or stored of no neighbours, those along which lanes lie nearest last."""
     if zero_of(plan) is None or plan.form is not None:
         return {}
     places: list[tuple[Load | Store, Index]] = [
@@ -79,15 +79,13 @@ def nearest_of(graph: Graph, spell: Spelling, plan: Plan, read: Shapes, written:
         *((store, flatten(store.place, written[store.output])) for store in graph.stores),
     ]
     found = ((node, _nearest(place, spell.tile(place.axes))) for node, place in places)
-    return {node: axis for node, axis in found if axis is not None}
+    return {node: axes for node, axes in found if axes}
 
 
-def _nearest(place: Index, tile: Sequence[Axis]) -> Axis | None:
-    apart = [place.coefficient(axis) for axis in tile]
-    known = [abs(step) for step in apart if step]
-    if len(known) < max(len(tile), 2) or min(known) == 1 or known[0] == min(known):
-        return None
-    return tile[known.index(min(known))]
+def _nearest(place: Index, tile: Tile) -> Tile:
+    apart = {axis: abs(place.coefficient(axis) or 0) for axis in tile}
+    far = tuple(sorted(tile, key=lambda axis: -apart[axis]))
+    return far if len(tile) > 1 and min(apart.values()) > 1 else ()
 
 
 def _factors(graph: Graph, order: Order, spell: Spelling) -> Iterator[tuple[Load, frozenset[Axis]]]:

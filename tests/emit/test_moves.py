@@ -12,6 +12,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
+from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.launch.compile.compile import compile_kernel
+from jaxpr2triton.launch.compile.nvidia_tools import machine_code
+from jaxpr2triton.launch.cycles import sectors
+from jaxpr2triton.launch.cycles.sass import instructions
 
 RNG = np.random.default_rng()
 
@@ -175,6 +180,22 @@ def test_pieces_are_in_shared_memory_once(step: Callable[[Any], Any]) -> None:
     ]
     assert kernel.source.count("tl.gather(") == 1
     assert kernel.source.count("tl.join(") == 3 + 7  # four pieces, and eight that are read of other lanes
+
+
+@pytest.mark.parametrize(("step", "shape"), [(heat, (32, 32)), (heat, (64, 64)), (edges, (50, 50)), (ring, (4096,))])
+def test_lanes_that_exchange_pieces_are_in_banks_of_their_own(step: Callable[[Any], Any], shape: Any) -> None:
+    (kernel,) = j2t.transpile(repeated(step), jax.ShapeDtypeStruct(shape, np.float32), for_target="sm_90").kernels
+    assert kernel.num_warps > 1 and "u: unroll" in " ".join(map(str, kernel.axes))
+    lanes, known, seen = DEFAULT_TARGET.warp_size, dict[str, Any](), 0
+    code = machine_code(str(compile_kernel(kernel, DEFAULT_TARGET).code), DEFAULT_TARGET.arch)[0]
+    for each in instructions(code):
+        place = sectors._place(each, known, lanes) if each.kind in ("LDS", "STS") else None
+        if place is not None:
+            words = np.unique(np.concatenate([place // 4 + n for n in range(each.width // 4)]))
+            assert np.bincount(words % 32).max() <= each.width // 4
+            seen += 1
+        sectors._follow(each, known, lanes)
+    assert seen > 3
 
 
 def test_a_step_whose_values_are_in_memory_is_in_no_pieces() -> None:
