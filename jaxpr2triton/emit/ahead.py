@@ -70,9 +70,10 @@ Ahead = Callable[[Sequence[Read], ast.For], Early]
 def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset()) -> Body:
     """The statements, whose loops read early what lies at known places and is not written in them.
 
-    They are tidy already, and `names` has handed out none. Loops that are `short`, by their ids, are left as they are.
+    They are tidy already, and `names` has handed out none. Loops that are `short`, by their ids, are left as they
+    are: those around them hold a part of what is read again, and wait for the rest less.
     """
-    if plan.form is Form.DOT or plan.reload:  # bound by what is read again and again
+    if plan.form is Form.DOT or (plan.reload and not short):  # bound by what is read again and again
         return body
     price: _Price | _PriceOfPairs
     if plan.choice is not None:
