@@ -99,7 +99,9 @@ GOLDENS: dict[str, Callable[[], str]] = {
     ),
     "kernel_softmax_streamed": lambda: kernels(j2t.transpile(f.softmax, *avals(((128, 1_000_000),)))),
     "kernel_rotary": lambda: kernels(j2t.transpile(f.rotary, *avals(ROTARY))),
-    "kernel_lstm": lambda: kernels(j2t.transpile(f.lstm, LSTM, *avals(((64, 32), (64, 32), (512, 64, 16))))),
+    "kernel_lstm": lambda: kernels(
+        j2t.transpile(f.lstm, LSTM, *avals(((64, 32), (64, 32), (512, 64, 16))), strict=True)
+    ),
     "kernel_smoothed_gradient": lambda: kernels(
         j2t.transpile(jax.grad(f.smoothed, (0, 1)), *avals(((4096,), (4096,), (30, 4096))))
     ),
