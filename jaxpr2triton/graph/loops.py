@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxpr2triton import policy
+from jaxpr2triton.graph import brought
 from jaxpr2triton.graph.carried import found_at
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
@@ -265,6 +266,7 @@ def _opened(walk: Looping, number: Number, scan: Scan) -> LoopWalk:
 
     live = live_carries(scan, [result for _, result, _ in results_of(scan) if walk.demands_on(result)])
     loop = LoopWalk(scan, step, held, bound, live, walk.inside(scan.body, number, step, facts, binding))
+    brought.enter(walk, loop.inner, scan)
     for position in live:
         usual = tuple(binding.get(kind, ZERO) for kind in facts.of(scan.carries[position][1]))
         loop.places[position] = list(every_place(usual, walk.unrolled))

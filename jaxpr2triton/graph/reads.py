@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.nodes import Demand, Place
-from jaxpr2triton.ir.index import Axis, Guard, Index
+from jaxpr2triton.ir.index import ZERO, Axis, Guard, Index
 from jaxpr2triton.ir.jaxprs import Atom, Eqn
 
 
@@ -79,7 +79,15 @@ class Along:
     index: Index
 
 
-Asked = Elements | Pieces | Counted | Combined | Terms | Written | Along
+@dataclass(frozen=True)
+class Brought:
+    """Of what is computed at its own lanes: those, and which of them is wanted along some axes."""
+
+    operands: Sequence[Read]
+    moves: Mapping[Axis, Index]
+
+
+Asked = Elements | Pieces | Counted | Combined | Terms | Written | Along | Brought
 
 
 def reads_of(asked: Asked) -> list[Read]:
@@ -93,3 +101,27 @@ def reads_of(asked: Asked) -> list[Read]:
             return [read for pair in asked.factors for read in pair]
         case _:
             return list(asked.operands)
+
+
+def with_reduced(kept: Place, reduced: Mapping[int, Index], shape: Sequence[int]) -> Place:
+    """The place in an operand: given indices in some dimensions, the result's own, in order, in the others."""
+    rest = iter(kept)
+    return tuple(reduced[d] if d in reduced else next(rest) for d in range(len(shape)))
+
+
+def aligned(place: Place, shape: Sequence[int]) -> Place:
+    """Where a pointwise equation reads an operand: scalars and dimensions of size 1 are stretched."""
+    if not shape:
+        return ()
+    if 1 not in shape:
+        return place
+    return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
+
+
+def ordered_axes(place: Place) -> tuple[Axis, ...]:
+    """The axes of a place, each once, outermost first."""
+    found: dict[Axis, None] = {}
+    for index in place:
+        for axis in sorted(index.axes, key=lambda a: (-(index.coefficient(a) or 0), a.name)):
+            found[axis] = None
+    return tuple(found)

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import dynamic, early, joint_sums, keep, loops, sweeps
+from jaxpr2triton.graph import brought, dynamic, early, guards, joint_sums, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.facts import Kind, LoopFacts
@@ -41,7 +41,22 @@ from jaxpr2triton.graph.nodes import (
     axes_in,
     axes_of,
 )
-from jaxpr2triton.graph.reads import Along, Asked, Combined, Counted, Elements, Filling, Pieces, Read, Terms, Written
+from jaxpr2triton.graph.reads import (
+    Along,
+    Asked,
+    Brought,
+    Combined,
+    Counted,
+    Elements,
+    Filling,
+    Pieces,
+    Read,
+    Terms,
+    Written,
+    aligned,
+    ordered_axes,
+    with_reduced,
+)
 from jaxpr2triton.graph.walking import LoopWalk, Made, Some
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
@@ -107,6 +122,8 @@ class Walk:
     outside: dict[Var, Callable[[Demand], Node]] = field(default_factory=dict)  # a body's operands, in the kernel
     numbers: dict[Hashable, tuple[Walk, Var, Demand]] = field(default_factory=dict)  # computed numbers, by key
     computed: dict[Hashable, Node] = field(default_factory=dict)
+    held: frozenset[Axis] = frozenset()  # what the loop around has whole of what it carries
+    waits: dict[Var, float | None] = field(default_factory=dict)  # what is known of `brought.waits_for`
 
     def __post_init__(self) -> None:
         self.makers = makers_of(self.jaxpr)
@@ -141,6 +158,7 @@ class Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
         walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
+        walk.held = frozenset(a for kind, index in binding.items() if kind in facts.held for a in index.axes)
         walk.order, walk.made = self.order, self.made
         walk.numbers, walk.computed = self.numbers, self.computed
         return walk
@@ -164,9 +182,9 @@ class Walk:
         return atom, demand
 
     def reading(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
-        """How an atom is read at a place; an element that exists for all values of the axes needs no guard."""
+        """How an atom is read at a place; an element that exists for all values of some axes needs no guard of them."""
         place, guard = settled(place, guard)
-        return atom, (place, () if _inside(place, atom.aval.shape) else guard)
+        return atom, (place, guards.needed(guard, place, atom.aval.shape) if guard else guard)
 
     def ask(self, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
         """Record what each wanted element of the equation's result reads."""
@@ -189,14 +207,14 @@ class Walk:
         if eqn.primitive is keep_p:
             keep.ask(self, number, eqn, demands)
             return
-        for place, guard in demands:
+        for place, guard in brought.ask(self, eqn, demands):
             self.reads[out, (place, guard)] = self._ask_one(eqn, place, guard)
 
     def _ask_one(self, eqn: Eqn, place: Place, guard: Guard) -> Asked:
         """What one element of a result reads where nothing is combined."""
         row = TABLE.get(eqn.primitive.name)
         if isinstance(row, Pointwise):
-            return Elements([self.want(v, _aligned(place, v.aval.shape), guard) for v in eqn.invars])
+            return Elements([self.want(v, aligned(place, v.aval.shape), guard) for v in eqn.invars])
         if isinstance(row, Indexing):
             return self._pieces(eqn, row.read(eqn, place), guard)
         if eqn.primitive.name == "iota":
@@ -251,7 +269,7 @@ class Walk:
     def _ask_reduction(
         self, eqn: Eqn, dims: Sequence[int], indices: Place, place: Place, guard: Guard
     ) -> Combined | Terms:
-        axes = tuple(axis for axis in _ordered_axes(indices))
+        axes = tuple(axis for axis in ordered_axes(indices))
         unrolled = [axis for axis in axes if axis in self.unrolled]
         over = tuple(axis for axis in axes if axis not in self.unrolled)
         values = itertools.product(*(map(constant, range(axis.size)) for axis in unrolled))
@@ -261,7 +279,7 @@ class Walk:
         if eqn.primitive.name == "dot_general":
             return Terms([self._ask_term(eqn, each, place, guard) for each in chosen], over, positions)
         (operand,) = eqn.invars
-        places = [_with_reduced(place, dict(zip(dims, each)), operand.aval.shape) for each in chosen]
+        places = [with_reduced(place, dict(zip(dims, each)), operand.aval.shape) for each in chosen]
         return Combined([self.want(operand, each, guard) for each in places], over, positions)
 
     def _ask_term(self, eqn: Eqn, chosen: Place, place: Place, guard: Guard) -> tuple[Read, Read]:
@@ -271,8 +289,8 @@ class Walk:
         batch = place[: len(left_batch)]
         free = len(left.aval.shape) - len(left_sums) - len(left_batch)
         left_free, right_free = place[len(batch) : len(batch) + free], place[len(batch) + free :]
-        left_place = _with_reduced(left_free, dict(zip((*left_sums, *left_batch), (*chosen, *batch))), left.aval.shape)
-        right_place = _with_reduced(
+        left_place = with_reduced(left_free, dict(zip((*left_sums, *left_batch), (*chosen, *batch))), left.aval.shape)
+        right_place = with_reduced(
             right_free, dict(zip((*right_sums, *right_batch), (*chosen, *batch))), right.aval.shape
         )
         return self.want(left, left_place, guard), self.want(right, right_place, guard)
@@ -351,6 +369,8 @@ class Walk:
                 return sweeps.build(self, eqn, asked, dtype)
             case Written():
                 return keep.build(self, eqn, asked, demand)
+            case Brought():
+                return brought.build(self, asked)
             case Pieces():
                 return self._choose_piece(asked.pieces)
             case Counted(index):
@@ -411,7 +431,7 @@ class Walk:
 
     def load(self, buffer: int, var: Var, demand: Demand) -> None:
         place, guard = demand
-        if not guard and not _inside(place, var.aval.shape):
+        if not guard and not guards.inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
         needs = self.needs([*place, *(condition.index for condition in guard)])
         axes = frozenset(axes_in(place, guard)) | axes_of(needs)
@@ -478,35 +498,3 @@ def _places_at_most(row: object, eqn: Eqn) -> int:
             return policy.COMMON.places_computed
         case _:
             return policy.COMMON.places_moved
-
-
-def _inside(place: Place, shape: Sequence[int]) -> bool:
-    for index, size in zip(place, shape, strict=True):
-        low, high = index.bounds
-        if low < 0 or high >= size:
-            return False
-    return True
-
-
-def _with_reduced(kept: Place, reduced: Mapping[int, Index], shape: Sequence[int]) -> Place:
-    """The place in an operand: given indices in some dimensions, the result's own, in order, in the others."""
-    rest = iter(kept)
-    return tuple(reduced[d] if d in reduced else next(rest) for d in range(len(shape)))
-
-
-def _aligned(place: Place, shape: Sequence[int]) -> Place:
-    """Where a pointwise equation reads an operand: scalars and dimensions of size 1 are stretched."""
-    if not shape:
-        return ()
-    if 1 not in shape:
-        return place
-    return tuple(ZERO if size == 1 else i for i, size in zip(place, shape, strict=True))
-
-
-def _ordered_axes(place: Place) -> tuple[Axis, ...]:
-    """The axes of a place, each once, outermost first."""
-    found: dict[Axis, None] = {}
-    for index in place:
-        for axis in sorted(index.axes, key=lambda a: (-(index.coefficient(a) or 0), a.name)):
-            found[axis] = None
-    return tuple(found)

@@ -74,6 +74,27 @@ class Sweeping(Protocol):
     def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
 
 
+class Bringing(Protocol):
+    """Asks for what is dear at one place of its lanes, and finds it at others."""
+
+    jaxpr: Jaxpr
+    choose: Chooser
+    steps: frozenset[Axis]
+    held: frozenset[Axis]
+    waits: dict[Var, float | None]
+    reads: dict[tuple[Var, Demand], Asked]
+
+    @property
+    def makers(self) -> Mapping[Var, int]: ...
+    @property
+    def buffers(self) -> Mapping[Var, int]: ...
+    @property
+    def entered(self) -> Mapping[int, LoopWalk]: ...
+    def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]: ...
+    def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
+    def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
+
+
 class Keeping(Protocol):
     """Asks for what is written into a buffer, and reads it."""
 
@@ -93,7 +114,7 @@ class Keeping(Protocol):
     def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]: ...
 
 
-class Looping(Keeping, Protocol):
+class Looping(Keeping, Bringing, Protocol):
     """Enters the bodies of loops, and leaves them."""
 
     path: Number

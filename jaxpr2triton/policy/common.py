@@ -23,6 +23,7 @@ class Common:
     of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own
     times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
+    times_spread: int = 8  # elements of a sum, for each number that is stored so that it is taken after its loop
     worth_carrying: int = 8  # operations that a step has to save for each number that it carries to do so
     worth_ahead: int = 64  # instructions that wait for each other, both of what is made a step ahead and of the rest
     steps_worth_ahead: int = 16  # of a loop that makes something ahead
@@ -86,6 +87,7 @@ class Common:
     small_state: int = 16  # coordinates of a state: what is made of each stays beside it
     summed_by_each: int = 1 << 12  # elements of a sum that each program does before its loop begins
     summed_beside: int = 1 << 32  # products of a contraction with sums beside it, which many programs make
+    worth_bringing: int = 32  # instructions that wait for each other, of what is not computed again at other lanes
     places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning

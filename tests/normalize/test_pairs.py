@@ -11,7 +11,14 @@ from tests.normalize.pairs import FILES, Pair, pairs_in, pass_named, written
 from tests.normalize.passing import same_bits
 
 PAIRS = [pair for file in FILES for pair in pairs_in(file)]
-ADDS_IN_ANOTHER_ORDER = ("carry_reductions", "defer_accumulation", "products_apart", "sweep_affine", "write_loops")
+ADDS_IN_ANOTHER_ORDER = (
+    "carry_reductions",
+    "defer_accumulation",
+    "products_apart",
+    "spread_sums_apart",
+    "sweep_affine",
+    "write_loops",
+)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)

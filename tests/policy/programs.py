@@ -204,6 +204,15 @@ def shifts(x: Any) -> Any:
     return y
 
 
+def spread_sums(c: Any, xs: Any, places: Any) -> Any:
+    def step(c: Any, x: Any) -> Any:
+        y = jnp.log1p(jnp.exp(-c * c))
+        c = 0.5 * c + jnp.pad(y[1:], (0, 1)) * x
+        return c, jnp.zeros(32).at[places].add(c)
+
+    return lax.scan(step, c, xs)[1]
+
+
 def gradient(fn: Fn) -> Fn:
     return jax.grad(lambda *args: fn(*args).sum())
 
@@ -405,6 +414,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "residual block": (residual("NCHW"), block("NCHW", *THREES)),
     "averaged": (lambda x: lax.reduce_window(x, 0.0, lax.add, (9, 9), (1, 1), "SAME"), (floats(30, 30),)),
     "pooled": (lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (3, 3), "VALID"), (floats(30, 30),)),
+    "spread sums": (spread_sums, (floats(40), floats(64, 40), integers(40))),
     "shifts": (shifts, (floats(1000),)),
     "long running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 4000),)),
     "rows in order": (lambda x: jnp.sort(x, 1), (floats(8, 2000),)),

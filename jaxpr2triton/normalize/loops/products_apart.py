@@ -10,6 +10,7 @@ import jax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
@@ -38,6 +39,20 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     return rewrite_planned(
         closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: _rebuilt(node, plan)
     )
+
+
+def spread_sums_apart(closed: Closed) -> Closed:
+    """Take sums out of a scan that are of many more elements than they are made of, and that it does not carry.
+
+        c, ys = scan (λ c x. let c' = f c x in (c', sum[axis=k] (where (i == n[k]) c'[k] 0))) c0 xs
+            →    c, cs = scan (λ c x. let c' = f c x in (c', c')) c0 xs;   ys = sum[axis=k] (where (i == n[k]) cs[k] 0)
+
+    So the gradient of what a step reads at computed places is. A step would have all pairs of places and updates in
+    the lanes of one program, and wait for their sum; all steps at once are shared out. Left alone: sums of which there
+    is little in all steps, and those for which more would be stored than `times_stored` times what they make; loops of
+    so many lanes that all processors are busy.
+    """
+    return rewrite_planned(closed, {"scan"}, _plan_of_sums, lambda node, plan, _: _rebuilt(node, plan))
 
 
 @dataclass(frozen=True)
@@ -85,6 +100,30 @@ def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
     return tuple((each, invariant) for each in products if each.outvars[0] in gone)
 
 
+def _plan_of_sums(eqn: Eqn) -> Plan | None:
+    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
+        return None
+    body, length = Body(eqn.params["jaxpr"], *scan_counts_of(eqn.params)), eqn.params["length"]
+    sums = [each for each in body.jaxpr.eqns if each.primitive.name == "reduce_sum"]
+    much = [each for each in sums if length * _count(each.invars[0]) >= policy.COMMON.worth_a_launch]
+    after = _after(body, much, ())
+    if not after or max(map(_count, body.befores), default=0) > policy.COMMON.lanes_of_steps:
+        return None
+    sunk, given = _sunk(body, after, (), _for_these_alone(body, after))
+    plan, spread = Plan(body, (), sunk, given), min(_count(each.invars[0]) for each in much if each.outvars[0] in after)
+    stored = sum(map(_count, plan.stored))
+    return plan if sunk and spread >= policy.COMMON.times_spread * stored else None
+
+
+def _for_these_alone(body: Body, after: frozenset[Var]) -> frozenset[Var]:
+    """Elementwise and index work, at computed places too, that leads to nothing else than these values."""
+    behind = _behind(body, after)
+    others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
+    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, [*body.afters, *others], ()) for var in eqn.outvars}
+    moved = [eqn for eqn in body.jaxpr.eqns if does_again(eqn) or eqn.primitive.name in dynamic.TABLE]
+    return frozenset(var for eqn in moved for var in eqn.outvars) - needed
+
+
 def _is_much(product: Eqn, length: int) -> bool:
     """Whether the steps multiply, one after the other, for longer than a launch takes."""
     terms = terms_of(product)
@@ -117,8 +156,13 @@ def _after(body: Body, products: Sequence[Eqn], before: Sequence[Var]) -> frozen
     return frozenset(eqn.outvars[0] for eqn in products if eqn.outvars[0] not in there)
 
 
-def _sunk(body: Body, after: frozenset[Var], before: Sequence[Var]) -> tuple[tuple[int, ...], tuple[Var, ...]]:
-    """Which ys are made after the loop, and of what; nothing if that is much more than they are."""
+def _sunk(
+    body: Body, after: frozenset[Var], before: Sequence[Var], more: frozenset[Var] = frozenset()
+) -> tuple[tuple[int, ...], tuple[Var, ...]]:
+    """Which ys are made after the loop, and of what; nothing if that is much more than they are.
+
+    What leads to them is made after it too, if all it is made of is there, and what `more` says.
+    """
     behind = _behind(body, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
     sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
@@ -127,17 +171,19 @@ def _sunk(body: Body, after: frozenset[Var], before: Sequence[Var]) -> tuple[tup
     invariant, written = body.invariants(), set(evaluate.variables(body.ys)) - behind
     there = {*invariant, *body.xs, *before, *written}
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
-    given = _made_of(body, asked, behind, there)
+    given = _made_of(body, asked, behind, there, more)
     stored = sum(_bytes(var) for var in given if var not in there)
     if stored > policy.COMMON.times_stored * sum(map(_bytes, asked)):
         return (), ()
     return sunk, tuple(var for var in given if var not in invariant)
 
 
-def _made_of(body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var]) -> tuple[Var, ...]:
+def _made_of(
+    body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var], more: frozenset[Var]
+) -> tuple[Var, ...]:
     """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
     producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    again = behind | (_free(body, there) - there)
+    again = behind | (_free(body, there) - there) | (more - there)
     never = sum(_bytes(var) for var in producer) + 1
 
     def cost(var: Var) -> int:

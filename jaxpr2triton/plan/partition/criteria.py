@@ -91,7 +91,24 @@ def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
     nodes: Sequence[Reduce | Swept] = again
     nodes = nodes or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     nodes = nodes or list(space.graph.of_kind(Swept))  # of whose axes a program has all
-    return [node for node in nodes if node.eqn.outvars[0] is not root]
+    nodes = [node for node in nodes if node.eqn.outvars[0] is not root]
+    return [node for node in _without_which_enough(space, cuts.policy) if node in nodes] or nodes
+
+
+def _without_which_enough(space: Space, policy: Policy) -> list[Reduce | Swept]:
+    """What alone makes programs have all of some axis, where they are enough without that.
+
+    sum(e[i, j, :]) and sum(a[i, :]) for j = 0    →    the second one, if programs with an i and a j each are enough
+    """
+    nodes = holding(space)
+    if any(is_contraction(node) for node in nodes) or beside_contractions(space, policy):
+        return []
+    whole = {node: space.wanted_whole(node) for node in nodes}
+    for node in nodes:
+        rest = frozenset().union(*(whole[other] for other in nodes if other is not node))
+        if (freed := whole[node] - rest) and space.parallel * size_of(freed) >= policy.cuts.enough > space.parallel:
+            return [node]
+    return []
 
 
 def sums_over_lanes(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:

@@ -36,6 +36,19 @@ def steps(made: Compiled) -> list[str]:
 
 # how many kernels
 
+
+def test_what_alone_takes_programs_away_is_made_first() -> None:
+    """The sum that is read at one step only, not the sums of each row, of which there may be a program each."""
+
+    def function(x: Any, first: Any) -> Any:
+        d = jnp.sin(x) + jnp.pad(first.sum(2)[:, None], ((0, 0), (0, 99), (0, 0)))
+        return d - d.sum(2, keepdims=True) * jax.nn.softmax(x)
+
+    made = compiled(function, floats(16, 100, 32), floats(16, 32, 41))
+    assert [kernel.inputs[-1].shape for kernel in made.kernels] == [(16, 32, 41), (16, 32)]
+    assert made.kernels[-1].grid != (16, 1, 1)
+
+
 ACCEPTED = [program.name for program in PROGRAMS if "one kernel" in program.tags]
 
 

@@ -1,0 +1,114 @@
+"""What takes a step of a loop long to compute, and is wanted at other places of its own lanes than one: brought there.
+
+    y = f(c), and y[k], y[k + 1], y[k + 2] are wanted    →    y = f(c) at k, taken from lanes k + 1 and k + 2
+
+Otherwise f would be computed at each of these places, of what is read there. A program has the lanes all the same, for
+they are those of an axis that the loop holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jaxpr2triton import policy
+from jaxpr2triton.graph.nodes import Demand, Node, Place
+from jaxpr2triton.graph.reads import Brought
+from jaxpr2triton.graph.walking import Bringing
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.index import Axis, Index, computed_in, of_axis
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
+from jaxpr2triton.ir.scans import Scan
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.rows import TABLE
+
+
+def ask(walk: Bringing, eqn: Eqn, demands: Sequence[Demand]) -> list[Demand]:
+    """Let what is dear be computed at one place of its lanes; gives back where it is computed."""
+    held = walk.held.union(*(loop.held for loop in walk.entered.values()))
+    if not held or not isinstance(TABLE.get(eqn.primitive.name), Pointwise):
+        return list(demands)
+    (out,) = eqn.outvars
+    own = _own_axes(held, demands, out.aval.shape)
+    computed: dict[Demand, None] = {}
+    for place, guard in demands:
+        moves = {axis: place[d] for d, axis in own.items() if _is_moved(place[d], axis)}
+        if not moves or not _is_dear(walk, out, place):
+            computed[place, guard] = None
+            continue
+        home: Place = tuple(of_axis(own[d]) if own.get(d) in moves else index for d, index in enumerate(place))
+        rest = tuple(condition for condition in guard if condition.index.axes.isdisjoint(moves))
+        read = walk.want(out, home, rest)
+        walk.reads[out, (place, guard)] = Brought([read], moves)
+        computed[read[1]] = None
+    return list(computed)
+
+
+def build(walk: Bringing, asked: Brought) -> Node:
+    """The lanes that are wanted, of what is computed for all of them."""
+    (read,) = asked.operands
+    node = walk.node(*read)
+    for axis, index in asked.moves.items():
+        node = walk.take(node, axis, index) if axis in node.axes else node
+    return node
+
+
+def _own_axes(held: frozenset[Axis], demands: Sequence[Demand], shape: Sequence[int]) -> Mapping[int, Axis]:
+    """The dimensions that run along one held axis wherever the value is wanted, each along its own."""
+    found: dict[int, Axis] = {}
+    for d, size in enumerate(shape):
+        axes = {axis for place, _ in demands for axis in place[d].axes}
+        beside = {axis for place, _ in demands for e, index in enumerate(place) if e != d for axis in index.axes}
+        own = [axis for axis in axes if len(axes) == 1 and axis in held and axis not in beside and axis.size == size]
+        found.update((d, axis) for axis in own)
+    return found
+
+
+def _is_moved(index: Index, axis: Axis) -> bool:
+    """Whether lanes want others, or all want one, known before the program runs."""
+    return index != of_axis(axis) and not any(computed_in(index))
+
+
+def _is_dear(walk: Bringing, var: Var, place: Place) -> bool:
+    """Whether a step waits for long for a value."""
+    steps = walk.steps or walk.choose.steps.intersection(*(index.axes for index in place))
+    return bool(steps) and (waits_for(walk, var) or 0) >= policy.COMMON.worth_bringing
+
+
+def waits_for(walk: Bringing, var: Var) -> float | None:
+    """The instructions on the longest way to a value, since something was read or carried or summed; None if no step
+    of the loop around changes it.
+    """
+    stack = [var]
+    while stack:
+        eqn = walk.jaxpr.eqns[walk.makers[stack[-1]]] if _is_made(walk, stack[-1]) else None
+        operands = variables(eqn.invars) if eqn is not None else []
+        if new := [each for each in operands if each not in walk.waits]:
+            stack += new
+            continue
+        longest = [wait for each in operands if (wait := walk.waits[each]) is not None]
+        walk.waits[stack.pop()] = max(longest) + _weight(eqn) if longest else None if eqn is not None else 0.0
+    return walk.waits[var]
+
+
+def enter(walk: Bringing, inner: Bringing, scan: Scan) -> None:
+    """Let a walk through a body know what its steps wait for outside."""
+    inner.waits.update((inside, None) for _, inside in scan.consts)
+    inner.waits.update((inside, _before(walk, outside)) for outside, inside in scan.xs)
+
+
+def _before(walk: Bringing, atom: Atom) -> float:
+    return 0.0 if isinstance(atom, Literal) else waits_for(walk, atom) or 0.0
+
+
+def _is_made(walk: Bringing, var: Var) -> bool:
+    """Whether an equation of the walk computes it lane by lane, or finds it elsewhere."""
+    if var not in walk.makers or var in walk.buffers:
+        return False
+    row = TABLE.get(walk.jaxpr.eqns[walk.makers[var]].primitive.name)
+    return isinstance(row, Pointwise | Indexing)
+
+
+def _weight(eqn: Eqn | None) -> float:
+    row = TABLE.get(eqn.primitive.name) if eqn is not None else None
+    return row.weight if isinstance(row, Pointwise) else 0.0
