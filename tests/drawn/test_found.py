@@ -338,6 +338,29 @@ FOUND = {
         transform="grad",
         seed=895,
     ),
+    # Of three loops in place of one, the second one did not read what it puts out for the third one alone.
+    "three_loops_read_of_each_other": Program(
+        inputs=(
+            Input("x", (3, 2, 2), "float32", "normal"),
+            *(Input(name, (2, 2), "float32", "normal") for name in ("y", "z")),
+        ),
+        lines=(
+            Loop(
+                "scan",
+                label="9",
+                steps="2",
+                carries=(Carry("c", "y", "e", "u"), Carry("d", "z", "w", "v")),
+                lines=(
+                    Line("e", "x[0]", ("x",)),
+                    Line("w", "e + jnp.sin(e) * c / 2 + jnp.sin(e) * d / 2", ("e", "c", "d")),
+                ),
+            ),
+        ),
+        outputs=("v",),
+        transform="grad",
+        small=True,
+        seed=167,
+    ),
 }
 
 

@@ -189,7 +189,7 @@ def _parted(body: Body, groups: _Groups) -> Plan:
     ys = dict.fromkeys(evaluate.variables(body.ys))
     shown = [[var for var in ys if part.get(var, otherwise) == n] for n in range(len(places))]
     free = {*ys, *(var for var in groups.causes if var not in part)}
-    for n in range(1, len(places)):
+    for n in reversed(range(1, len(places))):  # what the last one reads has to be made, too
         earlier = {var for var, own in part.items() if own < n}
         targets = [*_afters(body, places[n]), *shown[n]]
         made = evaluate.needed(body.jaxpr.eqns, _afters(body, frozenset[int]().union(*places[:n])), ())
