@@ -291,6 +291,77 @@ def test_few_long_columns(fn: Callable[..., Any]) -> None:
     compared(lambda x: fn(x, axis=0), rows(FEW, 3), rtol=1e-4)
 
 
+def batch_norm(x: Any) -> Any:
+    """Each result is one of the last dimension."""
+    axes = tuple(range(x.ndim - 1))
+    mean, spread = x.mean(axes), x.var(axes)
+    return (x - mean) * jax.lax.rsqrt(spread + 1e-5), mean
+
+
+def of_channels(x: Any) -> Any:
+    """Each result is one of the second dimension."""
+    mean = x.mean((0, 2, 3), keepdims=True)
+    return jnp.square(x - mean).mean((0, 2, 3)), mean, jax.nn.logsumexp(x, (0, 2, 3))
+
+
+def products_of_columns(x: Any) -> Any:
+    y = jnp.sin(x) + 3
+    return ((x - x.mean(0)) * (y - y.mean(0))).mean(0)
+
+
+IN_CHUNKS: dict[str, tuple[Callable[..., Any], tuple[int, ...], int, int]] = {  # how often it is read, and kernels
+    "log_sum_of_all": (jax.nn.logsumexp, (300, 701), 1, 2),
+    "log_sum_of_columns": (lambda x: jax.nn.logsumexp(x, 0), (4099, 70), 1, 2),
+    "softmax_of_columns": (lambda x: jax.nn.softmax(x, 0), (4099, 70), 2, 3),
+    "spread_of_all": (lambda x: (x.mean(), x.std()), (300, 701), 1, 2),
+    "batch_norm_of_columns": (batch_norm, (4099, 70), 2, 3),
+    "batch_norm_of_pictures": (batch_norm, (5, 31, 29, 24), 2, 3),
+    "batch_norm_of_channels": (of_channels, (40, 3, 31, 29), 1, 2),
+    "products_of_columns": (products_of_columns, (4099, 70), 1, 2),
+    "three_rows_of_pictures": (lambda x: x.var((1, 3)), (3, 300, 2, 300), 1, 2),
+}
+
+
+@pytest.mark.parametrize("name", IN_CHUNKS)
+def test_what_is_shared_out_is_read_once(name: str) -> None:
+    fn, shape, times, count = IN_CHUNKS[name]
+    x = rows(*shape)
+    kernels = transpile(fn, x).kernels
+    assert sum(kernel.bytes_read for kernel in kernels) < (times + 0.15) * x.nbytes
+    assert len(kernels) == count
+    compared(fn, x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("name", IN_CHUNKS)
+def test_what_is_shared_out_with_one_number(name: str, value: float) -> None:
+    fn, shape, *_ = IN_CHUNKS[name]
+    x = rows(*shape)
+    compared(fn, x.at[(0,) * (len(shape) - 1)].set(value), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["spread_of_all", "batch_norm_of_columns", "batch_norm_of_channels", "log_sum_of_all"])
+def test_gradients_of_what_is_shared_out(name: str) -> None:
+    fn, shape, *_ = IN_CHUNKS[name]
+
+    def loss(x: Any) -> Any:
+        return sum(jnp.sum(jnp.sin(each)) for each in jax.tree.leaves(fn(x)))
+
+    compared(jax.grad(loss), rows(*shape), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["spread_of_all", "batch_norm_of_pictures", "batch_norm_of_channels"])
+def test_what_is_shared_out_on_the_machine(name: str) -> None:
+    fn, shape, *_ = IN_CHUNKS[name]
+    compared(fn, rows(*shape), rtol=1e-4, atol=1e-5, backend="machine")
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_spreads_of_16_bits(dtype: Any) -> None:
+    compared(lambda x: (x.mean(0), x.var(0)), rows(4099, 70, dtype=dtype), rtol=2e-2, atol=1e-3)
+
+
 @pytest.mark.parametrize("fn", [log_sum, variance])
 def test_few_long_rows_of_16_bits(fn: Callable[[Any], Any]) -> None:
     compared(fn, rows(2, FEW, dtype=jnp.bfloat16), rtol=2e-2)

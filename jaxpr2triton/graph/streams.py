@@ -65,6 +65,12 @@ class Moments(Stream):
 
 def streams_of(graph: Graph, looped: frozenset[Axis]) -> dict[Reduce, Stream]:
     """The sums that may go along; whether they do depends on what else they wait for."""
+    found = streams_along(graph, looped)
+    return {node: each for node, each in found.items() if not isinstance(each, Moments) or len(node.over) == 1}
+
+
+def streams_along(graph: Graph, looped: frozenset[Axis]) -> dict[Reduce, Stream]:
+    """… those among them, too, whose elements are counted along several axes, which no loop does."""
     if not looped or any(True for _ in graph.of_kind(Recurrence)):
         return {}
     above: dict[Node, frozenset[Reduce]] = {}
@@ -243,7 +249,7 @@ def _says_whether_finite(which: Node, value: Node, finite: bool) -> bool:
 
 def _moments(node: Reduce, above: Above) -> Moments | None:
     product = node.operands[0]
-    if len(node.operands) > 1 or len(node.over) > 1 or not isinstance(product, Compute):
+    if len(node.operands) > 1 or not isinstance(product, Compute):
         return None
     name, params = product.eqn.primitive.name, product.eqn.params
     if name == "square" or (name == "integer_pow" and params["y"] == 2):

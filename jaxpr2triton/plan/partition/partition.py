@@ -28,6 +28,7 @@ from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.flags import with_flags
+from jaxpr2triton.plan.partition.follow import with_what_follows
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
@@ -84,7 +85,7 @@ def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped |
     jaxpr, cuts = found
     chains = chain_results(cuts)
     root_levels, outside_levels = levels_of(cuts)
-    groups = group_roots(cuts, root_levels, chains)
+    groups = with_what_follows(cuts, group_roots(cuts, root_levels, chains), outside_levels)
     if again := _run_again(cuts, groups, decisions) - decisions.ended:
         return RunOnce(again)
     return Grouped(jaxpr, cuts, groups, outside_levels)
@@ -111,11 +112,11 @@ def _cut_and_split(
     cuts = find_cuts(jaxpr.jaxpr, decisions, policy)
     if not isinstance(cuts, Cuts):
         return cuts
-    if rounds > 1 and (apart := streams_apart(cuts)):
-        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
-    if rounds > 1 and (spread := moments_apart(cuts)):
-        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds - 1)
     splits = to_split(cuts)
+    if rounds > 1 and (apart := streams_apart(cuts, splits)):
+        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
+    if rounds > 1 and (spread := moments_apart(cuts, splits)):
+        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds - 1)
     products = split_products(cuts)
     if rounds > 1 and (summed := summed_products(cuts, splits, products)):
         found = with_sums(cuts, jaxpr, summed)

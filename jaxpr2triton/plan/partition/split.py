@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from jaxpr2triton.graph.nodes import Load, Reduce
 from jaxpr2triton.graph.space import Space, feeds_a_reduction
@@ -32,8 +33,8 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.policy import Splitting
-from jaxpr2triton.rules.reductions import TABLE
+from jaxpr2triton.policy import Policy, Splitting
+from jaxpr2triton.rules.reductions import TABLE, identity_of
 
 
 @dataclass(frozen=True)
@@ -119,10 +120,13 @@ def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Split
     return Split(dims, length, _size(length, chunks), free)
 
 
-def chunk_size(eqn: Eqn, dim: int, rows: bool, policy: Splitting) -> int:
-    """How many elements a chunk of a reduction along one dimension has; all, if there is to be only one."""
-    length = int(eqn.invars[0].aval.shape[dim])
-    return _size(length, _chunks(eqn, length, rows, 1, policy))
+def held_chunks(eqn: Eqn, split: Split, policy: Policy) -> Split | None:
+    """In chunks that a program can hold, to read them once."""
+    shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
+    results = math.prod(eqn.outvars[0].aval.shape)
+    columns = 1 if len(shape) - 1 in axes else min(results, policy.splits.columns_at_once)
+    room = policy.blocks.resident // (columns * with_each(eqn, split.dims))
+    return replace(split, size=min(split.size, 1 << room.bit_length() - 1)) if room else None
 
 
 def _size(length: int, chunks: int) -> int:
@@ -201,22 +205,54 @@ def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
 
 
 def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
-    first, dtype = split.dims[0], eqn.outvars[0].aval.dtype
-    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    neutral = TABLE[eqn.primitive.name].identity(jnp.dtype(wide))
-    parts = _parts(lax.convert_element_type(operand, wide), split, neutral)
+    dtype = eqn.outvars[0].aval.dtype
+    made = of_chunks(eqn, split, lax.convert_element_type(operand, _wide(dtype)))
+    place = place_of_chunks(eqn, split)
+    return lax.convert_element_type(along(eqn, boundary_p.bind(made, dim=place), place), dtype)
+
+
+def _wide(dtype: jnp.dtype) -> jnp.dtype:
+    return jnp.dtype(jnp.float32) if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else jnp.dtype(dtype)
+
+
+def of_chunks(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
+    """What each chunk has."""
+    parts = _parts(operand, split, identity_of(TABLE[eqn.primitive.name], operand.dtype))
+    return _reduce(eqn, parts, *_inside(eqn, split))
+
+
+def place_of_chunks(eqn: Eqn, split: Split) -> int:
+    """Which dimension says what chunk it is."""
+    return split.dims[0] - sum(d < split.dims[0] for d in eqn.params["axes"])
+
+
+def along(eqn: Eqn, operand: jax.Array, place: int) -> jax.Array:
+    """All chunks."""
+    return _reduce(eqn, operand, place)
+
+
+def of_elements(eqn: Eqn, split: Split, made: jax.Array) -> jax.Array:
+    """For each element what its chunk has."""
+    shape, dims, reduced = eqn.invars[0].aval.shape, split.dims, _inside(eqn, split)
+    flat = (*shape[: dims[0]], split.length, *shape[dims[-1] + 1 :])
+    parts = (*flat[: dims[0]], split.chunks, split.size, *flat[dims[0] + 1 :])
+    spread = lax.broadcast_in_dim(made, parts, [d for d in range(len(parts)) if d not in reduced])
+    padded = lax.reshape(spread, (*flat[: dims[0]], split.chunks * split.size, *flat[dims[0] + 1 :]))
+    return lax.reshape(lax.slice_in_dim(padded, 0, split.length, axis=dims[0]), shape)
+
+
+def _inside(eqn: Eqn, split: Split) -> tuple[int, ...]:
+    """The dimensions of `_parts` that each chunk reduces."""
+    first, last = split.dims[0], split.dims[-1]
     before = [d for d in eqn.params["axes"] if d < first]
-    after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > split.dims[-1]]
-    place = first - len(before)
-    partial = boundary_p.bind(_reduce(eqn, parts, *before, first + 1, *after), dim=place)
-    return lax.convert_element_type(_reduce(eqn, partial, place), dtype)
+    after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > last]
+    return (*before, first + 1, *after)
 
 
 def _place_in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     """The best of each chunk and its place; then the first chunk whose best is the best of all, and its place."""
-    (dim,), dtype = split.dims, operand.dtype
-    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    parts = _parts(lax.convert_element_type(operand, wide), split, TABLE[eqn.primitive.name].identity(jnp.dtype(wide)))
+    (dim,), wide = split.dims, _wide(operand.dtype)
+    parts = _parts(lax.convert_element_type(operand, wide), split, TABLE[eqn.primitive.name].identity(wide))
     extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
     best = boundary_p.bind(extreme(parts, (dim + 1,)), dim=dim)
     place = boundary_p.bind(_reduce(eqn, parts, dim + 1), dim=dim)
@@ -226,7 +262,7 @@ def _place_in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     return lax.reduce_sum(lax.select(lax.eq(chunk, which), place, lax.full_like(place, 0)), (dim,))
 
 
-def _parts(operand: jax.Array, split: Split, neutral: float) -> jax.Array:
+def _parts(operand: jax.Array, split: Split, neutral: ArrayLike) -> jax.Array:
     """The chunks and what is in them as two dimensions; neutral elements behind the end."""
     first, chunks, size = split.dims[0], split.chunks, split.size
     flat = _flattened(operand, split.dims)

@@ -1,0 +1,73 @@
+"""A kernel writes what another one would only make of its results, place by place: one launch less.
+
+    total:f32[70] = region[k0] parts         mean:f32[70] = region[k1] total       # div total 4099.0
+        →
+    total, mean = region[k0] parts
+
+A mean beside the variance that needs it, and the running averages of a batch norm, are such results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.walk import TooManyPlaces
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.plan.partition.criteria import elements
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.group import Group
+
+
+def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn, int]) -> list[Group]:
+    """The kernels, fewer of them where some do nothing but follow others."""
+    written = {var: level for eqn, level in outside.items() for var in eqn.outvars}
+    owners = {root: group for group in groups for root in group.roots}
+    order = {var: number for number, var in enumerate(v for eqn in cuts.jaxpr.eqns for v in eqn.outvars)}
+    left = []
+    for group in sorted(groups, key=lambda each: each.level):
+        home = _home(cuts, group, owners, written)
+        joined = None if home is None else _joined(cuts, home, group)
+        if home is None or joined is None:
+            left.append(group)
+            continue
+        home.roots = sorted([*home.roots, *group.roots], key=lambda var: order[var])
+        home.space = joined
+        owners.update(dict.fromkeys(group.roots, home))
+    return left
+
+
+def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mapping[Var, int]) -> Group | None:
+    """The kernel that writes what this one reads; all else that it reads is in memory by then."""
+    if not all(isinstance(node, (Choose, Compute, Constant, Load)) for node in group.space.graph.nodes):
+        return None
+    memory = cuts.memory(group.roots)
+    read = {atom for eqn in cuts.below(group.roots) for atom in variables(eqn.invars) if atom in memory}
+    makers = [owners[var] for var in read if var in owners]
+    home = max(makers, key=lambda each: each.level, default=None)
+    if home is None or sum(map(elements, read)) > cuts.policy.groups.cheap:
+        return None
+    first = all(each is home or each.level < home.level for each in makers)
+    return home if first and all(written.get(var, -1) < home.level for var in read) else None
+
+
+def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
+    """What the kernel would be with these results, if its programs do no more for them than to make them."""
+    roots, policy = [*home.roots, *group.roots], cuts.policy.groups
+    if home.space.steps or len(roots) > policy.outputs or len({cuts.levels[root] for root in roots}) > 1:
+        return None
+    try:
+        joined = cuts.space_of(roots)
+    except TooManyPlaces:
+        return None
+    if joined is None or len(roots) + len(joined.buffers) > policy.pointers:
+        return None
+    return joined if _walks(joined) == _walks(home.space) and joined.held <= home.space.held else None
+
+
+def _walks(space: Space) -> tuple[int, int, int]:
+    """What programs there are, and what each of them goes through."""
+    reduced = sum(1 for _ in space.graph.of_kind((Reduce, Swept)))
+    return int(space.parallel), len(space.inner), reduced
