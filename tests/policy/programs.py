@@ -364,6 +364,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
     "steps of sums": (steps_of_sums, (floats(64),)),
     "looked up": (looked_up, (floats(4, 8),)),
+    "many rows of columns": (lambda x: x.sum(0), (floats(65536, 256),)),
     "wide": (wide_state, (floats(100, 200), floats(10, 64))),
     "wider": (wide_state, (floats(200, 210), floats(10, 64))),
     "long sums one by one": (lambda x: jnp.cumsum(x, 0), (floats(1000, 3),)),

@@ -132,7 +132,7 @@ CASES = {
     "blocks.programs": Case("ratio of sums", 1 / 2),
     "blocks.across": Case("column sums", 1 / 4),
     "blocks.across_least": Case("column_sum", 1 / 2),
-    "blocks.across_held": Case("batch_norm_statistics:bench", 2),
+    "blocks.across_held": Case("many rows of columns", 2),
     "blocks.results": Case("three rows", 1 / 2),
     "blocks.row_of_little": Case("columns of little", 2),
     "blocks.turned": Case("turned", 1 / 2),

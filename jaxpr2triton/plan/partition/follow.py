@@ -56,7 +56,10 @@ def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mappin
 def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
     """What the kernel would be with these results, if its programs do no more for them than to make them."""
     roots, policy = [*home.roots, *group.roots], cuts.policy.groups
-    if home.space.steps or len(roots) > policy.outputs or len({cuts.levels[root] for root in roots}) > 1:
+    *_, reduced = _walks(home.space)
+    if home.space.steps or not reduced:
+        return None
+    if len(roots) > policy.outputs or len({cuts.levels[root] for root in roots}) > 1:
         return None
     try:
         joined = cuts.space_of(roots)

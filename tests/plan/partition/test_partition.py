@@ -62,11 +62,11 @@ def test_one_kernel_and_at_most_three_for_the_gradient(name: str, size: str) -> 
     with jax.enable_x64("x64" in program.tags):
         args = shapes_of(make)
         plain = j2t.transpile(program.fn, *args)
-        kernels, residuals = (3, 1) if "long" in program.tags else (1, 0)  # few long rows are shared out
+        kernels = 3 if "long" in program.tags else 1  # few long rows are shared out
         assert (len(plain.kernels), plain.leftovers) == (kernels, ())
         if program.grad is not None:
             pair = j2t.transpile(program.fn, *args, grad=program.grad)
-            assert (len(pair.forward.kernels), pair.forward.leftovers) == (kernels + residuals, ())
+            assert (len(pair.forward.kernels), pair.forward.leftovers) == (kernels, ())
             assert (len(pair.backward.kernels) <= 3, pair.backward.leftovers) == (True, ())
 
 
