@@ -9,6 +9,7 @@
     choose(k == 0, a, choose(k == 1, a, b))          →    choose(0 <= k < 2, a, b)
     choose(k == 0, sin(c[0]), sin(c[k - 1]))         →    sin(choose(k == 0, c[0], c[k - 1])), if c is carried
     choose(k == 0, c[0], b[k - 1])                   →    choose(k == 0, c[k], b[k - 1])
+    choose(k < 5, a, 0) + choose(k >= 5, b, 0)       →    choose(k < 5, a, b)
     while False: … x = f(x)                          →    x
 
 Such constants and bounds appear when axes are unrolled and indices are known: for a jaxpr they are elements of arrays.
@@ -207,6 +208,8 @@ class _Simplifying:
             value = self._decided(name, operands)
         if value is not None:
             return self._constant(value, node.dtype)
+        if name in ("add", "add_any") and (sides := _two_sides(*operands)) is not None:
+            return self._chosen(sides)
         return left_alone(node.eqn, operands) or self._shared(node)
 
     def _selected(self, node: Compute) -> Node:
@@ -437,6 +440,20 @@ def _of_axis(condition: Condition) -> Condition:
         return condition
     ((atom, by),) = index.terms
     return Condition(Index(0, ((atom, 1),)), -(-condition.low // by), -(-condition.high // by))
+
+
+def _two_sides(one: Node, other: Node) -> Choose | None:
+    """The sum of what is there on one side of a place and of what is on the other, as a choice; x + 0.0 is x."""
+    if not isinstance(one, Choose) or not isinstance(other, Choose):
+        return None
+    sides = [(each, conjoin((), each.conditions) or ()) for each in (one, other) if _is_zero(each.other)]
+    if [len(conditions) for _, conditions in sides] != [1, 1]:
+        return None
+    (first, (before,)), (second, (after,)) = sorted(sides, key=lambda side: side[1][0].low)
+    low, high = before.index.bounds
+    if before.index != after.index or before.low > low or before.high != after.low or after.high <= high:
+        return None
+    return replace(first, axes=first.axes | second.axes, other=second.then)
 
 
 def _only(index: Index) -> tuple[int, int]:

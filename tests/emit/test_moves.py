@@ -152,6 +152,14 @@ def test_gradients(name: str) -> None:
     np.testing.assert_allclose(found, jax.jit(jax.grad(loss))(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("step", [ring, heat])
+def test_a_gradient_reads_lanes_as_the_step_does(step: Callable[[Any], Any]) -> None:
+    x = normal(33, 31) if step is heat else normal(300)
+    made = j2t.transpile(jax.grad(lambda x: jnp.sin(repeated(step)(x)).sum()), x, for_target="sm_90")
+    (kernel,) = made.kernels
+    assert kernel.source.count("tl.gather(") == 2 and "tl.sum(" not in kernel.source
+
+
 @pytest.mark.parametrize("name", ["heat", "edges", "life", "pieces", "pieces of stages", "pieces of life"])
 def test_no_lane_reads_what_another_has_not_written(name: str) -> None:
     step, x = CASES[name]

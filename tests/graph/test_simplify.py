@@ -226,6 +226,25 @@ def test_neighbouring_choices_of_one_value() -> None:
     assert [str(condition) for condition in found.conditions] == ["0 <= k < 2"] and isinstance(found.other, Load)
 
 
+@pytest.mark.parametrize(
+    ("start", "other", "is_one"), [(3, 0.0, True), (4, 0.0, False), (3, -0.0, False), (3, 1.0, False)]
+)
+def test_a_sum_of_two_sides_is_a_choice(start: int, other: float, is_one: bool) -> None:
+    """What the transpose of a roll adds: two pieces, with zeros beside them."""
+    build = Building()
+    left, right = (build.compute(SIN, build.load(n)) for n in (0, 1))
+    y = build.constant(other, F32)
+    below = build.add(Choose, AXES, F32, (Condition(of_axis(K), 0, 3),), left, y)
+    above = build.add(Choose, AXES, F32, (Condition(of_axis(K), start, K.size),), right, y)
+    found = build.simplified(build.compute(ADD, above, below))
+    chosen = list(found.of_kind(Choose))
+    assert len(chosen) == (1 if is_one else 2)
+    if is_one:
+        (choice,) = chosen
+        assert choice.conditions == (Condition(of_axis(K), 0, 3),)
+        assert [side.operands[0].buffer for side in (choice.then, choice.other)] == [0, 1]
+
+
 @pytest.mark.parametrize(("high", "conditions"), [(2, 1), (3, 2)])
 def test_an_equation_gives_a_number_its_range(high: int, conditions: int) -> None:
     """0 <= n < 3 beside n == m, of m in 0 … 2; but of m in 0 … 3 it says something."""
