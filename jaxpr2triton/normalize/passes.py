@@ -30,6 +30,7 @@ from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.handed import hand_on
 from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.last import carry_last
+from jaxpr2triton.normalize.loops.logs_of_sums import join_logs
 from jaxpr2triton.normalize.loops.parts import part_loops
 from jaxpr2triton.normalize.loops.products_apart import products_apart, spread_sums_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
@@ -119,7 +120,7 @@ def _plain(closed: Closed) -> Closed:
 
 def _body(closed: Closed) -> Closed:
     plain = _plain(closed)
-    changed = split_contractions(unroll_short(plain))
+    changed = join_logs(split_contractions(unroll_short(plain)))
     return plain if changed is plain else normalize(changed, inside=True)
 
 

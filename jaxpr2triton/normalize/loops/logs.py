@@ -45,14 +45,14 @@ def joined(eqns: Sequence[Eqn], targets: Sequence[Atom]) -> tuple[Link, ...]:
     for eqn in reversed(eqns):
         if wanted.isdisjoint(eqn.outvars):
             continue
-        operands = _added(eqn, makers)
+        operands = added(eqn, makers)
         link = link_of(eqn) if operands is None else Link(NAME, operands, tuple(eqn.outvars), eqn)
         wanted.update(evaluate.variables(link.invars))
         found.append(link)
     return tuple(reversed(found))
 
 
-def _added(eqn: Eqn, makers: Mapping[Var, Eqn]) -> tuple[Atom, Atom] | None:
+def added(eqn: Eqn, makers: Mapping[Var, Eqn]) -> tuple[Atom, Atom] | None:
     """The x and y of which this is the logarithm of exp x + exp y."""
     if eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
