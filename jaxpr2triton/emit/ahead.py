@@ -8,8 +8,20 @@
                                                     tl.store(hs_ptr + t * 64 + k, h)
 
 No compiler reads past a store, for all it knows of pointers, so that every step would wait for memory. If that is
-several steps ahead, `x_next` is a tuple, and Triton writes as many steps one after the other: what was read then stays
-in the register that it is in. Nor does a compiler read far ahead where a program adds up what it makes of two sides.
+several steps ahead, they are a round: what the next round wants is read when this one begins, all at once, and waited
+for where it ends.
+
+    x_next = tl.load(x_ptr + k), tl.load(x_ptr + 64 + k)
+    for t_round in range(0, 512, 2):
+        x_now = x_next
+        x_next = tl.load(x_ptr + (t_round + 2) * 64 + k, mask=t_round < 510), tl.load(x_ptr + (t_round + 3) * 64 + …)
+        for step in tl.static_range(2):
+            x = x_now[step]
+            h = f(h, x)
+            tl.store(hs_ptr + (t_round + step) * 64 + k, h)
+
+One after the other, each step would wait for what was read last: a warp has six counters for all that it waits for. Nor
+does a compiler read far ahead where a program adds up what it makes of two sides.
 """
 
 from __future__ import annotations
@@ -56,7 +68,8 @@ class Read:
 class Early:
     """How many steps ahead a loop reads, how many of them are written one after the other, and where the last ones are.
 
-    Beyond the end nothing is read; or the last steps, which would, are a loop of their own, if it `peels`.
+    Beyond the end nothing is read, and several steps are a round; or, if it `peels`, each step reads for a later one,
+    and the last steps are a loop of their own.
     """
 
     ahead: int
@@ -121,13 +134,27 @@ class _Price:
         return warps <= self.policy.loops.warps_that_wait
 
     def early(self, reads: Sequence[Read], loop: ast.For) -> Early:
-        room = self.policy.cost.room_of_a_thread - self.estimate.kept
-        fitting = room // max(sum(map(self._numbers, reads)), 1)
-        cycles = max(self.estimate.cycles // self.loops, 1)
-        wanted = math.ceil(self.policy.loops.under_way / cycles) if is_innermost(loop) else 1
-        most = min(fitting, self.policy.loops.steps_ahead)
+        fitting = (self._room - self.estimate.kept) // max(sum(map(self._numbers, reads)), 1)
+        wanted = math.ceil(self.policy.loops.under_way / self._cycles) if is_innermost(loop) else 1
+        most = min((fitting + 1) // 2, self.policy.loops.steps_ahead)  # those of the present round are there, too
         ahead = next((steps for steps in (power_of_two(wanted) >> n for n in range(9)) if steps <= most), 0)
         return Early(ahead, ahead)
+
+    @property
+    def _room(self) -> int:
+        """Numbers that a thread keeps, so that all programs of a processor run at once."""
+        target, cost = self.policy.target, self.policy.cost
+        threads = math.ceil(self.estimate.programs / target.processors) * self.num_warps * target.warp_size
+        own = target.registers // threads
+        return cost.room_of_a_thread if own > target.registers_of_a_thread else own - cost.kept_beside
+
+    @property
+    def _cycles(self) -> float:
+        """Of a step, in which few warps may wait for hardly anything."""
+        cycles, cost = float(self.estimate.cycles), self.policy.cost
+        if self.num_warps <= self.policy.target.schedulers:
+            cycles = min(cycles, self.estimate.instructions * cost.alone)
+        return max(cycles / self.loops, 1)
 
     def _numbers(self, read: Read) -> int:
         """Of each thread."""
@@ -203,45 +230,44 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
         raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
     start, stop, step = bounds
     how = early(reads, loop) if reads else Early(0, 0)
-    ahead, peels = min(how.ahead, -(-(stop - start) // step) - 1), how.peels
+    steps = range(start, stop, step)
+    ahead, peels = min(how.ahead, len(steps) - 1), how.peels
+    while not peels and len(steps) // max(ahead, 1) < ahead:  # so that of few steps not most are left over
+        ahead //= 2
     if ahead < 1:
         return [], []
-    before: Body = []
-    first: Body = []
-    behind: Body = []
-    queues: dict[str, str] = {}  # by what holds what was read, the variable of the present step
-    standing: dict[int, str] = {}
     (name,) = names_in(loop.target)
+    standing: dict[int, str] = {}
+    queues: dict[str, tuple[str, Read]] = {}  # what holds that which was read, the variable of the present step
     for read in reads:
         stem = read.buffer.removesuffix("_ptr")
         now, later = own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
-        starts: list[ast.expr] = [
-            at_step(read.whole, name.id, ast.Constant(start + number * step)) for number in range(ahead)
-        ]
+        standing |= {id(place): now for place in read.wanted}
+        queues[later] = now, read
+    loop.body = body = with_names(loop.body, standing, places)
+    before = [line for later, (_, read) in queues.items() for line in _before(later, read, name.id, steps[:ahead])]
+    if not peels and ahead > 1:
+        return before, _in_rounds(loop, queues, steps, ahead, fresh)
+    first: Body = []
+    behind: Body = []
+    for later, (now, read) in queues.items():
         following = at_step(read.whole, name.id, ast.BinOp(named_as(name.id), ast.Add(), ast.Constant(ahead * step)))
         if not peels:
-            is_there = ast.Compare(named_as(name.id), [ast.Lt()], [ast.Constant(stop - ahead * step)])
-            following = _only_if(is_there, following)
+            following = _only_if(_is_less(name.id, stop - ahead * step), following)
         next_ones = first if not peels else behind  # what was read before is wanted, and no store is waited for
         if ahead == 1:
-            before += parsed_with(f"{later} = ...", starts[0])
             first += parsed_with(f"{now} = {later}")
             next_ones += parsed_with(f"{later} = ...", following)
         else:
-            before += parsed_with(f"{later} = ...", ast.Tuple(starts, ast.Load()))
             first += parsed_with(f"{now} = {later}[0]")
             next_ones += parsed_with(f"{later} = {later}[1:] + (...,)", following)
-        standing |= {id(place): now for place in read.wanted}
-        queues[later] = now
-    body = with_names(loop.body, standing, places)
     loop.body = first + body + behind
-    last = range(start, stop, step)[-ahead:]
-    if peels:
-        steps = range(start, last.start, step)
-        loop.iter = _range(start, last.start, step, min(how.unrolled, len(steps)))
-    elif ahead > 1:
-        loop.iter = _range(start, stop, step, ahead)
-    return before, [steps_in_text(queues, name.id, last, copy.deepcopy(body), fresh("late"))] if peels else []
+    if not peels:
+        return before, []
+    most = len(steps) - ahead
+    loop.iter = _range(start, steps[most], step, min(how.unrolled, most))
+    now_of = {later: now for later, (now, _) in queues.items()}
+    return before, [steps_in_text(now_of, name.id, steps[most:], copy.deepcopy(body), fresh("late"), ahead > 1)]
 
 
 def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
@@ -250,13 +276,53 @@ def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Bod
     return _without(places, [each for each in map(renamed.statement, body) if not _is_idle(each)])
 
 
+def _before(later: str, read: Read, step: str, first: range) -> Body:
+    starts: list[ast.expr] = [at_step(read.whole, step, ast.Constant(number)) for number in first]
+    return parsed_with(f"{later} = ...", starts[0] if len(starts) == 1 else ast.Tuple(starts, ast.Load()))
+
+
+def _in_rounds(loop: ast.For, queues: Mapping[str, tuple[str, Read]], steps: range, ahead: int, fresh: Fresh) -> Body:
+    """Make the steps rounds of so many, each of which reads for the next one; and what is left over."""
+    (name,) = names_in(loop.target)
+    rounds, left = divmod(len(steps), ahead)
+    first, number = fresh(f"{name.id.removesuffix('_start')}_round"), fresh("step")
+    is_another = _is_less(first, steps[(rounds - 1) * ahead])
+    reads: Body = []
+    taken: Body = []
+    for later, (now, read) in queues.items():
+        following: list[ast.expr] = []
+        for each in range(ahead):
+            place = ast.BinOp(named_as(first), ast.Add(), ast.Constant((ahead + each) * steps.step))
+            load = at_step(read.whole, name.id, place)
+            following.append(load if each < left else _only_if(copy.deepcopy(is_another), load))
+        held = fresh(f"{read.buffer.removesuffix('_ptr')}_now")
+        reads += parsed_with(f"{held} = {later}") + parsed_with(f"{later} = ...", ast.Tuple(following, ast.Load()))
+        taken += parsed_with(f"{now} = {held}[{number}]")
+    is_named = name.id in {each.id for each in names_in(*loop.body)}
+    times = f"{number} * {steps.step}" if steps.step > 1 else number
+    taken = (parsed_with(f"{name.id} = {first} + {times}") if is_named else []) + taken
+    last, now_of = steps[rounds * ahead :], {later: now for later, (now, _) in queues.items()}
+    after: Body = [steps_in_text(now_of, name.id, last, copy.deepcopy(loop.body), fresh("late"), True)] if left else []
+    written = ast.parse(f"tl.static_range({ahead})", mode="eval").body
+    inner = ast.For(target=ast.Name(number, ast.Store()), iter=written, body=taken + loop.body, orelse=[], lineno=0)
+    loop.target = ast.Name(first, ast.Store())
+    end = steps.start + rounds * ahead * steps.step
+    loop.iter = ast.parse(f"range({steps.start}, {end}, {ahead * steps.step})", mode="eval").body
+    loop.body = [*reads, inner]
+    return after
+
+
+def _is_less(name: str, than: int) -> ast.Compare:
+    return ast.Compare(named_as(name), [ast.Lt()], [ast.Constant(than)])
+
+
 def _range(start: int, stop: int, step: int, unrolled: int) -> ast.expr:
     return ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={unrolled})", mode="eval").body
 
 
-def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body, late: str) -> ast.For:
+def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body, late: str, several: bool) -> ast.For:
     """The steps that read nothing, one after the other in the text."""
-    place = f"[{late}]" if len(last) > 1 else ""
+    place = f"[{late}]" if several else ""
     lines = [f"{now} = {later}{place}" for later, now in queues.items()]
     if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
         times = f"{late} * {last.step}" if last.step > 1 else late

@@ -171,7 +171,7 @@ class _Holding:
             queues[held] = variable
             standing |= {id(place): variable for place in wanted[ast.unparse(read.whole)]}
         body = with_names(loop.body, standing, places)
-        return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"))
+        return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"), len(steps) > 1)
 
     def _rest(self, loop: ast.For, steps: range) -> Body:
         if not steps:

@@ -20,8 +20,9 @@ class SourceLoop:
     """A loop of a kernel's source."""
 
     name: str  # t
-    steps: int | None  # None: a `while`, or a bound that is not written
+    steps: int | None  # those of all rounds; None: a `while`, or a bound that is not written
     inner: tuple[SourceLoop, ...]
+    of_a_round: int = 1  # steps that are written one after the other
 
 
 def source_loops(source: str, name: str) -> tuple[SourceLoop, ...]:
@@ -45,13 +46,27 @@ def taken(known: Mapping[int, Known], rounds: Mapping[int, int | None], is_seldo
 def _loops_in(body: Sequence[ast.stmt]) -> Iterator[SourceLoop]:
     for statement in body:
         match statement:
+            case ast.For(iter=ast.Call(func=ast.Attribute(attr="static_range"), args=[ast.Constant(int(times))])):
+                yield from [*_loops_in(statement.body)] * times  # it is written out
             case ast.For(target=ast.Name(id=counter), iter=ast.Call(args=arguments)):
-                # range(16), range(0, 512, 32): range_start is what the axis `range` is called
-                yield SourceLoop(counter.removesuffix("_start"), _steps(arguments), tuple(_loops_in(statement.body)))
+                # range(16), range(0, 512, 32): range_start is what the axis `range` is called, and range_round rounds
+                name, steps, times, step = counter.removesuffix("_start"), _steps(arguments), 1, statement.body
+                if name.endswith("_round") and (written := _written_out(statement.body)) is not None:
+                    name, (times, step) = name.removesuffix("_round"), written
+                yield SourceLoop(name, None if steps is None else steps * times, tuple(_loops_in(step)), times)
             case ast.While():
                 yield SourceLoop(WHILE, None, tuple(_loops_in(statement.body)))
             case ast.If():
                 yield from _loops_in([*statement.body, *statement.orelse])
+
+
+def _written_out(body: Sequence[ast.stmt]) -> tuple[int, list[ast.stmt]] | None:
+    """How many steps a round is, and one of them."""
+    for statement in body:
+        match statement:
+            case ast.For(iter=ast.Call(func=ast.Attribute(attr="static_range"), args=[ast.Constant(int(times))])):
+                return times, statement.body
+    return None
 
 
 def _steps(arguments: Sequence[ast.expr]) -> int | None:
@@ -81,7 +96,7 @@ def matched(parts: Sequence[Part], source: Sequence[SourceLoop], rounds: Mapping
         if place is None and times is None and len(parts) == len(source):  # its counter is not in a register
             loop = source[number]
             waiting = list(source[number + 1 :])
-            found[part.head] = Known(loop.name, loop.steps, 1)
+            found[part.head] = Known(loop.name, loop.steps, loop.of_a_round)
             found |= matched(part.inner, loop.inner, rounds)
             continue
         if place is None:
