@@ -361,6 +361,34 @@ FOUND = {
         small=True,
         seed=167,
     ),
+    # What one loop in place of another one puts out was to be in memory for two reasons.
+    "a_value_is_wanted_in_memory_twice": Program(
+        inputs=(
+            Input("x", (), "float32", "normal"),
+            Input("y", (1,), "float32", "normal"),
+            Input("z", (2, 2), "float32", "normal"),
+        ),
+        lines=(
+            Loop(
+                "scan",
+                label="17",
+                steps="2",
+                carries=(Carry("c", "y", "g", "u"), Carry("d", "z", "w", "v")),
+                lines=(
+                    Line("b", "jnp.argmax(c).astype(jnp.int32)", ("c",)),
+                    Line("e", "d / (jnp.abs(b) % 8 + 1)", ("d", "b")),
+                    Line("g", "(c + jnp.tanh(helpers.total(d, None))) * 0.5", ("c", "d")),
+                    Line("w", "lax.logistic(x) * d", ("d", "x")),
+                ),
+                ys=(("r", "e"),),
+            ),
+        ),
+        outputs=("r",),
+        transform="jvp",
+        outside=True,
+        small=True,
+        seed=764,
+    ),
 }
 
 

@@ -10,7 +10,7 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.ir.build import excerpt
@@ -156,14 +156,20 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
             region, operands, label = by_group[id(step)]
             why = {"apart": apart[id(step)]} if id(step) in apart else {}  # `show` prints what there is
             results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label, **why)
-            for root, value in zip(step.roots, results):
-                env[root] = value
-                if root in aliases:
-                    env[aliases[root]] = value
-            _rename(views, env, [name for root in step.roots for name in (root, aliases.get(root, root))])
+            written = {name: value for root, value in zip(step.roots, results) for name in _known_as(root, aliases)}
+            env.update(written)
+            _rename(views, env, written)
         return [read(env, atom) for atom in inner.outvars]
 
     return again(jaxpr, program)
+
+
+def _known_as(root: Var, aliases: Mapping[Var, Var]) -> Iterator[Var]:
+    """A value that a kernel writes, and its names in memory, of which the last may be that of another one."""
+    yield root
+    while root in aliases:
+        root = aliases[root]
+        yield root
 
 
 def _names(regions: Sequence[Closed], name: str) -> list[str]:
