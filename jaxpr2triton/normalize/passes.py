@@ -118,6 +118,17 @@ def _plain(closed: Closed) -> Closed:
     return normalize(decompose_inside(inline_calls(closed)), inside=True)
 
 
+def _recomputed(closed: Closed) -> Closed:
+    """What is not stored any more, nobody reads beside the sums that it is part of."""
+    changed = recompute_stored(closed)
+    return closed if changed is closed else normalize_bodies(changed, _joined)
+
+
+def _joined(closed: Closed) -> Closed:
+    changed = join_logs(closed)
+    return closed if changed is closed else normalize(changed, inside=True)
+
+
 def _body(closed: Closed) -> Closed:
     plain = _plain(closed)
     changed = join_logs(split_contractions(unroll_short(plain)))
@@ -184,7 +195,7 @@ LOOPS: tuple[Pass, ...] = (
     ),
     Pass("hand_on", hand_on, gives=Fact.HANDED_ON, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("spread_sums_apart", spread_sums_apart, gives=Fact.SPREAD_APART, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
-    Pass("recompute_stored", recompute_stored, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
+    Pass("recompute_stored", _recomputed, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass(  # factors of a sum that are stored anyway cost nothing
         "defer_accumulation",
         defer_accumulation,
