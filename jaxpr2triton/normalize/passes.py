@@ -196,12 +196,7 @@ LOOPS: tuple[Pass, ...] = (
     Pass("hand_on", hand_on, gives=Fact.HANDED_ON, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("spread_sums_apart", spread_sums_apart, gives=Fact.SPREAD_APART, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("recompute_stored", _recomputed, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
-    Pass(  # factors of a sum that are stored anyway cost nothing
-        "defer_accumulation",
-        defer_accumulation,
-        gives=Fact.SUMS_DEFERRED,
-        needs=Fact.NO_CALLS | Fact.CORE_BODIES | Fact.LEAST_STORED,
-    ),
+    Pass("defer_accumulation", defer_accumulation, gives=Fact.SUMS_DEFERRED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     AHEAD,
 )
 

@@ -87,7 +87,7 @@ class Common:
     small_state: int = 16  # coordinates of a state: what is made of each stays beside it
     summed_by_each: int = 1 << 12  # elements of a sum that each program does before its loop begins
     summed_beside: int = 1 << 32  # products of a contraction with sums beside it, which many programs make
-    worth_bringing: int = 32  # instructions that wait for each other, of what is not computed again at other lanes
+    worth_bringing: int = 40  # instructions that wait for each other, of what is not computed again at other lanes
     places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning

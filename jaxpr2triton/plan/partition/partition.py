@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
@@ -133,7 +133,7 @@ def _cut_and_split(
 def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:
     inner = jaxpr.jaxpr
     boundaries = [eqn for eqn in inner.eqns if eqn.primitive in IN_MEMORY]
-    aliases = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
+    aliases: dict[Atom, Var] = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     groups = [step for step in steps if isinstance(step, Group)]
     labels = _labels(jaxpr, cuts, groups, boundaries)
     regions = [_region(jaxpr, cuts, group, labels) for group in groups]
@@ -164,7 +164,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
     return again(jaxpr, program)
 
 
-def _known_as(root: Var, aliases: Mapping[Var, Var]) -> Iterator[Var]:
+def _known_as(root: Var, aliases: Mapping[Atom, Var]) -> Iterator[Var]:
     """A value that a kernel writes, and its names in memory, of which the last may be that of another one."""
     yield root
     while root in aliases:
