@@ -36,6 +36,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from jaxpr2triton.emit.names import Names
+from jaxpr2triton.emit.round_parts import written_out
+from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, is_store, named_as, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.errors import CompilerBug
@@ -102,20 +104,8 @@ def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset
     def early(reads: Sequence[Read], loop: ast.For) -> Early:
         return Early(0, 0) if id(loop) in short else price.early(reads, loop)
 
-    return without_idle_comments(in_block(body, early, Fresh(names, used)))
-
-
-@dataclass
-class Fresh:
-    """Names that are not used yet."""
-
-    names: Names
-    used: set[str]
-
-    def __call__(self, wish: str) -> str:
-        while (name := self.names.new(wish, 0)) in self.used:
-            pass
-        return name
+    stored = Counter(name.id for name in names_in(*body) if is_store(name))
+    return without_idle_comments(in_block(body, early, Fresh(names, used, stored)))
 
 
 class _Price:
@@ -272,7 +262,7 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
 
 def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
     """A step in which variables stand for what was read, without places that it reads nothing at any more."""
-    renamed = _Replaced(lambda node: named_as(standing[id(node)]) if id(node) in standing else None)
+    renamed = Replaced(lambda node: named_as(standing[id(node)]) if id(node) in standing else None)
     return _without(places, [each for each in map(renamed.statement, body) if not _is_idle(each)])
 
 
@@ -303,12 +293,11 @@ def _in_rounds(loop: ast.For, queues: Mapping[str, tuple[str, Read]], steps: ran
     taken = (parsed_with(f"{name.id} = {first} + {times}") if is_named else []) + taken
     last, now_of = steps[rounds * ahead :], {later: now for later, (now, _) in queues.items()}
     after: Body = [steps_in_text(now_of, name.id, last, copy.deepcopy(loop.body), fresh("late"), True)] if left else []
-    written = ast.parse(f"tl.static_range({ahead})", mode="eval").body
-    inner = ast.For(target=ast.Name(number, ast.Store()), iter=written, body=taken + loop.body, orelse=[], lineno=0)
+    inner = written_out(number, ahead, taken, loop.body, {*now_of.values(), name.id}, fresh)
     loop.target = ast.Name(first, ast.Store())
     end = steps.start + rounds * ahead * steps.step
     loop.iter = ast.parse(f"range({steps.start}, {end}, {ahead * steps.step})", mode="eval").body
-    loop.body = [*reads, inner]
+    loop.body = [*reads, *inner]
     return after
 
 
@@ -357,10 +346,6 @@ def own_name(read: Read, body: Body) -> str | None:
                 others = [*names_in(*body[:number]), *filter(is_store, later)]
                 return name if name not in {other.id for other in others} else None
     return None
-
-
-def is_store(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Store)
 
 
 def _is_idle(statement: ast.stmt) -> bool:
@@ -420,13 +405,6 @@ def _follows(value: ast.AST, counts: Mapping[str, int], known: Mapping[str, ast.
     return all(name.id in known or name.id not in counts for name in names_in(value))
 
 
-def calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
-    """Those of a function of Triton's, or all of them."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and (of is None or ast.unparse(each.func) == f"tl.{of}"):
-            yield each
-
-
 def _is_arange(call: ast.Call) -> bool:
     return ast.unparse(call.func) == "tl.arange"
 
@@ -438,16 +416,6 @@ def _is_cast(node: ast.AST, name: str) -> bool:
 
 def pointers(node: ast.AST) -> Iterator[str]:
     return (name.id for name in names_in(node) if name.id.endswith("_ptr"))
-
-
-def named_as(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def parsed_with(text: str, value: ast.expr | None = None) -> Body:
-    """The statements, with a value in the place of the dots."""
-    dots = _Replaced(lambda node: value if isinstance(node, ast.Constant) and node.value is ... else None)
-    return [dots.statement(statement) for statement in ast.parse(text).body]
 
 
 def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
@@ -467,18 +435,7 @@ def _resolved(value: Expression, known: Mapping[str, ast.expr]) -> Expression:
     def meant(node: ast.AST) -> ast.expr | None:
         return copy.deepcopy(known.get(node.id)) if isinstance(node, ast.Name) else None
 
-    return cast(Expression, _Replaced(meant).visit(copy.deepcopy(value)))
-
-
-class _Replaced(ast.NodeTransformer):
-    def __init__(self, by: Callable[[ast.AST], ast.expr | None]) -> None:
-        self.by = by
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        return self.by(node) or self.generic_visit(node)
-
-    def statement(self, node: ast.stmt) -> ast.stmt:
-        return cast(ast.stmt, self.visit(node))
+    return cast(Expression, Replaced(meant).visit(copy.deepcopy(value)))
 
 
 class _Folded(ast.NodeTransformer):

@@ -22,20 +22,17 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.ahead import (
-    Fresh,
     Read,
     at_step,
     bounds_of,
-    calls,
     is_innermost,
-    is_store,
     own_name,
-    parsed_with,
     reads_of,
     steps_in_text,
     with_names,
 )
 from jaxpr2triton.emit.names import Names
+from jaxpr2triton.emit.syntax import Fresh, calls, is_store, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.ir.kernel import Buffer

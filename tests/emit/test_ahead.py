@@ -13,9 +13,10 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.ahead import Early, Fresh, in_block
+from jaxpr2triton.emit.ahead import Early, in_block
 from jaxpr2triton.emit.layout import parsed, text_of
 from jaxpr2triton.emit.names import Names
+from jaxpr2triton.emit.syntax import Fresh
 from jaxpr2triton.ir.kernel import Kernel
 from tests.emit import reading
 

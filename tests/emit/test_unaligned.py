@@ -78,7 +78,7 @@ def test_threads_sum_by_themselves() -> None:
 @pytest.mark.parametrize(("size", "sums"), [(8, 1), (32, 2)])
 def test_sums_that_threads_make_by_themselves_are_not_one(size: int, sums: int) -> None:
     """One sum where two would do is for lanes that meet only once."""
-    matrix, steps = np.ones((size, 2 * size), np.float32), np.ones((5, 8, size), np.float32)
+    matrix, steps = np.ones((size, 2 * size), np.float32), np.ones((8, 8, size), np.float32)
     (kernel,) = j2t.transpile(joint, matrix, steps).kernels
     assert kernel.source.count("tl.reduce(") == sums
 

@@ -51,7 +51,8 @@ def rounds_of(flow: Flow, loop: Loop) -> int | None:
         return None
     before, inside = _before(flow, loop), _through(flow, loop)
     counts = [_rounds(jump, stays, loop, before, inside) for jump, stays in ways_out]
-    return None if not counts or None in counts else min(count for count in counts if count is not None)
+    least = min((count or 1 for count in counts), default=1)
+    return least if least > 1 else None  # compilers leave no loop of one round: it is something else that is compared
 
 
 def _rounds(jump: Instruction, stays: bool, loop: Loop, before: Known, inside: Mapping[int, Known]) -> int | None:

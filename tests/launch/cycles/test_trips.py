@@ -37,7 +37,6 @@ COUNTED = {
         *(3, "HFMA2.MMA R4, -RZ, RZ, 0, 0", "IADD3 R4, R4, 0x1, RZ", "ISETP.NE.AND P0, PT, R4, 0x3, PT"),
         *("@!P0 EXIT", "FADD R1, R1, R2", "BRA 0x10"),
     ),
-    "once": (1, "MOV R4, 0x8", "IADD3 R4, R4, 0x1, RZ", "ISETP.LT.AND P0, PT, R4, 0x4, PT", "@P0 BRA 0x10"),
 }  # fmt: skip
 UNKNOWN = {
     "a number decides": ("MOV R4, RZ", "FSETP.GT.AND P0, PT, R1, 2, PT", "@P0 BRA 0x10"),
@@ -48,6 +47,9 @@ UNKNOWN = {
     "the start is read": (
         *("LDC R4, c[0x0][0x210]", "IADD3 R4, R4, 0x1, RZ"),
         *("ISETP.NE.AND P0, PT, R4, RZ, PT", "@P0 BRA 0x10"),
+    ),
+    "what is compared is no counter, or there would be no loop": (
+        *("MOV R4, 0x8", "IADD3 R4, R4, 0x1, RZ", "ISETP.LT.AND P0, PT, R4, 0x4, PT", "@P0 BRA 0x10"),
     ),
     "counted under a predicate": (
         *("MOV R4, RZ", "@P1 IADD3 R4, R4, 0x1, RZ"),
