@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,8 @@ def kernels(network: str, batch: int, hidden: int, dtype: Any, gradient: bool) -
 
 def with_loop(found: tuple[Kernel, ...]) -> list[str]:
     """The bodies of the loops over the steps."""
-    return [kernel.source.split("for t in ")[1] for kernel in found if "for t in" in kernel.source]
+    parts = (re.split("for t(?:_round)? in ", kernel.source) for kernel in found)
+    return [each[1] for each in parts if len(each) > 1]
 
 
 @pytest.mark.parametrize("batch", [1, 64, 1024])

@@ -197,19 +197,36 @@ def _made_of_pairs(body: Body) -> Iterator[ast.AST]:
             yield from (node for node in nodes if isinstance(node, ast.BinOp | ast.Call | ast.Compare))
 
 
-def in_block(body: Body, ahead: Ahead, fresh: Fresh) -> Body:
-    """The statements of a block; `ahead` says for what is read in a loop how many steps early that is."""
+def in_block(body: Body, ahead: Ahead, fresh: Fresh, outside: Set[str] = frozenset()) -> Body:
+    """The statements of a block; `ahead` says for what is read in a loop how many steps early that is.
+
+    The names `outside` of it have a value before it.
+    """
     found: Body = []
+    defined = set(outside)
     for statement in body:
+        own = Counter(name.id for name in names_in(statement) if is_store(name))
         if isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = in_block(statement.body, ahead, fresh)
-            statement.orelse = in_block(statement.orelse, ahead, fresh)
+            statement.body = in_block(statement.body, ahead, fresh, defined)
+            statement.orelse = in_block(statement.orelse, ahead, fresh, defined)
         if isinstance(statement, ast.For) and not is_in_text(statement):
             before, after = _around(statement, ahead, fresh)
-            found += [*before, statement, *after]
+            elsewhere = {name for name in own if name not in defined and fresh.stored.get(name, 0) > own[name]}
+            found += [*before, statement, *_with_names_of_their_own(after, elsewhere, fresh)]
+            defined |= {name.id for name in names_in(*before) if is_store(name)}
         else:
             found.append(statement)
+            if not isinstance(statement, ast.While):
+                defined |= {name.id for name in names_in(statement) if is_store(name)}
     return found
+
+
+def _with_names_of_their_own(last: Body, elsewhere: Set[str], fresh: Fresh) -> Body:
+    """Steps that stand behind their loop: there a name would go on to stand for what is something else elsewhere."""
+    names = {name: fresh(name) for name in sorted(elsewhere & {name.id for name in names_in(*last)})}
+    for name in names_in(*last):
+        name.id = names.get(name.id, name.id)
+    return last
 
 
 def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:

@@ -38,8 +38,6 @@ from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
 
-WORD = 4  # bytes of a register
-
 
 def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) -> tuple[Body, Set[int]]:
     """The statements, whose loops hold some pieces of the matrices that their steps walk through piece by piece.
@@ -50,7 +48,7 @@ def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) 
     if plan.choice is None or plan.form is Form.DOT:
         return body, set()
     used = {name.id for name in names_in(*body)}
-    words = {f"{buffer.name}_ptr": -(-buffer.dtype.itemsize // WORD) for buffer in inputs}
+    words = {f"{buffer.name}_ptr": -(-buffer.dtype.itemsize // 4) for buffer in inputs}
     holding = _Holding(plan, Fresh(names, used), words)
     loops = [each for each in ast.walk(ast.Module(body, [])) if isinstance(each, ast.For | ast.While)]
     walked = [pieces.each for loop in loops for pieces in holding.walked(loop)]
