@@ -30,6 +30,7 @@ import ast
 import copy
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -223,7 +224,8 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh, outside: Set[str] = frozens
 
 def _with_names_of_their_own(last: Body, elsewhere: Set[str], fresh: Fresh) -> Body:
     """Steps that stand behind their loop: there a name would go on to stand for what is something else elsewhere."""
-    names = {name: fresh(name) for name in sorted(elsewhere & {name.id for name in names_in(*last)})}
+    asked = elsewhere & {name.id for name in names_in(*last)}
+    names = {name: fresh(re.sub(r"_\d+$", "", name)) for name in sorted(asked)}
     for name in names_in(*last):
         name.id = names.get(name.id, name.id)
     return last
