@@ -92,7 +92,8 @@ def test_steps_wait_for_one() -> None:
         wide = c.astype(np.float64), xs.astype(np.float64)
         found, wanted = j2t.fuse(function, backend="interpret", strict=True)(*wide), jax.jit(function)(*wide)
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    assert primitives_of(join_logs(inline_calls(traced(of_three, c, c, c)))).count("closed_call") == 1
+    joined = primitives_of(join_logs(inline_calls(traced(of_three, c, c, c))))
+    assert len([name for name in joined if name in ("closed_call", "eval_jaxpr")]) == 1  # by the version of JAX
 
 
 def test_so_do_those_of_a_gradient() -> None:
