@@ -27,6 +27,7 @@ from typing import TypeGuard, cast
 import numpy as np
 
 from jaxpr2triton.graph.bounds import Ranges
+from jaxpr2triton.graph.guards import either, elsewhere, implies, range_of, without_factor, without_implied
 from jaxpr2triton.graph.neutral import left_alone
 from jaxpr2triton.graph.nodes import (
     Carried,
@@ -243,16 +244,16 @@ class _Simplifying:
         conditions = conjoin((), node.conditions)
         if conditions is None:
             return node.other
-        conditions = _without_implied(tuple(map(_of_axis, conditions)))
+        conditions = without_implied(tuple(map(without_factor, conditions)))
         then, other = self._under(node.then, conditions), node.other
         if not conditions or then is other:
             return then
-        then, other = self._own_lane(then, conditions), self._own_lane(other, _elsewhere(conditions))
+        then, other = self._own_lane(then, conditions), self._own_lane(other, elsewhere(conditions))
         if isinstance(other, Choose) and set(conjoin((), other.conditions) or ()) == set(conditions):
             other = other.other
-        if isinstance(other, Choose) and other.then is then and (both := _either(conditions, other.conditions)):
+        if isinstance(other, Choose) and other.then is then and (both := either(conditions, other.conditions)):
             return self._chosen(replace(node, conditions=both, other=other.other))
-        if isinstance(then, Load) and _is_zero(other) and _implies(then.guard, conditions):
+        if isinstance(then, Load) and _is_zero(other) and implies(then.guard, conditions):
             return then  # what lies outside is loaded as a zero
         if (pairs := _of_one_tile(then, other)) is not None:
             chosen = [x if x is y else self._chosen(replace(node, dtype=x.dtype, then=x, other=y)) for x, y in pairs]
@@ -264,13 +265,13 @@ class _Simplifying:
 
     def _under(self, node: Node, conditions: Guard) -> Node:
         """The value where these conditions hold."""
-        while isinstance(node, Choose) and _implies(conditions, node.conditions):
+        while isinstance(node, Choose) and implies(conditions, node.conditions):
             node = node.then
         return node
 
     def _own_lane(self, node: Node, conditions: Guard) -> Node:
         """The value where these conditions hold: what is read of the only lane for which they do is that lane's own."""
-        while isinstance(node, Take) and Condition(of_axis(node.axis), *_only(node.index)) in conditions:
+        while isinstance(node, Take) and Condition(of_axis(node.axis), *range_of(node.index)) in conditions:
             node = node.source
         return node
 
@@ -413,35 +414,6 @@ def _is_zero(node: Node) -> bool:
     return isinstance(node, Constant) and not node.value and not np.signbit(np.float64(node.value))
 
 
-def _without_implied(guard: Guard) -> Guard:
-    """Without the ranges of numbers that another condition gives a value: 0 <= n < 3 beside n == k of k in 0 … 2."""
-    exact = [c for c in guard if c.high == c.low + 1 and len(c.index.terms) > 1]
-    implied = [c for c in guard for other in exact if c is not other and _is_implied(c, other)]
-    return tuple(c for c in guard if c not in implied)
-
-
-def _is_implied(condition: Condition, exact: Condition) -> bool:
-    """Whether a number lies in its range because of an equation that it is part of."""
-    if condition.index.const or len(condition.index.terms) != 1:
-        return False
-    ((atom, factor),) = condition.index.terms
-    own = dict(exact.index.terms).get(atom)
-    if factor != 1 or own not in (1, -1):
-        return False
-    others = Index(exact.index.const, tuple(term for term in exact.index.terms if term[0] != atom))
-    low, high = sorted((exact.low - bound) * own for bound in others.bounds)
-    return condition.low <= low and high < condition.high
-
-
-def _of_axis(condition: Condition) -> Condition:
-    """Of an axis, if it is of a multiple of one: 0 <= k < 1 in the place of 0 <= 2 k < 1."""
-    index = condition.index
-    if index.const or len(index.terms) != 1 or index.terms[0][1] < 2:
-        return condition
-    ((atom, by),) = index.terms
-    return Condition(Index(0, ((atom, 1),)), -(-condition.low // by), -(-condition.high // by))
-
-
 def _two_sides(one: Node, other: Node) -> Choose | None:
     """The sum of what is there on one side of a place and of what is on the other, as a choice; x + 0.0 is x."""
     if not isinstance(one, Choose) or not isinstance(other, Choose):
@@ -454,42 +426,6 @@ def _two_sides(one: Node, other: Node) -> Choose | None:
     if before.index != after.index or before.low > low or before.high != after.low or after.high <= high:
         return None
     return replace(first, axes=first.axes | second.axes, other=second.then)
-
-
-def _only(index: Index) -> tuple[int, int]:
-    """The range of a known index."""
-    low, high = index.bounds
-    return (low, low + 1) if low == high else (0, 0)
-
-
-def _elsewhere(guard: Guard) -> Guard:
-    """Where a condition does not hold, if that is at one end of an axis."""
-    if len(guard) != 1:
-        return ()
-    low, high = guard[0].index.bounds
-    ends = {(low + 1, high + 1): low, (low, high): high}
-    at = ends.get((max(guard[0].low, low), min(guard[0].high, high + 1)))
-    return () if at is None else (Condition(guard[0].index, at, at + 1),)
-
-
-def _either(one: Guard, other: Guard) -> Guard | None:
-    """One condition for what lies in either of two neighbouring ranges of one index."""
-    joined = conjoin((), other)
-    if joined is None or len(one) != 1 or len(joined) != 1 or one[0].index != joined[0].index:
-        return None
-    first, second = sorted((one[0], joined[0]), key=lambda condition: condition.low)
-    if first.high < second.low:
-        return None
-    return (Condition(first.index, first.low, max(first.high, second.high)),)
-
-
-def _implies(guard: Guard, conditions: Sequence[Condition]) -> bool:
-    """Whether all conditions hold where the guard does."""
-    held = {c.index: c for c in conjoin((), guard) or ()}
-    wanted = conjoin((), conditions)
-    return wanted is not None and all(
-        c.index in held and c.low <= held[c.index].low and held[c.index].high <= c.high for c in wanted
-    )
 
 
 def _key(node: Node) -> Hashable:

@@ -42,8 +42,8 @@ class Summing(Protocol):
     def term(self, left: Read, right: Read, dtype: np.dtype) -> Node: ...
 
 
-class Making(Summing, Protocol):
-    """Makes nodes of what equations compute."""
+class Looking(Protocol):
+    """Knows what makes each value, what is in memory, and which loops are entered."""
 
     jaxpr: Jaxpr
 
@@ -53,9 +53,14 @@ class Making(Summing, Protocol):
     def buffers(self) -> Mapping[Var, int]: ...
     @property
     def entered(self) -> Mapping[int, LoopWalk]: ...
+    def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
+
+
+class Making(Summing, Looking, Protocol):
+    """Makes nodes of what equations compute."""
+
     @property
     def numbers(self) -> Mapping[Hashable, tuple[object, Var, Demand]]: ...
-    def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
     def leave(self, number: int) -> None: ...
     def build(self, eqn: Eqn, demand: Demand) -> None: ...
 
@@ -74,24 +79,16 @@ class Sweeping(Protocol):
     def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
 
 
-class Bringing(Protocol):
+class Bringing(Looking, Protocol):
     """Asks for what is dear at one place of its lanes, and finds it at others."""
 
-    jaxpr: Jaxpr
     choose: Chooser
     steps: frozenset[Axis]
     held: frozenset[Axis]
     waits: dict[Var, float | None]
     reads: dict[tuple[Var, Demand], Asked]
 
-    @property
-    def makers(self) -> Mapping[Var, int]: ...
-    @property
-    def buffers(self) -> Mapping[Var, int]: ...
-    @property
-    def entered(self) -> Mapping[int, LoopWalk]: ...
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]: ...
-    def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
     def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
 
 

@@ -171,8 +171,8 @@ def _candidates(
     for limit in (*limits, policy.axes.unrolled_sum, 0):
         draft = draft_of(space, arrays, limit, policy, wishes, pieces)
         drafts.setdefault(frozenset(draft.unrolled), draft)
-    for pieces in policy.axes.pieces_of_lanes if not wishes else ():
-        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, (), pieces)
+    for several in policy.axes.pieces_of_lanes if not wishes else ():
+        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, (), several)
         if math.prod(cut.unrolled.size for cut in draft.cuts) <= policy.axes.unrolled_state:
             drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
