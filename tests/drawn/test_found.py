@@ -389,7 +389,28 @@ FOUND = {
         small=True,
         seed=764,
     ),
+    # A scan from behind turns its lanes around by one shuffle after another: the machine took them for a sum.
+    "lanes_are_turned_around": Program(
+        inputs=tuple(Input(name, (1,), "float32", "normal") for name in "xyze"),
+        lines=(
+            Loop(
+                "scan",
+                label="9",
+                steps="2",
+                carries=(Carry("a", "x", "b", "u"), Carry("b", "y", "c", "v"), Carry("c", "z", "w", "r")),
+                lines=(
+                    Line("f", "jnp.logaddexp(e, jnp.where(e > 0, b, -1.0))", ("e", "b")),
+                    Line("w", "jnp.logaddexp(f, jnp.where(e > 0, c, -1.0))", ("f", "e", "c")),
+                ),
+                reverse=True,
+            ),
+        ),
+        outputs=("u",),
+        small=True,
+        seed=433,
+    ),
 }
+COMPILED = ("a_product_is_found_where_it_is_stored", "lanes_are_turned_around")
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -402,5 +423,6 @@ def test_sums_are_compared_in_large_kernels_too() -> None:
     assert check(dataclasses.replace(found, small=False)).compared > 0
 
 
-def test_found_in_compiled_kernels() -> None:
-    assert check(FOUND["a_product_is_found_where_it_is_stored"], backend="machine").compared > 0
+@pytest.mark.parametrize("name", COMPILED)
+def test_found_in_compiled_kernels(name: str) -> None:
+    assert check(FOUND[name], backend="machine").compared > 0

@@ -38,6 +38,7 @@ static int shuffled_operand(const Warp* w, const Instruction* i, const s32* oper
 static int lanes_meet(const Warp* w, const Instruction* i, const s32* operands, u32 mask) {
   int shuffled = shuffled_operand(w, i, operands), distance = w->distance[operands[shuffled] / REGISTER_BYTES];
   if (i->operands == 3 && shuffled != 2) return 0;
+  if (distance & (distance - 1)) return 0;  // one shuffle after another turns lanes around, and sums none
   for (int half = 0; half <= is_pair(i->number); half++)
     EACH_LANE(l, mask) {
       int other = l ^ distance;

@@ -23,6 +23,7 @@ static void shuffle(Run* run, const Instruction* i, int pc, u32 mask) {
   u64 of_value = faults_of(w, slots[0]), of_place = faults_of(w, slots[1]) | faults_of(w, slots[2]), faults = 0;
   u32 out[LANES], all_inside = 0;
   int first = __builtin_ctz(mask), distance = b[first] & 31, same_distance = 1;
+  int moved = w->distance[slots[0] / REGISTER_BYTES];
   int whole = (c[first] & 0x1f1f) == 0x1f;  // not in segments
   EACH_LANE(l, mask) {
     int inside, source = source_lane(i->flags, l, b[l], c[l], &inside);
@@ -45,7 +46,7 @@ static void shuffle(Run* run, const Instruction* i, int pc, u32 mask) {
     set_faults(w, i->slots[1], mask, of_place);
   }
   if (!same_distance) return;
-  if (i->flags == SHUFFLE_BUTTERFLY) w->distance[i->slots[0] / REGISTER_BYTES] = (u8)distance;
+  if (i->flags == SHUFFLE_BUTTERFLY) w->distance[i->slots[0] / REGISTER_BYTES] = (u8)(moved ^ distance);
   if (i->flags == SHUFFLE_INDEX && whole)  // all that take part have one lane's copy now
     set_faults(w, i->slots[0], mask, UNDEFINED(faults));
 }

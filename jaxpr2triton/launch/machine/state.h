@@ -11,7 +11,7 @@ typedef struct { u32 taken, passed; } Decisions;  // of one warp at one branch
 typedef struct {
   u8* registers;
   u64* faults;      // for each register: lanes whose value is undefined, and above them lanes whose copies differ
-  u8* distance;     // for each register: how far away the lane is whose value it holds, straight from a butterfly
+  u8* distance;     // for each register: how far away the lane is whose value it holds, straight from butterflies
   u8* local;
   u32 carry[LANES];
   Group groups[LANES];
