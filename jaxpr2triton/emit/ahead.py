@@ -211,7 +211,7 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh, outside: Set[str] = frozens
             statement.body = in_block(statement.body, ahead, fresh, defined)
             statement.orelse = in_block(statement.orelse, ahead, fresh, defined)
         if isinstance(statement, ast.For) and not is_in_text(statement):
-            before, after = _around(statement, ahead, fresh)
+            before, after = _around(statement, ahead, fresh, defined)
             elsewhere = {name for name in own if name not in defined and fresh.stored.get(name, 0) > own[name]}
             found += [*before, statement, *_with_names_of_their_own(after, elsewhere, fresh)]
             defined |= {name.id for name in names_in(*before) if is_store(name)}
@@ -231,7 +231,7 @@ def _with_names_of_their_own(last: Body, elsewhere: Set[str], fresh: Fresh) -> B
     return last
 
 
-def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
+def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tuple[Body, Body]:
     """What is read before a loop, which from now on reads what its next steps want; and its last steps, if it peels."""
     reads, places = reads_of(loop)
     bounds = bounds_of(loop)
@@ -253,7 +253,7 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
         now, later = own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
         standing |= {id(place): now for place in read.wanted}
         queues[later] = now, read
-    loop.body = body = with_names(loop.body, standing, places)
+    loop.body = body = with_names(loop.body, standing, places - outside)
     before = [line for later, (_, read) in queues.items() for line in _before(later, read, name.id, steps[:ahead])]
     if not peels and ahead > 1:
         return before, _in_rounds(loop, queues, steps, ahead, fresh)
@@ -280,7 +280,10 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh) -> tuple[Body, Body]:
 
 
 def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
-    """A step in which variables stand for what was read, without places that it reads nothing at any more."""
+    """A step in which variables stand for what was read, without places that it reads nothing at any more.
+
+    `places` are of the step alone: what had a value before is the next step's, too, and whoever reads the last one's.
+    """
     renamed = Replaced(lambda node: named_as(standing[id(node)]) if id(node) in standing else None)
     return _without(places, [each for each in map(renamed.statement, body) if not _is_idle(each)])
 

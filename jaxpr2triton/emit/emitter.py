@@ -191,7 +191,7 @@ class Emitter(Moves):
             self._assign(node, scope, self._dotted(node, scope), self.wish[node], node.eqn)
             return
         apart = [(operand,) for operand in node.operands] if self._is_made_by_threads(node) else [node.operands]
-        sums = [self._collapsed(node, *self._parts(node, scope, each)) for each in apart]
+        sums = [self._collapsed(node, *self._parts(node, scope, each), scope) for each in apart]
         self._assign(node, scope, " + ".join(sums), self.wish[node], node.eqn)
 
     def _is_made_by_threads(self, node: Reduce) -> bool:
@@ -215,7 +215,7 @@ class Emitter(Moves):
         for term in node.operands:
             self._require(term, scope)
             parts, tile = self._parts(node, scope, [term])
-            part = self._collapsed(node, parts, tile)
+            part = self._collapsed(node, parts, tile, scope)
             total = row.combine(dtype).format(total, part) if total else part
             if term is not node.operands[-1]:
                 name = self.names.new(self.wish[node], scope.depth)
@@ -475,7 +475,7 @@ class Emitter(Moves):
             return
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
-        whole = names[0] if node in self.dots else self._collapsed(node, names, tile)
+        whole = names[0] if node in self.dots else self._collapsed(node, names, tile, scope)
         if whole == names[-1]:
             scope.known[node] = Written(whole, tile)
         else:

@@ -81,16 +81,21 @@ class _Holding:
     words: Mapping[str, int]  # of a number of each array that is read and never written
     short: set[int] = field(default_factory=set)
 
-    def in_block(self, body: Body, beside: int) -> Body:
-        """The statements of a block; `beside` is what a thread keeps in any case."""
+    def in_block(self, body: Body, beside: int, outside: Set[str] = frozenset()) -> Body:
+        """The statements of a block; `beside` is what a thread keeps in any case.
+
+        The names `outside` of it have a value before it.
+        """
         found: Body = []
+        defined = set(outside)
         for statement in body:
             if isinstance(statement, ast.For | ast.While | ast.If):
-                statement.body = self.in_block(statement.body, beside)
-                statement.orelse = self.in_block(statement.orelse, beside)
+                statement.body = self.in_block(statement.body, beside, defined)
+                statement.orelse = self.in_block(statement.orelse, beside, defined)
             if isinstance(statement, ast.For | ast.While):
-                found += self._before(statement, beside)
+                found += self._before(statement, beside, defined)
             found.append(statement)
+            defined |= {name.id for name in names_in(statement) if is_store(name)}
         return found
 
     def room(self, pieces: _Pieces, beside: int) -> int:
@@ -115,7 +120,7 @@ class _Holding:
                 if any(map(self._is_large, fixed)):
                     yield _Pieces(loop, fixed, range(*bounds), sum(map(self._of_a_thread, fixed)))
 
-    def _before(self, outer: ast.For | ast.While, beside: int) -> Body:
+    def _before(self, outer: ast.For | ast.While, beside: int, outside: Set[str]) -> Body:
         """What a loop holds of what is walked through in its steps, which from now on read the rest."""
         before: Body = []
         for pieces in list(self.walked(outer)):
@@ -123,7 +128,8 @@ class _Holding:
             if count or more:
                 beside += count * pieces.each + sum(map(self._of_a_thread, more))
                 place = outer.body.index(pieces.loop)
-                held, outer.body[place : place + 1] = self._divided(pieces, count, more)
+                defined = outside | {name.id for name in names_in(*outer.body[:place]) if is_store(name)}
+                held, outer.body[place : place + 1] = self._divided(pieces, count, more, defined)
                 before += held
         return before
 
@@ -135,7 +141,9 @@ class _Holding:
         is_worth_it = count < len(pieces.steps) and any(map(self._is_large, more))
         return count, more if is_worth_it else ()
 
-    def _divided(self, pieces: _Pieces, count: int, more: Sequence[Read]) -> tuple[Body, Body]:
+    def _divided(
+        self, pieces: _Pieces, count: int, more: Sequence[Read], outside: Set[str]
+    ) -> tuple[Body, Body]:
         """What is read before the loop around, and the parts of the loop that walks: held, held in part, and read."""
         parts = [(pieces.steps[:count], pieces.reads), (pieces.steps[count : count + 1], more)]
         before: Body = []
@@ -143,13 +151,15 @@ class _Holding:
         held = 0
         for steps, reads in parts:
             if steps and reads:
-                first, loop = self._held(pieces, steps, reads)
+                first, loop = self._held(pieces, steps, reads, outside)
                 before += first
                 instead += loop.body if len(steps) == 1 else [loop]
                 held += len(steps)
         return before, [*instead, *self._rest(pieces.loop, pieces.steps[held:])]
 
-    def _held(self, pieces: _Pieces, steps: range, reads: Sequence[Read]) -> tuple[Body, ast.For]:
+    def _held(
+        self, pieces: _Pieces, steps: range, reads: Sequence[Read], outside: Set[str]
+    ) -> tuple[Body, ast.For]:
         """What is read for these steps, and a loop over them that is in the text."""
         before: Body = []
         queues: dict[str, str] = {}
@@ -165,7 +175,7 @@ class _Holding:
             before += parsed_with(f"{held} = ...", ast.Tuple(first, ast.Load()) if len(steps) > 1 else first[0])
             queues[held] = variable
             standing |= {id(place): variable for place in wanted[ast.unparse(read.whole)]}
-        body = with_names(loop.body, standing, places)
+        body = with_names(loop.body, standing, places - outside)
         return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"), len(steps) > 1)
 
     def _rest(self, loop: ast.For, steps: range) -> Body:

@@ -258,8 +258,7 @@ class Statements:
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
         if node.eqn.primitive.name in PRODUCTS and self._goes_on_as_stored(node):
-            text = f"_product({texts[0]}, {texts[-1]})"
-            self.helpers["_product"] = None
+            text = self._rounded(texts[0], texts[-1], node.dtype)
         self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
             scope.known[node] = Written(known, tile)
@@ -280,6 +279,12 @@ class Statements:
         users = self.users[node]
         is_joined = any(isinstance(each, Compute) and each.eqn.primitive.name in JOINED for each in users)
         return is_joined and any(isinstance(each, (Store, Keep)) for each in users)
+
+    def _rounded(self, one: str, other: str, dtype: np.dtype) -> str:
+        """A product by itself. Functions take numbers for floats of 32 bits."""
+        self.helpers["_product"] = None
+        factors = [as_tensor(text, dtype) if dtype == np.float64 else text for text in (one, other)]
+        return f"_product({', '.join(factors)})"
 
     def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
         """One of the words that a function gives; whoever wants the other one gets it at the same time."""
@@ -328,8 +333,7 @@ class Statements:
             factors.append(text if same else f"{text}.to({kind})")
         text = " * ".join(factors)
         if len(factors) == 2 and self._goes_on_as_stored(node):
-            text = f"_product({factors[0]}, {factors[1]})"
-            self.helpers["_product"] = None
+            text = self._rounded(*factors, node.dtype)
         if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
             scope.known[node] = Written(text, tile)
         else:

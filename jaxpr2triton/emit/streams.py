@@ -83,7 +83,7 @@ class StreamEmitter(Emitter):
             self._require(operand, body)
         dtype, row = working_dtype(self._element(node)), self._row(node)
         (before,), tile = self.running[node]
-        block = self._collapsed(node, *self._parts(node, body))
+        block = self._collapsed(node, *self._parts(node, body), body)
         following, extreme, shrink = (
             self.names.new(wish, body.depth) for wish in (f"{self.wish[node]}_next", self.wish[node], "shrink")
         )
@@ -180,7 +180,7 @@ class StreamEmitter(Emitter):
         whole = f"{spread} + {self._count(node, tile)} * {term}"
         if stream.negative:
             whole = f"{self._count(node, tile)} * {term} - {spread}"
-        self._assign(node, scope, self._collapsed(node, [whole], tile), self.wish[node], node.eqn)
+        self._assign(node, scope, self._collapsed(node, [whole], tile, scope), self.wish[node], node.eqn)
 
     def _count(self, node: Reduce, tile: Tile) -> str:
         """How many elements each lane has."""

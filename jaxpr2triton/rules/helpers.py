@@ -57,6 +57,12 @@ HELPERS = {
         "    # rounded by itself: what goes on is what is stored\n"
         "    return libdevice.mul_rn(a, b) if hasattr(libdevice, 'mul_rn') else tl.fma(a, b, -0.0)\n"
     ),
+    # Triton combines what warps have in one of them, and tells the others: warps meet twice.
+    "_in_each_warp": (
+        "def _in_each_warp(x):\n"
+        "    # all of it in the lanes of each warp, which combine it by themselves\n"
+        "    return tl.gather(x, tl.arange(0, x.numel), axis=0)\n"
+    ),
     # 8 instructions of a thread, where a quotient and the library's exponential are 19, as exact as those.
     "_sigmoid": (
         "def _sigmoid(x):\n"

@@ -409,8 +409,57 @@ FOUND = {
         small=True,
         seed=433,
     ),
+    # What a step reads of others was taken for a place in it: it hands on what it does not read.
+    "a_step_hands_on_what_is_the_same_in_all": Program(
+        inputs=(
+            *(Input(name, (), "bool", "normal") for name in ("x", "y")),
+            *(Input(name, (2, 2), "float32", "normal") for name in ("z", "r")),
+        ),
+        lines=(
+            Loop(
+                "scan",
+                label="15",
+                steps="2",
+                carries=(Carry("c", "y", "x", "u"),),
+                lines=(Line("b", "e @ e", ("e",)), Line("d", "0.25 * z - 0.5 * jnp.sin(b)", ("z", "b"))),
+                xs=(("e", "r"),),
+                ys=(("v", "d"),),
+            ),
+        ),
+        outputs=("u", "v"),
+        transform="vmap",
+        batched=(0, 0, 0, 0),
+        seed=998,
+    ),
+    # A product that is stored and goes on as well was one of floats of 32 bits, where one factor is a number.
+    "a_number_is_a_factor_of_what_is_stored": Program(
+        inputs=(Input("x", (3,), "float64", "normal"), Input("y", (0,), "float64", "normal")),
+        lines=(
+            Loop(
+                "scan",
+                label="8",
+                steps="1",
+                carries=(Carry("c", "x", "e", "u"),),
+                lines=(
+                    Line("a", "helpers.mean(y)", ("y",)),
+                    Line("b", "jnp.where(a > 0.1, x * 0.5, jnp.tanh(a))", ("a", "x")),
+                    Line("d", "0.25 * x - 0.5 * jnp.sin(b)", ("x", "b")),
+                    Line("e", "jnp.tanh(c - d)", ("c", "d")),
+                ),
+                ys=(("v", "d"),),
+            ),
+            Line("w", "helpers.called(u)", ("u",)),
+        ),
+        outputs=("v", "w"),
+        x64=True,
+        seed=902,
+    ),
 }
-COMPILED = ("a_product_is_found_where_it_is_stored", "lanes_are_turned_around")
+COMPILED = (
+    "a_product_is_found_where_it_is_stored",
+    "lanes_are_turned_around",
+    "a_number_is_a_factor_of_what_is_stored",
+)
 
 
 @pytest.mark.parametrize("name", FOUND)
