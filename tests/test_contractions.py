@@ -237,6 +237,20 @@ def test_a_perceptron_at_its_size() -> None:
     assert both.kernels[0].bytes_written == 4 * 1024 * (32 + 10 + 32)
 
 
+@pytest.mark.parametrize("fn", [jnp.argmax, jnp.argmin])
+def test_places_in_long_columns_of_a_product(fn: Any) -> None:
+    """What is looked for in two steps is a place: sums of such a result are made by blocks, places are not."""
+    rng = np.random.default_rng()
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4096, 32), (32, 64)))
+
+    def places(x: Any, w: Any) -> Any:
+        return fn(jnp.cos(x @ w) * 3, 0), jnp.cos(x @ w)
+
+    found = j2t.fuse(places, backend="interpret", contractions="triton", strict=True)(x, w)
+    np.testing.assert_array_equal(found[0], fn(found[1], 0))
+    np.testing.assert_allclose(found[1], np.cos(x @ w), atol=1e-4)
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
 @pytest.mark.parametrize("kind", ["i8", "f64"])
 def test_sums_that_are_not_of_f32_go_on_in_their_own_type(target: str, kind: str) -> None:

@@ -454,6 +454,22 @@ FOUND = {
         x64=True,
         seed=902,
     ),
+    # What was looked for in two steps was a place, of which the second one took the largest.
+    "places_of_what_is_made_once": Program(
+        inputs=(Input("x", (33,), "bfloat16", "whole"),),
+        lines=(
+            Line("a", "jnp.clip(x, -0.5, x * 0.5)", ("x",)),
+            Line("b", "lax.transpose(helpers.orthogonal(a), (0, 1))", ("a",)),
+            Line("c", "lax.concatenate([b, b], 1)", ("b",)),
+            Line("d", "lax.argmax(b, 0, jnp.int32)", ("b",)),
+        ),
+        outputs=("c", "d"),
+        transform="vmap",
+        batched=(1,),
+        x64=True,
+        small=True,
+        seed=176,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",

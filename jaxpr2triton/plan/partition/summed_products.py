@@ -51,7 +51,7 @@ def summed_products(cuts: Cuts, splits: Mapping[Eqn, Split], but: Container[Eqn]
     found: dict[Var, Blocks] = {}
     owners = {node.eqn: (node, root) for root in cuts.roots for node in cuts.spaces[root].graph.of_kind(Reduce)}
     for eqn, split in splits.items():
-        if split.chunks == 1:
+        if split.chunks == 1 or TABLE[eqn.primitive.name].indexed:  # a place says nothing of what is there
             continue
         node, root = owners[eqn]
         assert isinstance(node, Reduce)
