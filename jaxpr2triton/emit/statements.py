@@ -383,10 +383,13 @@ class Statements:
             found = scope.find(other)
             if found is not None and found.text.isidentifier() and in_places(found.tile, named) == tile:
                 source, places = found, tile
-        if places == tile:
-            scope.known[node] = Written(source.text, tile)
-        else:
+        varies = tuple(axis for axis in tile if axis in places)  # what is the same along others is written without them
+        if places == varies:
+            scope.known[node] = Written(source.text, varies)
+        elif varies == tile:
             self._assign(node, scope, self._turned(node, source, places, scope), "turned")
+        else:
+            scope.known[node] = Written(permuted(source.text, places, varies), varies)
 
     def _turned(self, node: Node, source: Written, places: Tile, scope: Scope) -> str:
         tile, threads = self.spell.tile(node.axes), self.plan.policy.target.warp_size * self.plan.num_warps

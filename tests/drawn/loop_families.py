@@ -20,7 +20,7 @@ from tests.drawn.program import Program
 from tests.drawn.windows import convolution, pool
 
 SIZES = (1, 2, 3, 5, 8)
-LENGTHS = (2, 3, 4, 5, 6, 1, 0)
+LENGTHS = (2, 3, 4, 5, 6, 1, 0, 17)  # the last one in rounds of four
 ELEMENTS_AT_MOST = 160
 CARRIED_AT_MOST = 40
 DEPTH = 3

@@ -470,6 +470,32 @@ FOUND = {
         small=True,
         seed=176,
     ),
+    # A tile that is turned was written without an axis along which it is the same everywhere.
+    "what_is_turned_varies_along_one_axis": Program(
+        inputs=(Input("x", (5, 5), "float32", "normal"),),
+        lines=(
+            Line("a", "lax.dot_general(jnp.float32(0.5), x, (((), ()), ((), ())))", ("x",)),
+            Line("b", "lax.broadcasted_iota(jnp.int32, (5, 5), 1)", ()),
+            Loop(
+                "while",
+                label="34",
+                steps="0",
+                carries=(
+                    Carry("i", "jnp.int32(0)", "i + 1", "t"),
+                    Carry("c", "a", "a", "u"),
+                    Carry("d", "b", "w", "v"),
+                ),
+                lines=(
+                    Line("e", "lax.expand_dims(c, (2,))", ("c",)),
+                    Line("g", "helpers.total(e, None)", ("e",)),
+                    Line("w", "(d + ((g > 0.25) * 3).astype(jnp.int32)) & 7", ("d", "g")),
+                ),
+                counter="i",
+            ),
+        ),
+        outputs=("a", "v"),
+        seed=538,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",
