@@ -333,7 +333,7 @@ class Statements:
             factors.append(text if same else f"{text}.to({kind})")
         text = " * ".join(factors)
         if len(factors) == 2 and self._goes_on_as_stored(node):
-            text = self._rounded(*factors, node.dtype)
+            text = self._rounded(factors[0], factors[1], node.dtype)
         if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
             scope.known[node] = Written(text, tile)
         else:
