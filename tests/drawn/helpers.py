@@ -98,9 +98,11 @@ def interleave(x: Any) -> Any:
 
 
 def bits(x: Any, dtype: Any) -> Any:
-    """No NaN comes of it: XLA's CPU loses some of them in a maximum."""
+    """No NaN comes of it: XLA's CPU loses some of them in a maximum. Nor what it takes for zero in a quotient."""
     found = lax.bitcast_convert_type(x, dtype)
-    return jnp.where(jnp.isnan(found), 0, found) if jnp.issubdtype(dtype, jnp.floating) else found
+    if not jnp.issubdtype(dtype, jnp.floating):
+        return found
+    return jnp.where(jnp.abs(found) >= jnp.finfo(dtype).tiny, found, 0)
 
 
 def nextafter(x: Any, y: Any) -> Any:

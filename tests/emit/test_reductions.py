@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxpr2triton as j2t
 from tests.policies import moved
@@ -108,6 +109,27 @@ def test_bits_are_compared_where_no_sign_is_set_and_a_warp_meets() -> None:
     assert by_bits not in sources(lambda x: jnp.max(jnp.where(x > 1, x, 0.0)), 700)
     assert by_bits not in sources(lambda x: jnp.min(jnp.abs(x)), 700)
     assert by_bits not in sources(lambda x: jnp.max(jnp.abs(x), 1), 700, 700)
+
+
+def test_each_warp_finds_the_largest_of_a_square_in_a_loop() -> None:
+    def settled(x: Any) -> Any:
+        def step(state: Any) -> Any:
+            before, _ = state
+            after = 0.25 * (before + jnp.roll(before, 1, 0) + jnp.roll(before, 1, 1)) + x
+            return after, jnp.max(jnp.abs(after - before))
+
+        return lax.while_loop(lambda state: state[1] > 1e-3, step, (x, jnp.inf))
+
+    x = np.random.default_rng().random((50, 50)).astype(np.float32)
+    (kernel,) = j2t.transpile(settled, x, for_target="sm_90").kernels
+    assert kernel.num_warps > 1
+    assert kernel.source.count("_in_each_warp(") == 2, "the function, and where it is called"
+    for backend in ("interpret", "machine"):
+        found = j2t.fuse(settled, backend=backend, strict=True)(x)
+        for one, other in zip(found, jax.jit(settled)(x)):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    once = j2t.transpile(lambda x: jnp.max(jnp.abs(x)), x, for_target="sm_90").source
+    assert "bitcast" in once and "_in_each_warp" not in once
 
 
 def test_all_of_a_tile_is_combined_at_once() -> None:
