@@ -244,11 +244,11 @@ def test_places_in_long_columns_of_a_product(fn: Any) -> None:
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((4096, 32), (32, 64)))
 
     def places(x: Any, w: Any) -> Any:
-        return fn(jnp.cos(x @ w) * 3, 0), jnp.cos(x @ w)
+        return fn((x @ w) * 0.5, 0), x @ w
 
     found = j2t.fuse(places, backend="interpret", contractions="triton", strict=True)(x, w)
     np.testing.assert_array_equal(found[0], fn(found[1], 0))
-    np.testing.assert_allclose(found[1], np.cos(x @ w), atol=1e-4)
+    np.testing.assert_allclose(found[1], x @ w, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "gfx942"])
