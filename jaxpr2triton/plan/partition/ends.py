@@ -25,6 +25,8 @@ def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
         operands = [atom for atom in variables(reader.invars) if atom in open_ends]
         if not operands:
             continue
+        if not reader.outvars:  # a callback
+            break
         made = reader.outvars[0]
         is_light = isinstance(TABLE.get(reader.primitive.name), Pointwise) and made.aval.shape == shape
         if not is_light or (made in cuts.loaded and made is not root) or not cuts.is_inside(made):
