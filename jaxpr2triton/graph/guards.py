@@ -19,6 +19,8 @@ def needed(guard: Guard, place: Place, shape: Sequence[int]) -> Guard:
     if all(condition.index.axes <= own for condition in guard):
         return guard
     beyond = [index for index, size in zip(place, shape) if not _is_in(index, size)]
+    if not all(index.axes for index in beyond):
+        return guard  # nowhere, as what is padded between and beyond elements
     said = _said_of(frozenset(axis for index in beyond for axis in index.axes), guard)
     return tuple(condition for condition in guard if condition.index.axes <= own or condition in said)
 

@@ -496,6 +496,33 @@ FOUND = {
         outputs=("a", "v"),
         seed=538,
     ),
+    # Where a window meets nothing but what is padded, the conditions were dropped of what is read nowhere.
+    "a_window_of_nothing": Program(
+        inputs=(Input("x", (2, 2), "float32", "normal"), Input("y", (1, 2, 2), "float32", "normal")),
+        lines=(
+            Line(
+                "u",
+                "lax.conv_general_dilated(jnp.sin(x).reshape((1, 2, 2)), y, (3,), ((2, 0),), (2,), (1,), "
+                "lax.ConvDimensionNumbers((2, 0, 1), (2, 0, 1), (0, 2, 1)))",
+                ("x", "y"),
+            ),
+        ),
+        outputs=("u",),
+        seed=621,
+    ),
+    # A callback puts out nothing.
+    "somebody_is_told_of_a_product": Program(
+        inputs=(Input("x", (3, 5, 15), "bfloat16", "normal"), Input("y", (3,), "bfloat16", "normal")),
+        lines=(
+            Line("u", "jnp.einsum('a,abc->bc', y, x * 0.37)", ("y", "x")),
+            Line("v", "helpers.told(u)", ("u",)),
+            Line("w", "jnp.min(v, (0, 1))", ("v",)),
+        ),
+        outputs=("w",),
+        transform="grad",
+        small=True,
+        seed=54,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",
