@@ -120,8 +120,10 @@ def _is_sum(eqn: Any) -> bool:
 
 
 def spread(value: Any, shape: tuple[int, ...]) -> Any:
-    """A scalar that stands for a whole array, as that array."""
-    return value if jnp.shape(value) == tuple(shape) else lax.broadcast(value, shape)
+    """A scalar that stands for a whole array, or what has dimensions of 1 and stands for more, as that array."""
+    if jnp.shape(value) == tuple(shape):
+        return value
+    return lax.broadcast_in_dim(value, shape, range(len(shape)) if jnp.ndim(value) else ())
 
 
 def apply(links: Sequence[Link], value: Any, env: dict[Any, Any]) -> Any:

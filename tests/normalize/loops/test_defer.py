@@ -129,6 +129,21 @@ def test_small_sums_over_a_batch_are_carried_by_lanes() -> None:
     assert primitives_of(after).count("pad") == 1
 
 
+def test_what_stands_for_more_than_it_has_is_spread() -> None:
+    """Under `vmap` one number of each row is added to all of the row, and one of all rows to all of them."""
+
+    def function(g: Any, h: Any) -> Any:
+        def step(carry: Any, _: Any) -> Any:
+            g, h, t = carry
+            g = (jnp.sum(h) * 0.1 + t) * 0.5 + (g + jnp.sum(jnp.full((2, 2), t)) * 0.1)
+            return (g, h * 0.5, t + 1.0), None
+
+        return lax.scan(step, (g, h, 0.0), None, length=7)[0]
+
+    after = deferred(jax.vmap(function), *arrays((3, 2, 2), (3, 2, 2)))
+    assert (3, 2, 2) in carried(after)
+
+
 def test_small_contractions_over_a_batch_are_carried_by_lanes() -> None:
     after = deferred(products, *arrays((4, 3), (6, 4, 2)))
     assert carried(after) == [(4, 3), (4, 2, 3)]
