@@ -141,9 +141,7 @@ class _Holding:
         is_worth_it = count < len(pieces.steps) and any(map(self._is_large, more))
         return count, more if is_worth_it else ()
 
-    def _divided(
-        self, pieces: _Pieces, count: int, more: Sequence[Read], outside: Set[str]
-    ) -> tuple[Body, Body]:
+    def _divided(self, pieces: _Pieces, count: int, more: Sequence[Read], outside: Set[str]) -> tuple[Body, Body]:
         """What is read before the loop around, and the parts of the loop that walks: held, held in part, and read."""
         parts = [(pieces.steps[:count], pieces.reads), (pieces.steps[count : count + 1], more)]
         before: Body = []
@@ -157,9 +155,7 @@ class _Holding:
                 held += len(steps)
         return before, [*instead, *self._rest(pieces.loop, pieces.steps[held:])]
 
-    def _held(
-        self, pieces: _Pieces, steps: range, reads: Sequence[Read], outside: Set[str]
-    ) -> tuple[Body, ast.For]:
+    def _held(self, pieces: _Pieces, steps: range, reads: Sequence[Read], outside: Set[str]) -> tuple[Body, ast.For]:
         """What is read for these steps, and a loop over them that is in the text."""
         before: Body = []
         queues: dict[str, str] = {}

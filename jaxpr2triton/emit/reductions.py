@@ -171,8 +171,7 @@ class Reductions(Statements):
         template = row.collapse(dtype)
         over = [axis for axis in tile if axis in node.over]
         if self._goes_by_bits(node, tile):
-            bits = f"{in_parentheses(parts[0])}.to(tl.int32, bitcast=True)"
-            return f"{self._of_bits(bits, tile, scope)}.to(tl.float32, bitcast=True)"
+            return self._of_bits(f"{in_parentheses(parts[0])}.to(tl.int32, bitcast=True)", tile, scope)
         if over:
             self._helped(node)
         if len(over) == len(tile) > 1 and not row.indexed:  # each thread combines all of its own before lanes meet
@@ -185,18 +184,17 @@ class Reductions(Statements):
             return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
 
-
     def _of_bits(self, bits: str, tile: Tile, scope: Scope) -> str:
         """In a loop each warp combines what rows of lanes have, so that warps meet once, not twice as Triton lets them.
 
-            peak = tl.max(bits)    →    peak = tl.max(_in_each_warp(tl.max(bits, axis=1)))
+        tl.max(bits)    →    tl.max(_in_each_warp(tl.max(bits, axis=1)))
         """
         lanes = self.plan.policy.target.warp_size
         blocks = [self.spell.planned[axis].block for axis in tile]
         if not scope.depth or self.plan.num_warps == 1 or blocks != [lanes, lanes]:
-            return f"tl.max({bits})"
+            return f"tl.max({bits}).to(tl.float32, bitcast=True)"
         self.helpers["_in_each_warp"] = None
-        return f"tl.max(_in_each_warp(tl.max({bits}, axis=1)))"
+        return f"tl.max(_in_each_warp(tl.max({bits}, axis=1))).to(tl.float32, bitcast=True)"
 
     def _goes_by_bits(self, node: Reduce, tile: Tile) -> bool:
         """Whether the largest of all lanes is that of integers, for which NVIDIA's warps have an instruction."""
