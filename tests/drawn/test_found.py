@@ -523,6 +523,37 @@ FOUND = {
         small=True,
         seed=54,
     ),
+    # What a loop that is left to XLA puts out had another name in memory, which nobody gave it.
+    "what_is_left_puts_out_for_a_kernel": Program(
+        inputs=(
+            Input("x", (1,), "float32", "normal"),
+            *(Input(name, (), "int32", "normal") for name in "ijkl"),
+        ),
+        lines=(
+            Loop(
+                "scan",
+                label="8",
+                steps="2",
+                carries=(Carry("a", "i", "d", "u"), Carry("b", "j", "e", "v"), Carry("c", "k", "g", "w")),
+                lines=(Line("d", "a + 1", ("a",)), Line("e", "b + 1", ("b",)), Line("g", "c + 1", ("c",))),
+            ),
+            Loop(
+                "scan",
+                label="21",
+                steps="2",
+                carries=(Carry("n", "l", "m", "r"), Carry("p", "x", "q", "s"), Carry("y", "x", "z", "t")),
+                lines=(
+                    Line("h", "helpers.called(p)", ("p",)),
+                    Line("m", "n + 1", ("n",)),
+                    Line("o", "n.astype(jnp.float32)", ("n",)),
+                    Line("q", "0.5 * p + jnp.tanh(o)", ("p", "o")),
+                    Line("z", "0.5 * y + jnp.tanh(h)", ("y", "h")),
+                ),
+            ),
+        ),
+        outputs=("u", "v", "w", "r", "s", "t"),
+        small=True,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",

@@ -151,7 +151,9 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
         for step in steps:
             if not isinstance(step, Group):
                 run([step], env)
-                _rename(views, env, step.outvars)
+                left = {name: env[var] for var in step.outvars if var in env for name in _known_as(var, aliases)}
+                env.update(left)
+                _rename(views, env, left)
                 continue
             region, operands, label = by_group[id(step)]
             why = {"apart": apart[id(step)]} if id(step) in apart else {}  # `show` prints what there is
@@ -165,7 +167,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
 
 
 def _known_as(root: Var, aliases: Mapping[Atom, Var]) -> Iterator[Var]:
-    """A value that a kernel writes, and its names in memory, of which the last may be that of another one."""
+    """A value that is written, and its names in memory, of which the last may be that of another one."""
     yield root
     while root in aliases:
         root = aliases[root]
