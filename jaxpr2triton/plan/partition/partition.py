@@ -10,7 +10,7 @@ The result is an ordinary jaxpr that JAX itself can run; it computes the same va
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.ir.build import excerpt
@@ -151,27 +151,27 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
         for step in steps:
             if not isinstance(step, Group):
                 run([step], env)
-                left = {name: env[var] for var in step.outvars if var in env for name in _known_as(var, aliases)}
-                env.update(left)
-                _rename(views, env, left)
+                _tell(step.outvars, aliases, views, env)
                 continue
             region, operands, label = by_group[id(step)]
             why = {"apart": apart[id(step)]} if id(step) in apart else {}  # `show` prints what there is
-            results = region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label, **why)
-            written = {name: value for root, value in zip(step.roots, results) for name in _known_as(root, aliases)}
-            env.update(written)
-            _rename(views, env, written)
+            env.update(zip(step.roots, region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label, **why)))
+            _tell(step.roots, aliases, views, env)
         return [read(env, atom) for atom in inner.outvars]
 
     return again(jaxpr, program)
 
 
-def _known_as(root: Var, aliases: Mapping[Atom, Var]) -> Iterator[Var]:
-    """A value that is written, and its names in memory, of which the last may be that of another one."""
-    yield root
-    while root in aliases:
-        root = aliases[root]
-        yield root
+def _tell(
+    written: Iterable[Var], aliases: Mapping[Atom, Var], views: Mapping[Var, Sequence[Eqn]], env: dict[Var, object]
+) -> None:
+    """Add the names in memory of what is written, of which the last may be that of another one, and their views."""
+    names = list(written)
+    for var in names:
+        if var in aliases:
+            env[aliases[var]] = env[var]
+            names.append(aliases[var])
+    _rename(views, env, names)
 
 
 def _names(regions: Sequence[Closed], name: str) -> list[str]:
