@@ -56,6 +56,12 @@ def _drawn(spec: str, rng: np.random.Generator) -> Any:
     return jnp.asarray(rng.standard_normal(like.shape) / 2, like.dtype)
 
 
+def widened(array: jax.Array) -> jax.Array:
+    """16-bit floats are compared with what f32 gives: XLA for CPUs may keep a long sum in 16 bits."""
+    small = jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize < 4
+    return array.astype(jnp.float32) if small else array
+
+
 def linear(w: Any, x: Any, b: Any) -> Any:
     return w.T @ x + b[:, None]
 

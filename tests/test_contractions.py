@@ -22,7 +22,7 @@ from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
 from jaxpr2triton.report.doubts import doubts_about
-from tests.contraction_programs import PROGRAMS, Contraction
+from tests.contraction_programs import PROGRAMS, Contraction, widened
 
 SM_90 = target_named("sm_90")
 UNITS = ("HGMMA", "HMMA", "IGMMA", "IMMA")  # what units for matrices do
@@ -30,12 +30,6 @@ UNITS = ("HGMMA", "HMMA", "IGMMA", "IMMA")  # what units for matrices do
 
 def shapes(*specs: tuple[Any, ...]) -> list[jax.ShapeDtypeStruct]:
     return [jax.ShapeDtypeStruct(sizes, dtype) for dtype, *sizes in specs]
-
-
-def widened(array: jax.Array) -> jax.Array:
-    """16-bit floats are compared with what f32 gives: XLA for CPUs may keep a long sum in 16 bits."""
-    small = jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize < 4
-    return array.astype(jnp.float32) if small else array
 
 
 def checked(program: Contraction, backend: str) -> None:

@@ -31,14 +31,6 @@ from tests.window_programs import (
 EVERY = pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
 
 
-def value_and_gradients(program: WindowProgram) -> Any:
-    def both(*args: Any) -> Any:
-        made, back = jax.vjp(program.fn, *args)
-        return made, back(jnp.cos(made))
-
-    return both
-
-
 def same(found: Any, wanted: Any) -> None:
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         size = max(float(np.abs(other).max()), 1e-3)
@@ -50,7 +42,7 @@ def same(found: Any, wanted: Any) -> None:
 def test_values_and_gradients(program: WindowProgram, backend: str) -> None:
     args = program.args(np.random.default_rng(0))
     with jax.default_matmul_precision("highest"):
-        both = value_and_gradients(program)
+        both = program.with_gradients()
         ours = j2t.fuse(both, backend=backend, strict=True, contractions="triton")
         same(ours(*args), jax.jit(both)(*args))
 
@@ -58,7 +50,7 @@ def test_values_and_gradients(program: WindowProgram, backend: str) -> None:
 @EVERY
 def test_kernels(program: WindowProgram) -> None:
     args = program.args(np.random.default_rng(0))
-    for fn, most in ((program.fn, program.kernels), (value_and_gradients(program), program.backward)):
+    for fn, most in ((program.fn, program.kernels), (program.with_gradients(), program.backward)):
         made = j2t.transpile(fn, *args, contractions="triton")
         assert len(made.kernels) == most and not made.leftovers
 

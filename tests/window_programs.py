@@ -100,6 +100,15 @@ class WindowProgram:
     kernels: int  # as few as there are now
     backward: int  # those of its value and its gradients with respect to everything
 
+    def with_gradients(self) -> Callable[..., Any]:
+        """Its value and its gradients with respect to everything."""
+
+        def both(*args: Any) -> Any:
+            made, back = jax.vjp(self.fn, *args)
+            return made, back(jnp.cos(made))
+
+        return both
+
 
 def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.normal(size=shape) / np.sqrt(max(np.prod(shape[:-1]), 1))).astype(np.float32)

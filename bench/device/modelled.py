@@ -1,0 +1,41 @@
+"""What the model of cycles says of kernels that are launched, and what bounds them."""
+
+from __future__ import annotations
+
+from bench.device.store import Model
+from bench.device.ways import Launched
+from jaxpr2triton.errors import KernelRefused, UserError
+from jaxpr2triton.hardware import target_named
+from jaxpr2triton.ir.cycles import Cycles
+from jaxpr2triton.launch.cycles.model import cycles_of
+
+ISSUE, MEMORY, LATENCY, TENSOR = "issue", "memory", "latency", "tensor"
+# Stalls by the word that the model has for them; what is not listed is something that a warp waits for.
+BOUNDS = {
+    **dict.fromkeys(("issue", "FMA pipe", "integer products", "integer pipe", "special functions", "f64 pipe"), ISSUE),
+    **dict.fromkeys(("memory pipe",), ISSUE),
+    **dict.fromkeys(("bytes", "bytes (L2)"), MEMORY),
+    **dict.fromkeys(("products of matrices",), TENSOR),
+}
+
+
+def modelled(launched: Launched) -> Model:
+    """All kernels of a program, one after the other."""
+    target = launched.binaries[0][0].target if launched.binaries else ""
+    us: dict[str, float] = {}
+    bound: dict[str, str] = {}
+    for binary, kernel in launched.binaries:
+        try:
+            cycles = cycles_of(kernel, target_named(binary.target))
+        except (KernelRefused, UserError) as refusal:
+            return Model(launched.hash, target, None, problem=" ".join(str(refusal).split())[:200])
+        if cycles.microseconds is None:
+            return Model(launched.hash, target, None, problem=f"how long {kernel.name} runs is not known")
+        us[kernel.name] = us.get(kernel.name, 0.0) + cycles.microseconds
+        bound[kernel.name] = bound_of(cycles)
+    return Model(launched.hash, target, sum(us.values()), us, bound)
+
+
+def bound_of(cycles: Cycles) -> str:
+    """By the largest of its shares."""
+    return BOUNDS.get(cycles.shares[0].what, LATENCY) if cycles.shares else LATENCY
