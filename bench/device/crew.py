@@ -28,6 +28,7 @@ TO_START = 120.0  # seconds until a worker has imported all
 TO_PREPARE = 150.0  # … to plan and compile
 TO_MEASURE = 25.0  # … to measure all ways of a job
 IN_A_ROW = 8  # turns alone, before those who wait to share the device have theirs
+PATIENCE = 10.0  # seconds that one who measures waits for those who share: rounds that they disturb are not the best ones
 LAST_WORDS = 300  # letters
 
 Kind = tuple[tuple[str, str], ...]
@@ -53,7 +54,8 @@ class Turns:
         if what == "alone":
             with self.condition:
                 self.wait_alone += 1
-                self.condition.wait_for(self._may_be_alone)
+                if not self.condition.wait_for(self._may_be_alone, PATIENCE):
+                    self.condition.wait_for(lambda: not self.alone)
                 self.wait_alone -= 1
                 self.in_a_row += 1
                 self.alone = True

@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 import jaxpr2triton as j2t
@@ -24,6 +25,7 @@ from jaxpr2triton.front import fused
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge
 from jaxpr2triton.launch.compile.compile import Binary
+from tests.contraction_programs import widened
 
 OURS, ALL, JIT, UNROLLED, TORCH = "ours", "all ours", "jit", "jit, unroll 8", "torch"
 GRAPHS, UNROLLED_GRAPHS, CONCURRENT_GRAPHS = "jit, graphs", "jit, graphs unrolled", "jit, graphs concurrent"
@@ -161,13 +163,24 @@ def unrolled(function: Callable[..., Any]) -> Callable[..., Any]:
     return traced
 
 
-def compiled(case: Case, way: str) -> Any:
-    return jax.jit(function_of(case, way)).lower(*case.shapes).compile()
+def lowered(case: Case, way: str) -> Any:
+    return jax.jit(function_of(case, way)).lower(*case.shapes)
 
 
 def exact(case: Case) -> Any:
+    """What all ways are compared with: no product is rounded, and nothing is a number of 16 bits."""
     with jax.default_matmul_precision("highest"):
-        return jax.jit(case.function).lower(*case.shapes).compile()
+        return jax.jit(case.function).lower(*jax.eval_shape(widest, case.shapes))
+
+
+def widest(args: Any) -> Any:
+    return jax.tree.map(widened, args)
+
+
+def is_narrow(case: Case) -> bool:
+    """Whether some argument is of floats of 16 bits or fewer."""
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(case.shapes)]
+    return any(jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 for dtype in dtypes)
 
 
 def torch_call(case: Case) -> Callable[[], Any] | None:

@@ -47,6 +47,7 @@ LOOP_ROUNDS = 20  # of loops whose condition nobody computes
 SHORT = 3e-4  # seconds of a call, up to which it matters how long the device is busy with `jax.jit`'s
 PROFILED = 0.3  # seconds of a call of ours, up to which it is profiled
 FEW = 0.01  # … and of which once is enough
+FURTHER = 2.0  # times as far from what is exact as `jax.jit` is, kernels may be
 MUCH = 3 * 2.0**30  # bytes of the device: a process that holds more of it ends, so that others find room
 
 
@@ -141,17 +142,21 @@ def measure(job: Job, case: Case, crew: Crew) -> None:
         products = ways.traits_of(case).products
         calls, facts = {}, {}
         for way in job.ways:
-            with attempted(job, way, crew), ways.noting() as launched, tries(crew, products and STARTED is None):
-                calls[way] = ways.torch_call(case) if way == ways.TORCH else ways.compiled(case, way)
+            with attempted(job, way, crew):
+                with ways.noting() as launched:
+                    lowered = None if way == ways.TORCH else ways.lowered(case, way)
+                with tries(crew, products or way == ways.TORCH):
+                    calls[way] = ways.torch_call(case) if lowered is None else lowered.compile()
             if way in (ways.OURS, ways.ALL) and way in calls:
                 facts[way] = {"hash": launched.hash, "left": launched.left}
         hashes = {way: each["hash"] for way, each in facts.items()}
         if facts and crew.ask("hash", hashes=hashes) == "later":
             return
         exact = None
-        if products and not case.endless and STARTED is None and case.seconds < 1:
-            with tries(crew, True):
-                exact = ways.exact(case)
+        if STARTED is None and not case.endless and case.seconds < 1 and (products or ways.is_narrow(case)):
+            lowered = ways.exact(case)
+            with tries(crew, products):
+                exact = lowered.compile()
         with jax.default_device(jax.devices("cpu")[0]):
             args = case.arguments()  # drawn before the turn, which is for measuring
         with crew.turn("alone"):
@@ -178,23 +183,25 @@ def attempted(job: Job, way: str, crew: Crew) -> Iterator[None]:
 
 def tries(crew: Crew, needed: bool) -> contextlib.AbstractContextManager[None]:
     """XLA tries kernels of products on the device while it compiles, which would disturb whoever measures."""
-    return crew.turn("share") if needed else contextlib.nullcontext()
+    return crew.turn("share") if needed and STARTED is None else contextlib.nullcontext()
 
 
 def take_times(
     job: Job, case: Case, calls: dict[str, Any], facts: dict[str, Any], exact: Any, args: Any, crew: Crew
 ) -> None:
-    expected = None if exact is None else jax.block_until_ready(exact(*args))
-    # without products there is nothing that a higher precision would do better than `jax.jit`
-    order = sorted(calls, key=lambda way: way != ways.JIT) if exact is None else list(calls)
-    for way in order:
+    expected = None if exact is None else jax.block_until_ready(exact(*ways.widest(args)))
+    allowed = case.allowed
+    # `jax.jit` comes first: without products and 16 bits it is what the others are compared with, and else says how far
+    # one may be from what is exact
+    for way in sorted(calls, key=lambda way: way != ways.JIT):
         with attempted(job, way, crew):
             row, result = timed(job, case, way, calls[way], args)
-            if expected is None and way == ways.JIT:
-                expected = result
-            if expected is not None and result is not None and STARTED is None and way in (*facts, ways.JIT):
-                allowed = case.allowed if way in facts else None
-                row |= {"error": compared.distance(result, expected), "allowed": allowed}
+            if STARTED is None and way in (ways.JIT, *facts):
+                expected = result if expected is None and way == ways.JIT else expected
+                error = None if expected is None else compared.distance(result, expected)
+                if way == ways.JIT and allowed is not None and error is not None:
+                    allowed = max(allowed, FURTHER * error)
+                row |= {"error": error, "allowed": allowed if way in facts else None}
             crew.row(row_of(job, way, published=case.published, source=case.source, **row, **facts.get(way, {})))
             result = None  # it takes memory of the device
 
