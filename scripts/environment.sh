@@ -57,3 +57,20 @@ $(cat "$checkout/scripts/constraints.txt")"
     fi
     echo "$folder/bin/python"
 }
+
+# The Python of an environment with jax, triton, numpy and JAX's plugin for CUDA, and nothing else: where the stand-in
+# driver runs. NVIDIA's own libraries, which it replaces, are left out.
+python_on_standin() {
+    local folder="$checkout/.venv/standin" pip
+    if [ "$(cat "$folder/installed" 2>/dev/null)" != "$folder $(cat "$checkout/scripts/constraints.txt")" ]; then
+        echo "making an environment for the stand-in driver" >&2
+        "$1" -m venv --clear "$folder" >&2 || return 1
+        pip="$folder/bin/python -m pip install --quiet -c $checkout/scripts/constraints.txt"
+        $pip jax triton numpy >&2 || return 1
+        # the plugin is of jax's own version
+        $pip --no-deps $("$folder/bin/python" -c 'import jax
+print(*(f"{name}=={jax.__version__}" for name in ("jax-cuda13-plugin", "jax-cuda13-pjrt")))') >&2 || return 1
+        echo "$folder $(cat "$checkout/scripts/constraints.txt")" >"$folder/installed"
+    fi
+    echo "$folder/bin/python"
+}

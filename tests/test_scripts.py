@@ -39,7 +39,7 @@ def test_requirements_are_those_of_setup_cfg() -> None:
     command = [sys.executable, CHECKOUT / "scripts/requirements.py"]
     names = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout.split()
     assert [name.split(">=")[0] for name in names] == [
-        "jax", "triton", "numpy", "networkx", "pytest", "pytest-xdist", "hypothesis", "ruff", "mypy",
+        "jax", "triton", "numpy", "pytest", "pytest-xdist", "hypothesis", "ruff", "mypy",
     ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Measures on the device that is here: what is wrong, what is slow and what the models missed (`scripts/device`).
 
-    cases        what there is to measure            jobs    in which order, and which ways of each
-    worker       one process that does jobs          crew    many of them, of which one measures at a time
-    store        what was measured, in a file        ending, pages    what it says
+cases        what there is to measure            jobs    in which order, and which ways of each
+worker       one process that does jobs          crew    many of them, of which one measures at a time
+store        what was measured, in a file        ending, pages    what it says
 """
 
 # What a worker is told in its environment.

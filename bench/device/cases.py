@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -83,7 +82,8 @@ def small_cases() -> Iterator[Case]:
         arguments = functools.partial(_arrays, lambda window=window: window.args(np.random.default_rng(0)))
         yield Case("windows", window.name, GRADIENTS, SMALL, window.with_gradients(), arguments, SINGLE)
     # two of them may have become the same program
-    for place, each in {(each.group, f"{each.name}, {each.sizes}", each.kind, SMALL): each for each in large.SMALL}.items():
+    small = {(each.group, f"{each.name}, {each.sizes}", each.kind, SMALL): each for each in large.SMALL}
+    for place, each in small.items():
         yield Case(*place, each.function, each.arguments, None if _is_chaotic(each) else SINGLE)
 
 
@@ -138,8 +138,3 @@ def _is_chaotic(each: large.Large) -> bool:
 def _drawn(size: jax.ShapeDtypeStruct) -> jax.Array:
     """Positive, as variances are."""
     return jnp.asarray(np.random.default_rng(0).uniform(0.1, 0.5, size.shape), size.dtype)
-
-
-def has_hypothesis() -> bool:
-    return importlib.util.find_spec("hypothesis") is not None
-

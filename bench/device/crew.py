@@ -24,14 +24,20 @@ from bench.device.jobs import MODEL, RIGHT, TIME, Job
 from bench.device.store import Model, Row, Run, parsed
 
 CHECKOUT = Path(__file__).parents[2]
-TO_START = 120.0  # seconds until a worker has imported all
-TO_PREPARE = 150.0  # … to plan and compile
-TO_MEASURE = 25.0  # … to measure all ways of a job
 IN_A_ROW = 8  # turns alone, before those who wait to share the device have theirs
-PATIENCE = 10.0  # seconds that one who measures waits for those who share: rounds that they disturb are not the best ones
+PATIENCE = 10.0  # seconds to wait for those who share; of the rounds that they disturb none is the best
 LAST_WORDS = 300  # letters
 
 Kind = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds that a worker may take."""
+
+    start: float = 120.0  # to import everything
+    prepare: float = 150.0  # to plan and compile
+    measure: float = 25.0  # to measure all ways of a job
 
 
 class Stopped(Exception):
@@ -132,6 +138,8 @@ class Crew:
     workers: int
     rehearsed: bool
     folder: Path  # for what workers print
+    command: tuple[str, ...] = (sys.executable, "-m", "bench.device.worker")
+    limits: Limits = Limits()
     turns: Turns = field(default_factory=Turns)
     stopped: threading.Event = field(default_factory=threading.Event)
     lost: int = 0  # processes that ended by themselves, one after the other
@@ -153,6 +161,8 @@ class Crew:
         self.stopped.set()
         for process in list(self.alive):
             _kill(process)
+        for thread in threads:
+            thread.join(timeout=1)
         for mistake in self.mistakes:
             raise mistake
         return here
@@ -203,7 +213,7 @@ class Worker:
         reading, writing = os.pipe()
         with self._log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bench.device.worker"],
+                crew.command,
                 cwd=CHECKOUT, env={**environment, ANSWERS: str(writing)}, pass_fds=(writing,),
                 stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, start_new_session=True,
             )  # fmt: skip
@@ -218,11 +228,12 @@ class Worker:
         rows: set[str] = set()
         try:
             if not self._started:
-                self._hear(TO_START)
+                self._hear(self.crew.limits.start)
                 self._started = True
             self._tell(json.dumps(asdict(job)))
             full = self._follow(job, rows)
         except Stopped:
+            self._forget()
             return False
         except (Lost, OSError) as lost:
             self._forget()
@@ -242,16 +253,17 @@ class Worker:
     def _follow(self, job: Job, rows: set[str]) -> bool:
         """Until the job is done; whether the process holds so much of the device that it should end."""
         with contextlib.ExitStack() as turn:
-            limit = TO_PREPARE
+            limits = self.crew.limits
+            limit = limits.prepare
             while True:
                 said = self._hear(limit)
                 match said["say"]:
                     case "alone" | "share":
-                        limit = TO_MEASURE if said["say"] == "alone" else TO_PREPARE
+                        limit = limits.measure if said["say"] == "alone" else limits.prepare
                         turn.enter_context(self.crew.turns.turn(said["say"]))
                         self._tell("go")
                     case "release":
-                        limit = TO_PREPARE
+                        limit = limits.prepare
                         turn.pop_all().close()
                     case "hash":
                         self._tell(self.crew.plan.answer(job, said["hashes"]))
@@ -294,15 +306,19 @@ class Worker:
         self.process.stdin.flush()
 
     def end(self) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # it may have ended already
-            self.process.stdin.close()
+        self._say_no_more()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=5)
         self._forget()
 
+    def _say_no_more(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):  # it may have ended already
+            self.process.stdin.close()
+
     def _forget(self) -> None:
         _kill(self.process)
+        self._say_no_more()
         self._answers.close()
         self._log.unlink(missing_ok=True)
         self.crew.alive.discard(self.process)

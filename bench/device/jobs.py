@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.device import ways
-from bench.device.cases import DRAWN, FORWARD, Case, has_hypothesis, small_cases, timed_cases
+from bench.device.cases import DRAWN, FORWARD, Case, small_cases, timed_cases
 from bench.device.figures import FIGURES
 from bench.device.store import Key
 
@@ -52,22 +52,22 @@ class Job:
         return ", ".join(word for word in words if word)
 
 
-def all_jobs(torch: bool) -> list[Job]:
-    """In the order in which they are done, as long as nothing is known of them."""
+def all_jobs(torch: bool, hypothesis: bool) -> list[Job]:
+    """In the order in which they are done, as long as nothing is known of them; what needs a library, where it is."""
     timed = [(case, plain(case)) for case in timed_cases()]
     named = [Job(RIGHT, case.family, case.name, case.kind, case.sizes) for case in small_cases()]
     drawn = [Job(RIGHT, "drawn", f"{PROGRAM} {SEED}.{n}", FORWARD, "small") for n in range(DRAWN)]
     figures = [Job(FIGURE, "device", figure.name, ways=("measured",)) for figure in FIGURES]
-    found = [*named, *(drawn if has_hypothesis() else ()), *figures, *(job for _, job in timed)]
+    found = [*named, *(drawn if hypothesis else ()), *figures, *(job for _, job in timed)]
     for more in (of_graphs, of_unrolled, lambda case: of_others(case, torch), of_unrolled_graphs, of_concurrent_graphs):
         found += [job for case, _ in timed for job in more(case)]
     return found
 
 
 def model_jobs() -> list[Job]:
-    return [
-        Job(MODEL, *case.place, ways=tuple(way for way in plain(case).ways if way != ways.JIT)) for case in timed_cases()
-    ]
+    """One for each program that is timed, in the ways that are ours."""
+    timed = [(case, [way for way in plain(case).ways if way != ways.JIT]) for case in timed_cases()]
+    return [Job(MODEL, *case.place, ways=tuple(some)) for case, some in timed]
 
 
 def _job(case: Case, some: Sequence[str], flags: str = "") -> Job:

@@ -26,7 +26,9 @@ from bench.device.side_by_side import Standing
 from bench.device.store import Key, Model, Results, Row, Run
 
 CHECKOUT = Path(__file__).parents[2]
-COUNTED = ("jaxpr2triton/**/*.py", "jaxpr2triton/**/*.[ch]", "bench/**/*.py", "tests/*.py", "tests/loop_programs/*.py")
+COMPILER = ("jaxpr2triton/**/*.py", "jaxpr2triton/**/*.[ch]")
+PROGRAMS = ("tests/*programs.py", "tests/loop_programs/*.py", "bench/contractions.py", "bench/windows.py")
+PROGRAMS += ("bench/device/cases.py", "bench/device/large*.py", "bench/device/published.py", "bench/device/figure*.py")
 WRONG, NOTHING, GONE = 1, 2, 3
 EVERY = 20.0  # seconds between two lines that say how far it is
 BASELINES_BY = ("jax", "jaxlib", "triton", "torch")  # packages that decide what others take
@@ -36,7 +38,7 @@ BASELINES_BY = ("jax", "jaxlib", "triton", "torch")  # packages that decide what
 def tree() -> str:
     """A hash of all that decides what is launched."""
     digest = hashlib.sha256()
-    for file in sorted(file for pattern in COUNTED for file in CHECKOUT.glob(pattern)):
+    for file in sorted(file for pattern in (*COMPILER, *PROGRAMS) for file in CHECKOUT.glob(pattern)):
         digest.update(f"{file.relative_to(CHECKOUT)}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -170,7 +172,7 @@ def _group(job: Job) -> set[str]:
 
 def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
     start = time.monotonic()
-    everything = all_jobs("torch" in found.versions)
+    everything = all_jobs("torch" in found.versions, "hypothesis" in found.versions)
     jobs = chosen(everything, options.only)
     if not jobs:
         names = sorted({word for job in everything for word in _group(job)})
@@ -185,7 +187,7 @@ def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
     )
     first, rest = session.ordered(jobs)
     rows = sum(len(job.ways) for job in (*first, *rest))
-    print(f"{len(jobs)} programs and figures; {rows} rows to measure, {len(first)} jobs never or of other code", flush=True)
+    print(f"{rows} rows to measure of {len(jobs)} programs and figures; {len(first)} of these never or at other code")
     plan = crew.Plan(first, session.is_fresh, session.keep, session.hashed, later=rest, patient={*rest})
     progress = _told_by(session, rows)
     with tempfile.TemporaryDirectory() as folder:
@@ -194,7 +196,7 @@ def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
         there = at_work.run(left, functools.partial(_gone, options.rehearse), progress)
         if there and seconds is None and not options.rehearse:
             model(session, options, Path(folder), None, progress)
-    status = told(session, everything, here.device, here.run if session.begun else "")
+    status = told(session, here.device, here.run if session.begun else "")
     if not there:
         print(f"the device does not answer any more; {session.count} rows of this run are kept. Run it again.")
         return GONE
@@ -236,9 +238,10 @@ def _told_by(session: Session, rows: int) -> Any:
     return progress
 
 
-def told(session: Session, jobs: Sequence[Job], device: str, name: str) -> int:
+def told(session: Session, device: str, name: str) -> int:
     """The last lines and the pages."""
-    standing = Standing(session.hashes.found, frozenset(key for job in jobs for key in job.keys), name)
+    known = frozenset(key for job in all_jobs(torch=True, hypothesis=True) for key in job.keys)
+    standing = Standing({**of_this_code(session.results, device), **session.hashes.found}, known, name)
     if session.begun:
         store.compact(session.file)
     results = store.read(session.file)
@@ -246,6 +249,12 @@ def told(session: Session, jobs: Sequence[Job], device: str, name: str) -> int:
     lines, status = ending(results, device, standing)
     print("\n".join(lines), flush=True)
     return status
+
+
+def of_this_code(results: Results, device: str) -> dict[Key, str]:
+    """What was launched for rows that were measured at this very code."""
+    rows = [row for rows in results.of_device(device).values() for row in rows]
+    return {row.key: row.hash for row in rows if row.hash and results.runs[row.run].tree == tree()}
 
 
 def write_pages(results: Results, standing: Standing, folder: Path) -> None:
@@ -265,6 +274,4 @@ def pages_alone(options: Any) -> int:
     seconds = None if options.minutes is None else options.minutes * 60
     with tempfile.TemporaryDirectory() as folder:
         model(session, options, Path(folder), seconds, _told_by(session, 0))
-    everything = all_jobs(True)
-    return max([told(session, everything, device, "") for device in results.devices], default=0)
-
+    return max([told(session, device, "") for device in results.devices], default=0)

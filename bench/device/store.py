@@ -1,8 +1,8 @@
 """What was measured, on disk: an object of JSON on a line, written when it is known and never later.
 
-    {"what": "run", "run": "5e0c", "device": "NVIDIA H100 …", "commit": "aa3149c", …}   where the rows after it come from
-    {"what": "row", "run": "5e0c", "aim": "time", "program": "rnn", "way": "ours", …}   one way of one program, or a figure
-    {"what": "model", "hash": "91be…", "us": 83.0, …}                                   what the model says of such kernels
+    {"what": "run", "run": "5e0c", "device": "NVIDIA H100 …", "commit": "aa3149c", …}   where rows come from
+    {"what": "row", "run": "5e0c", "aim": "time", "program": "rnn", "way": "ours", …}   a way of a program, or a figure
+    {"what": "model", "hash": "91be…", "us": 83.0, …}                                   what the model says of kernels
 
 A line that cannot be read is set aside in a file of its own; all others count. Whoever writes holds the lock.
 """

@@ -35,7 +35,7 @@ class Busy:
 
 
 def times_of(call: Call, wait: Wait, once: float | None = None) -> tuple[float, ...]:
-    """Microseconds of one call among many that are not waited for, one number for each round; it has been called before.
+    """Microseconds of one call among many that are not waited for, a number for each round; it was called before.
 
     `once` is how long a call was seen to take, if that is known; one that takes very long is not made again.
     """

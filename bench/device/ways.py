@@ -1,4 +1,4 @@
-"""The ways in which a program is done: as kernels of ours, by `jax.jit` as one finds it and as it is best, by others."""
+"""The ways in which a program is done: as kernels of ours, by `jax.jit` as it comes and as it is best, by others."""
 
 from __future__ import annotations
 

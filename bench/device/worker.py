@@ -169,7 +169,7 @@ def model(job: Job, case: Case, crew: Crew) -> None:
         with case.context(), warnings.catch_warnings(), ways.noting() as launched:
             warnings.simplefilter("ignore")
             jax.jit(ways.function_of(case, way)).trace(*case.shapes).lower(lowering_platforms=("cuda",))
-        if crew.ask("hash", hashes={way: launched.hash}) != "later":
+        if crew.ask("hash", hashes={way: launched.hash}) != "later" and launched.binaries:
             crew.say("found", line=line_of(modelled(launched)))
 
 
@@ -272,4 +272,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
