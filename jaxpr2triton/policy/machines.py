@@ -225,7 +225,7 @@ class Products:
     least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
-    own: float = 0.65  # … and a kernel: 0.65 to 0.8 as `bench/measured` found on an H100
+    own: float = 0.65  # … and a kernel: 0.65 to 0.8 as measured on an H100
     own_made: float = 0.35  # … which makes a factor for each of its blocks: 0.3 to 0.45 there
     of_members: float = 2.0  # times the terms of the groups that rows are in: the rows of a block are in several
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
