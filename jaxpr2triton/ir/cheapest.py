@@ -11,10 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import networkx
-
 from jaxpr2triton import policy
 from jaxpr2triton.ir.contracted import terms_of
+from jaxpr2triton.ir.digraph import Edge, behind_cut
 from jaxpr2triton.ir.evaluate import variables
 
 _START, _END = "inputs", "asked for"
@@ -45,27 +44,23 @@ def cheapest(
     kept. Of cuts of the same cost the one of fewer variables wins, and then the one nearest to what is asked for:
     `tanh` keeps its output, not its input.
     """
-    graph = networkx.DiGraph()
-    graph.add_nodes_from((_START, _END))
     todo = list(asked)
-    for var in todo:
-        graph.add_edge((var, "out"), _END)
+    edges: list[Edge] = [((var, "out"), _END, None) for var in todo]
     seen: set[Any] = set()
     while todo:
         var = todo.pop()
         if var in seen:
             continue
         seen.add(var)
-        graph.add_edge((var, "in"), (var, "out"), capacity=cost(var) + 1)
+        edges.append(((var, "in"), (var, "out"), cost(var) + 1))
         sources = operands(var)
         if sources is None:
-            graph.add_edge(_START, (var, "in"))
+            edges.append((_START, (var, "in"), None))
             continue
         if again := work(var):
-            graph.add_edge(_START, (var, "in"), capacity=again)
+            edges.append((_START, (var, "in"), again))
         for source in variables(sources):
-            graph.add_edge((source, "out"), (var, "in"))
+            edges.append(((source, "out"), (var, "in"), None))
             todo.append(source)
-    # networkx returns the cut nearest its sink: the sink's side is what still reaches it after the flow
-    _, (_, behind) = networkx.minimum_cut(graph, _START, _END)
+    behind = behind_cut(edges, _START, _END)
     return tuple(var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind)

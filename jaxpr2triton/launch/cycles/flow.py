@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import networkx as nx
-
+from jaxpr2triton.ir.digraph import backwards, dominators
 from jaxpr2triton.launch.cycles.sass import Instruction
 
 _END = -1  # stands behind all that leaves
@@ -48,38 +47,34 @@ class Flow:
     blocks: dict[int, Block]
 
     @cached_property
-    def graph(self) -> nx.DiGraph:
-        graph = nx.DiGraph()
-        graph.add_nodes_from(self.blocks)
-        for address, block in self.blocks.items():
-            graph.add_edges_from((address, other) for other in block.after)
-            if block.calls is not None:
-                graph.add_edge(address, block.calls)
-        return graph
+    def after(self) -> dict[int, list[int]]:
+        """The blocks that run behind each, and what it calls."""
+        called = {address: () if block.calls is None else (block.calls,) for address, block in self.blocks.items()}
+        return {address: [*block.after, *called[address]] for address, block in self.blocks.items()}
+
+    @cached_property
+    def before(self) -> dict[int, list[int]]:
+        return backwards(self.after)
 
     @cached_property
     def above(self) -> dict[int, int | None]:
         """The block before each of those that are ever reached, through which all ways to it lead."""
         start = next(iter(self.blocks))
-        return {**nx.immediate_dominators(self.graph, start), start: None}
+        return {**dominators(self.after, start), start: None}
 
     @cached_property
     def below(self) -> dict[int, int | None]:
         """The block behind each, through which all ways from it lead; calls come back, and loops end."""
-        graph = nx.DiGraph()
-        graph.add_node(_END)
-        for address, block in self.blocks.items():
-            graph.add_edges_from((other, address) for other in block.after)
-            if not block.after or block.last.kind in ("EXIT", "RET"):
-                graph.add_edge(_END, address)
-        found = nx.immediate_dominators(graph, _END)
-        return {place: None if behind == _END else behind for place, behind in found.items() if place != _END}
+        ends = [place for place, block in self.blocks.items() if not block.after or block.last.kind in ("EXIT", "RET")]
+        before = backwards({place: block.after for place, block in self.blocks.items()})
+        found = dominators({**before, _END: ends}, _END)
+        return {place: None if behind == _END else behind for place, behind in found.items()}
 
     @cached_property
     def loops(self) -> tuple[Loop, ...]:
         """Natural loops: the head of each dominates the jump back to it. What is never reached is left out."""
         bodies: dict[int, set[int]] = {}
-        for tail, head in self.graph.edges:
+        for tail, head in ((tail, head) for tail, heads in self.after.items() for head in heads):
             if tail in self.above and head <= tail and self._dominates(head, tail):
                 bodies.setdefault(head, {head}).update(self._reaching(tail, head))
         found = []
@@ -90,7 +85,7 @@ class Flow:
 
     def always(self, loop: Loop) -> frozenset[int]:
         """The instructions of a loop that no round leaves out; those of loops in it run once or more."""
-        tails = [tail for tail in self.graph.predecessors(loop.head) if tail in loop.addresses]
+        tails = [tail for tail in self.before[loop.head] if tail in loop.addresses]
         heads = [place for place in self.blocks if place in loop.addresses]
         whole = [place for place in heads if all(self._dominates(place, tail) for tail in tails)]
         return frozenset(each.address for place in whole for each in self.blocks[place].code)
@@ -107,7 +102,7 @@ class Flow:
             place = waiting.pop()
             if place not in body:
                 body.add(place)
-                waiting += [before for before in self.graph.predecessors(place) if before in self.above]
+                waiting += [before for before in self.before[place] if before in self.above]
         return body
 
 

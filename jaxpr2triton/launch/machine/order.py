@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-import networkx as nx
-
+from jaxpr2triton.ir.digraph import backwards, pieces
 from jaxpr2triton.launch.machine.ptx import Instruction
 
 _ENDS = ("bra", "ret", "exit", "trap")
@@ -21,8 +20,9 @@ class Flow:
     """The blocks of a kernel, each known by its first instruction."""
 
     body: Sequence[Instruction]
-    graph: nx.DiGraph = field(default_factory=nx.DiGraph)
-    branches: dict[int, int] = field(default_factory=dict)  # the last instruction of each block
+    branches: dict[int, int]  # the last instruction of each block
+    after: dict[int, list[int]]  # the blocks that follow each
+    before: dict[int, list[int]]
     order: list[int] = field(default_factory=list)
     loops: list[frozenset[int]] = field(default_factory=list)  # a loop before those in it
 
@@ -45,38 +45,37 @@ class Flow:
         for loop in self.loops:
             for block in loop:
                 last = self.branches[block]
-                leaves = any(after not in loop for after in self.graph.successors(block))
+                leaves = any(after not in loop for after in self.after[block])
                 if leaves and self.body[last].guard and self.body[last].line in lines:
                     found.add(last)
         return found
 
 
 def flow_of(body: Sequence[Instruction]) -> Flow:
-    flow = Flow(body)
     labels = {n for n, each in enumerate(body) if not each.opcode}
     starts = sorted({0} | labels | {n + 1 for n, each in enumerate(body[:-1]) if each.name in _ENDS})
     block_of = {body[label].target: label for label in labels}
-    flow.graph.add_nodes_from(starts)
+    branches: dict[int, int] = {}
+    after: dict[int, list[int]] = {start: [] for start in starts}
     for start, end in zip(starts, [*starts[1:], len(body)]):
         last = body[end - 1]
-        flow.branches[start] = end - 1
+        branches[start] = end - 1
         if last.name == "bra":
-            flow.graph.add_edge(start, block_of[last.target])
+            after[start].append(block_of[last.target])
         if end < len(body) and (last.name not in _ENDS or last.guard):
-            flow.graph.add_edge(start, end)
+            after[start].append(end)
+    flow = Flow(body, branches, after, backwards(after))
     _put_in_order(flow, starts)
     return flow
 
 
 def _put_in_order(flow: Flow, blocks: Sequence[int]) -> None:
     """`blocks` are in the order of the text."""
-    inside = flow.graph.subgraph(blocks)
-    pieces = nx.condensation(inside)
-    for number in nx.lexicographical_topological_sort(pieces, key=lambda piece: min(pieces.nodes[piece]["members"])):
-        members = sorted(pieces.nodes[number]["members"])
-        if len(members) > 1 or inside.has_edge(members[0], members[0]):
+    kept = frozenset(blocks)
+    for members in pieces({block: [other for other in flow.after[block] if other in kept] for block in blocks}):
+        if len(members) > 1 or members[0] in flow.after[members[0]]:
             flow.loops.append(frozenset(members))
-        entered = (block for block in members if any(b not in members for b in flow.graph.predecessors(block)))
+        entered = (block for block in members if any(b not in members for b in flow.before[block]))
         first = next(entered, members[0])
         flow.order.append(first)
         if len(members) > 1:
