@@ -20,10 +20,12 @@ from typing import Any
 
 from bench.device import crew, store, surroundings
 from bench.device.ending import ending
-from bench.device.jobs import MODEL, Job, all_jobs, model_jobs
+from bench.device.figures import FIGURES
+from bench.device.jobs import FIGURE, MODEL, Job, all_jobs, model_jobs
 from bench.device.pages import pages
 from bench.device.side_by_side import Standing
 from bench.device.store import Key, Model, Results, Row, Run
+from jaxpr2triton.hardware import target_named
 
 CHECKOUT = Path(__file__).parents[2]
 COMPILER = ("jaxpr2triton/**/*.py", "jaxpr2triton/**/*.[ch]")
@@ -244,11 +246,23 @@ def told(session: Session, device: str, name: str) -> int:
     standing = Standing({**of_this_code(session.results, device), **session.hashes.found}, known, name)
     if session.begun:
         store.compact(session.file)
-    results = store.read(session.file)
+    results = as_said_today(store.read(session.file))
     write_pages(results, standing, session.file.parent)
     lines, status = ending(results, device, standing)
     print("\n".join(lines), flush=True)
     return status
+
+
+def as_said_today(results: Results) -> Results:
+    """Figures that were measured, beside the numbers that the models have now."""
+    figures = {figure.name: figure for figure in FIGURES}
+    for (_, key), rows in results.rows.items():
+        if key[0] == FIGURE and key[2] in figures:
+            targets = [target_named(results.runs[row.run].target) for row in rows]
+            rows[:] = [
+                dataclasses.replace(row, said=figures[key[2]].said(target)) for row, target in zip(rows, targets)
+            ]
+    return results
 
 
 def of_this_code(results: Results, device: str) -> dict[Key, str]:
