@@ -17,6 +17,8 @@ RIGHT, FIGURE, TIME = "right", "figure", "time"
 MODEL = "model"  # what the model of cycles says, which needs no device
 WITH_PRODUCTS = ("contractions", "windows")  # families of which all is measured as kernels, too
 WITH_LOOPS = ("loops", "real", "published")  # families that may have some
+MEASURED, IN_GRAPHS = "measured", "measured, in CUDA graphs"
+LAUNCHES = ("launch in a program", "step of a while loop of XLA")  # figures that are others where XLA makes graphs
 PROGRAM = "program"
 SEED = 34
 
@@ -57,7 +59,9 @@ def all_jobs(torch: bool, hypothesis: bool) -> list[Job]:
     timed = [(case, plain(case)) for case in timed_cases()]
     named = [Job(RIGHT, case.family, case.name, case.kind, case.sizes) for case in small_cases()]
     drawn = [Job(RIGHT, "drawn", f"{PROGRAM} {SEED}.{n}", FORWARD, "small") for n in range(DRAWN)]
-    figures = [Job(FIGURE, "device", figure.name, ways=("measured",)) for figure in FIGURES]
+    figures = [Job(FIGURE, "device", figure.name, ways=(MEASURED,)) for figure in FIGURES]
+    if flags := ways.flags_of(ways.GRAPHS):
+        figures += [Job(FIGURE, "device", name, ways=(IN_GRAPHS,), flags=flags) for name in LAUNCHES]
     found = [*named, *(drawn if hypothesis else ()), *figures, *(job for _, job in timed)]
     for more in (of_graphs, of_unrolled, lambda case: of_others(case, torch), of_unrolled_graphs, of_concurrent_graphs):
         found += [job for case, _ in timed for job in more(case)]

@@ -21,7 +21,7 @@ from typing import Any
 from bench.device import crew, store, surroundings
 from bench.device.ending import ending
 from bench.device.figures import FIGURES
-from bench.device.jobs import FIGURE, MODEL, Job, all_jobs, model_jobs
+from bench.device.jobs import FIGURE, MEASURED, MODEL, Job, all_jobs, model_jobs
 from bench.device.pages import pages
 from bench.device.side_by_side import Standing
 from bench.device.store import Key, Model, Results, Row, Run
@@ -257,7 +257,7 @@ def as_said_today(results: Results) -> Results:
     """Figures that were measured, beside the numbers that the models have now."""
     figures = {figure.name: figure for figure in FIGURES}
     for (_, key), rows in results.rows.items():
-        if key[0] == FIGURE and key[2] in figures:
+        if key[0] == FIGURE and key[2] in figures and key[-1] == MEASURED:
             targets = [target_named(results.runs[row.run].target) for row in rows]
             rows[:] = [
                 dataclasses.replace(row, said=figures[key[2]].said(target)) for row, target in zip(rows, targets)

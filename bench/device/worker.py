@@ -38,7 +38,7 @@ import jaxpr2triton as j2t  # noqa: E402  # after the driver
 from bench.device import compared, timing, ways  # noqa: E402  # after the driver
 from bench.device.cases import Case, small_cases, timed_cases  # noqa: E402  # after the driver
 from bench.device.figures import FIGURES  # noqa: E402  # after the driver
-from bench.device.jobs import Job  # noqa: E402  # after the driver
+from bench.device.jobs import MEASURED, Job  # noqa: E402  # after the driver
 from bench.device.modelled import modelled  # noqa: E402  # after the driver
 from bench.device.store import Row, line_of  # noqa: E402  # after the driver
 from jaxpr2triton.launch.call.devices import planned_for  # noqa: E402  # after the driver
@@ -131,7 +131,8 @@ def measure_figure(job: Job, crew: Crew) -> None:
     run = figure.prepare(target)
     with crew.turn("alone"):
         values = run()
-    crew.row(row_of(job, job.ways[0], us=tuple(values), unit=figure.unit, said=figure.said(target)))
+    said = figure.said(target) if job.ways[0] == MEASURED else {}
+    crew.row(row_of(job, job.ways[0], us=tuple(values), unit=figure.unit, said=said))
 
 
 def measure(job: Job, case: Case, crew: Crew) -> None:
