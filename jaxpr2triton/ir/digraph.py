@@ -109,11 +109,11 @@ def dominators(after: Graph, start: int) -> dict[int, int]:
 def behind_cut(edges: Iterable[Edge], source: Hashable, sink: Hashable) -> set[Hashable]:
     """The sink's side of the minimum cut between two nodes: of cuts of the same cost that nearest to the sink.
 
-    Costs are whole numbers of any size.
+    Costs are whole numbers of any size; what costs nothing or less is cut anyway.
 
         a ─3→ b ─3→ c ─None→ d        from a to d:  {c, d}, since of both edges that cost 3 the second is nearer
     """
-    open_edges = [edge for edge in edges if edge[0] != edge[1] and (edge[2] is None or edge[2] > 0)]
+    open_edges = [edge for edge in edges if edge[2] is None or edge[2] > 0]
     # more than all that can be cut costs together: what costs so much is in no finite cut
     endless = 1 + sum(capacity for _, _, capacity in open_edges if capacity is not None)
     numbers: dict[Hashable, int] = {source: _SOURCE, sink: _SINK}

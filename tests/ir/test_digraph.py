@@ -64,7 +64,7 @@ def tried(edges: Sequence[Edge], source: Any, sink: Any) -> set[Any] | None:
 def drawn_edges(seed: int) -> list[Edge]:
     chance = random.Random(seed)
     costs = chance.choice(([0, 1, 2, 3, None], [1], [1, 1, 2, 10**30, 10**30 + 1], [1, None]))
-    ends = [edge for edge in itertools.permutations(range(chance.randint(2, 7)), 2) if chance.random() < 0.4]
+    ends = [edge for edge in itertools.product(range(chance.randint(2, 7)), repeat=2) if chance.random() < 0.4]
     chance.shuffle(ends)
     return [(*edge, chance.choice(costs)) for edge in ends]
 
@@ -95,7 +95,7 @@ def test_what_leads_nowhere() -> None:
     assert behind_cut([], "a", "b") == {"b"}
     assert behind_cut([("a", "c", None)], "a", "b") == {"b"}
     assert behind_cut([("c", "b", 1), ("b", "a", None)], "a", "b") == {"b", "c"}  # not reached: it costs nothing
-    assert behind_cut([("a", "c", None), ("c", "b", 0), ("d", "b", 0)], "a", "b") == {"b"}
+    assert behind_cut([("a", "c", None), ("c", "b", 0), ("d", "b", -1)], "a", "b") == {"b"}
 
 
 def test_edges_beside_each_other_cost_their_sum() -> None:
@@ -195,7 +195,7 @@ def dominators_by_trying(after: Graph, start: int) -> dict[int, int]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_dominators(seed: int) -> None:
-    after = drawn(seed)
+    after = drawn(seed, most=12)
     start = next(iter(after))
     assert dominators(after, start) == dominators_by_trying(after, start)
 
