@@ -66,7 +66,7 @@ def drawn_edges(seed: int) -> list[Edge]:
     costs = chance.choice(([0, 1, 2, 3, None], [1], [1, 1, 2, 10**30, 10**30 + 1], [1, None]))
     ends = [edge for edge in itertools.product(range(chance.randint(2, 7)), repeat=2) if chance.random() < 0.4]
     chance.shuffle(ends)
-    return [(*edge, chance.choice(costs)) for edge in ends]
+    return [(start, end, chance.choice(costs)) for start, end in ends]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
