@@ -9,3 +9,7 @@ store        what was measured, in a file        ending, pages    what it says
 REHEARSED = "BENCH_REHEARSED"  # there is no device: it runs on the stand-in driver
 COMPUTED = "STANDIN_COMPUTES"  # … which computes kernels, on the CPU
 ANSWERS = "BENCH_ANSWERS"  # the number of the file that it answers on
+
+# Exit statuses: 0 is right, 1 wrong.
+NOTHING = 2  # can be measured
+GONE = 3  # is the device

@@ -13,68 +13,23 @@ right, 1 if something is wrong, 2 if nothing can be measured, and 3 if the devic
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
-import os
+import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from bench.device import store, surroundings
+from bench.device import NOTHING, store, surroundings
+from bench.device.options import Options, options_of
 
-NOTHING = 2
+PATIENCE = 120.0  # seconds until a driver that does not answer is given up
 ENDING = 8.0  # seconds that are kept for the last lines and the pages
-CACHE = Path(os.environ.get("J2T_CACHE_DIR") or "~/.cache/jaxpr2triton").expanduser() / "device"
-REHEARSALS = CACHE / "rehearsed.jsonl"
-
-
-@dataclass(frozen=True)
-class Options:
-    minutes: float | None
-    only: tuple[str, ...]
-    rehearse: bool
-    pages: bool
-    again: bool
-    results: Path
-    workers: int
-    commit: str
-    cache: Path = CACHE
-
-
-def options_of(words: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser(
-        "scripts/device", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=_minutes, help="how long it may take, the last lines included")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="groups, or how names begin")
-    parser.add_argument("--rehearse", action="store_true", help="on the stand-in driver, without a device")
-    parser.add_argument("--pages", action="store_true", help="measure nothing, and write the pages")
-    parser.add_argument("--again", action="store_true", help="also what was measured at this code before")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="another file of results")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1), help="processes that compile")
-    parser.add_argument("--commit", default="", metavar="NAME", help="the commit that this is, where there is no git")
-    found = parser.parse_args(words)
-    if found.workers < 1:
-        parser.error("--workers: at least 1")
-    results = found.results or (REHEARSALS if found.rehearse else store.RESULTS)
-    return Options(
-        found.minutes, tuple(found.only), found.rehearse, found.pages, found.again, results, found.workers, found.commit
-    )
-
-
-def _minutes(word: str) -> float:
-    minutes = float(word)
-    if not minutes > 0:
-        raise argparse.ArgumentTypeError("more than 0")
-    return minutes
 
 
 def main(words: Sequence[str] | None = None) -> int:
     start = time.monotonic()
-    options = options_of(words)
+    options = options_of(words, __doc__ or "")
     try:
         with store.locked(options.results):
             damaged = store.mend(options.results)
@@ -88,7 +43,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measure(options: Options, start: float) -> int:
-    found = surroundings.asked(options.rehearse)
+    found = surroundings.asked(options.rehearse, min(PATIENCE, 60 * (options.minutes or math.inf)))
     print("\n".join([*found.lines, *(f"  {line}" for line in found.missing)]), flush=True)
     if found.problem:
         print(f"nothing is measured: {found.problem}")

@@ -73,18 +73,24 @@ def small_cases() -> Iterator[Case]:
         yield Case(family, work.program.name, kind, SMALL, work.function(), arguments, found, work.precision)
     for contraction in contraction_programs.PROGRAMS:
         kind = FORWARD if contraction.grad is None else GRADIENTS
-        allowed = max(SINGLE, contraction.tolerance)
-        yield Case(
-            "contractions", contraction.name, kind, SMALL, contraction.whole(), contraction.args, allowed,
-            reference=lambda arguments: jax.tree.map(widened, arguments),
-        )  # fmt: skip
+        place, allowed = ("contractions", contraction.name, kind, SMALL), max(SINGLE, contraction.tolerance)
+        yield Case(*place, contraction.whole(), contraction.args, allowed, reference=widest)
     for window in window_programs.PROGRAMS:
-        arguments = functools.partial(_arrays, lambda window=window: window.args(np.random.default_rng(0)))
+        arguments = functools.partial(_arrays, functools.partial(_first, window))
         yield Case("windows", window.name, GRADIENTS, SMALL, window.with_gradients(), arguments, SINGLE)
     # two of them may have become the same program
     small = {(each.group, f"{each.name}, {each.sizes}", each.kind, SMALL): each for each in large.SMALL}
     for place, each in small.items():
         yield Case(*place, each.function, each.arguments, None if _is_chaotic(each) else SINGLE)
+
+
+def _first(window: window_programs.WindowProgram) -> tuple[Any, ...]:
+    return window.args(np.random.default_rng(0))
+
+
+def widest(arguments: Any) -> Any:
+    """The same with floats of 32 bits where they have fewer."""
+    return jax.tree.map(widened, arguments)
 
 
 def _arrays(made: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -101,8 +107,9 @@ def timed_cases() -> Iterator[Case]:
         kind = FORWARD if contraction.grad is None else GRADIENTS
         yield Case("contractions", contraction.name, kind, FULL, contraction.whole(), contraction.args, TF32)
     for title, fn, sizes in windows.everything():
+        name, kind = title.split(": ")
         arguments = functools.partial(jax.tree.map, _drawn, sizes)
-        yield Case("windows", *title.split(": "), FULL, fn, arguments, TF32)  # type: ignore[arg-type, misc]  # two words
+        yield Case("windows", name, kind, FULL, fn, arguments, TF32)
     for program in programs.PROGRAMS:
         if program.bench_args is not None:
             yield from _of(program, "rest")
@@ -124,10 +131,9 @@ def _of(program: programs.Program, family: str) -> Iterator[Case]:
 
 def _large_cases() -> Iterator[Case]:
     for each in large.LARGE:
-        facts = {"others": each.others, "published": each.published, "source": each.source, "seconds": each.jit_seconds}
-        sizes = each.sizes or FULL
-        allowed = None if _is_chaotic(each) else NARROW
-        yield Case(each.group, each.name, each.kind, sizes, each.function, each.arguments, allowed, **facts)
+        place, allowed = (each.group, each.name, each.kind, each.sizes or FULL), None if _is_chaotic(each) else NARROW
+        found = Case(*place, each.function, each.arguments, allowed, others=each.others)
+        yield replace(found, published=each.published, source=each.source, seconds=each.jit_seconds)
 
 
 def _is_chaotic(each: large.Large) -> bool:

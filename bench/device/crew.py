@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -146,18 +147,18 @@ class Crew:
     alive: set[subprocess.Popen[str]] = field(default_factory=set)
     mistakes: list[Exception] = field(default_factory=list)
 
-    def run(self, seconds: float | None, gone: Callable[[], bool], progress: Callable[[], None]) -> bool:
+    def run(self, seconds: float | None, gone: Callable[[float], bool], progress: Callable[[], None]) -> bool:
         """Until all is done, or there is no more time; false where the device is gone."""
-        end = None if seconds is None else time.monotonic() + seconds
+        end = math.inf if seconds is None else time.monotonic() + seconds
         threads = [threading.Thread(target=self._lead, args=(n,), daemon=True) for n in range(self.workers)]
         for thread in threads:
             thread.start()
         here = True
-        while any(thread.is_alive() for thread in threads) and here and (end is None or time.monotonic() < end):
+        while any(thread.is_alive() for thread in threads) and here and time.monotonic() < end:
             time.sleep(0.1)
             progress()
             if self.lost >= max(3, self.workers // 2):
-                self.lost, here = 0, not gone()
+                self.lost, here = 0, not gone(end - time.monotonic())
         self.stopped.set()
         for process in list(self.alive):
             _kill(process)

@@ -32,7 +32,7 @@ from jaxpr2triton.report.table import count, first_of, shortened, table
 WORST = 10  # rows named
 NAMED = 3  # in a line
 LONGEST = 160  # letters of a reason
-EXCUSED = ("out of memory", "took more than", "not compiled in time")  # no mistake of ours
+EXCUSED: tuple[str, ...] = ("out of memory", "took more than", "not compiled in time")  # no mistake of ours
 EXCUSED += ("cudnn_status_not_initialized", "cusolver internal error")  # libraries that the stand-in driver is without
 TOLD = {"torch": "torch.compile"}
 LATER = "nothing was measured now"

@@ -11,28 +11,21 @@ import jax.numpy as jnp
 from tests.programs import rms_norm
 
 
-def attention(causal: bool) -> Callable[..., Any]:
-    """q, k, v: [batch, heads, tokens, features]."""
+def attention(causal: bool, of_q: str = "bhqd", of_k: str = "bhkd") -> Callable[..., Any]:
+    """q, k, v: [batch, heads, tokens, features], or as their dimensions are named."""
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        scores = jnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
+        scores = jnp.einsum(f"{of_q},{of_k}->bhqk", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
         if causal:
-            scores = jnp.where(jnp.tri(q.shape[2], k.shape[2], dtype=bool), scores, -jnp.inf)
-        return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores).astype(v.dtype), v)
+            scores = jnp.where(jnp.tri(scores.shape[-2], scores.shape[-1], dtype=bool), scores, -jnp.inf)
+        return jnp.einsum(f"bhqk,{of_k}->{of_q}", jax.nn.softmax(scores).astype(v.dtype), v)
 
     return attend
 
 
 def attention_of_tokens(causal: bool) -> Callable[..., Any]:
     """q, k, v: [batch, tokens, heads, features], as kernels for attention have them."""
-
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * q.shape[-1] ** -0.5
-        if causal:
-            scores = jnp.where(jnp.tri(q.shape[1], k.shape[1], dtype=bool), scores, -jnp.inf)
-        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores).astype(v.dtype), v)
-
-    return attend
+    return attention(causal, "bqhd", "bkhd")
 
 
 def cudnn_attention_of_tokens(causal: bool, implementation: Any = "cudnn") -> Callable[..., Any]:

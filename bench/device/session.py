@@ -13,15 +13,15 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from bench.device import crew, store, surroundings
+from bench.device import GONE, NOTHING, crew, store, surroundings
 from bench.device.ending import ending
 from bench.device.figures import FIGURES
 from bench.device.jobs import FIGURE, MEASURED, MODEL, Job, all_jobs, model_jobs
+from bench.device.options import Options
 from bench.device.pages import pages
 from bench.device.side_by_side import Standing
 from bench.device.store import Key, Model, Results, Row, Run
@@ -29,11 +29,18 @@ from jaxpr2triton.hardware import target_named
 
 CHECKOUT = Path(__file__).parents[2]
 COMPILER = ("jaxpr2triton/**/*.py", "jaxpr2triton/**/*.[ch]")
-PROGRAMS = ("tests/*programs.py", "tests/loop_programs/*.py", "bench/contractions.py", "bench/windows.py")
+PROGRAMS: tuple[str, ...] = (
+    "tests/*programs.py",
+    "tests/loop_programs/*.py",
+    "bench/contractions.py",
+    "bench/windows.py",
+)
 PROGRAMS += ("bench/device/cases.py", "bench/device/large*.py", "bench/device/published.py", "bench/device/figure*.py")
-WRONG, NOTHING, GONE = 1, 2, 3
 EVERY = 20.0  # seconds between two lines that say how far it is
+PATIENCE = 30.0  # seconds until a device that loses workers is said to be gone
 BASELINES_BY = ("jax", "jaxlib", "triton", "torch")  # packages that decide what others take
+
+Progress = Callable[[], None]
 
 
 @functools.cache
@@ -152,7 +159,7 @@ class Session:
 
     def ordered(self, jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
         """What was never measured or may have changed, and the rest, the oldest first; not what is done."""
-        first, rest = [], []
+        first, rest = list[Job](), list[Job]()
         for job in jobs:
             rows = [self.newest(key) for key in job.keys]
             if self.is_done(job) and not self.again:
@@ -172,7 +179,7 @@ def _group(job: Job) -> set[str]:
     return {job.family, job.aim}
 
 
-def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
+def run(options: Options, found: surroundings.Found, seconds: float | None) -> int:
     start = time.monotonic()
     everything = all_jobs("torch" in found.versions, "hypothesis" in found.versions)
     jobs = chosen(everything, options.only)
@@ -180,8 +187,9 @@ def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
         names = sorted({word for job in everything for word in _group(job)})
         print(f"nothing is called {' or '.join(options.only)}; groups are {', '.join(names)}")
         return NOTHING
+    device = f"{found.device}, rehearsed" if options.rehearse else found.device  # no row of it is one of a device
     here = Run(
-        uuid.uuid4().hex[:8], now(), found.device, found.target, commit(options.commit), tree(), found.versions,
+        uuid.uuid4().hex[:8], now(), device, found.target, commit(options.commit), tree(), found.versions,
         options.rehearse,
     )  # fmt: skip
     session = Session(
@@ -205,19 +213,19 @@ def run(options: Any, found: surroundings.Found, seconds: float | None) -> int:
     return status
 
 
-def model(session: Session, options: Any, folder: Path, seconds: float | None, progress: Any) -> None:
+def model(session: Session, options: Options, folder: Path, seconds: float | None, progress: Progress) -> None:
     """What the models say of kernels that were measured and are still the same; no device is needed."""
     asked = chosen(model_jobs(), options.only)
     wanted = [job for job in asked if _lacks_a_model(session, job)]
     plan = crew.Plan(wanted, lambda job, hashes: not _measured(session, job, hashes), session.keep, session.hashed)
-    crew.Crew(plan, options.workers, False, folder).run(seconds, lambda: False, progress)
+    crew.Crew(plan, options.workers, False, folder).run(seconds, lambda seconds: False, progress)
 
 
 def _lacks_a_model(session: Session, job: Job) -> bool:
     keys = [("time", *job.place, way) for way in job.ways]
     rows = [rows[-1] for (_, key), rows in session.results.rows.items() if key in keys]
-    known = {hash for hash, _ in session.results.models}
-    return any(row.hash and row.hash not in known for row in rows)
+    models = session.results.models
+    return any(row.hash and (row.hash, session.results.runs[row.run].target) not in models for row in rows)
 
 
 def _measured(session: Session, job: Job, hashes: Mapping[str, str]) -> bool:
@@ -225,11 +233,11 @@ def _measured(session: Session, job: Job, hashes: Mapping[str, str]) -> bool:
     return any(row.hash in wanted for rows in session.results.rows.values() for row in rows)
 
 
-def _gone(rehearse: bool) -> bool:
-    return bool(surroundings.asked(rehearse, 30).problem)
+def _gone(rehearse: bool, seconds: float) -> bool:
+    return bool(surroundings.asked(rehearse, min(seconds, PATIENCE)).problem)
 
 
-def _told_by(session: Session, rows: int) -> Any:
+def _told_by(session: Session, rows: int) -> Progress:
     last = [time.monotonic()]
 
     def progress() -> None:
@@ -276,7 +284,7 @@ def write_pages(results: Results, standing: Standing, folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-def pages_alone(options: Any) -> int:
+def pages_alone(options: Options) -> int:
     """Without a device: models of what was measured, and the pages."""
     results = store.read(options.results)
     if not results.rows:

@@ -229,7 +229,8 @@ class Said:
 
     @property
     def off(self) -> bool:
-        return abs(self.value - self.measured) > OFF * abs(self.measured)
+        """Also where what was measured is no number."""
+        return not abs(self.value - self.measured) <= OFF * abs(self.measured)
 
 
 def said(rows: Iterable[Row]) -> list[Said]:

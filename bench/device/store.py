@@ -154,23 +154,35 @@ def _short(value: Any) -> Any:
 
 def parsed(line: str) -> Run | Row | Model:
     """What a line says; ValueError, TypeError or KeyError where it is damaged."""
-    words = json.loads(line)
-    kind = {"run": Run, "row": Row, "model": Model}[words.pop("what")]
-    if "us" in words and kind is Row:
-        words["us"] = tuple(map(float, words["us"]))
-    missing = {Run: {}, Row: {"run": ""}, Model: {"us": None}}[kind]  # what is not written where it has no value
-    return kind(**{**missing, **words})
+    words: dict[str, Any] = json.loads(line)
+    match words.pop("what"):
+        case "run":
+            return Run(**words)
+        case "row":  # what has no value is not written
+            return Row(**{"run": "", **words, "us": tuple(map(float, words.get("us", ())))})
+        case "model":
+            return Model(**{"us": None, **words})
+        case other:
+            raise KeyError(other)
 
 
 def read(file: Path) -> Results:
     """What is there; damaged lines are counted, and rows of a run that is not known are damaged as well."""
-    results = Results()
+    return _sorted(file)[0]
+
+
+def _sorted(file: Path) -> tuple[Results, list[str], list[str]]:
+    """What a file says, the lines that say it, and those that are damaged."""
+    results, good, bad = Results(), list[str](), list[str]()
     for line in file.read_text(errors="replace").splitlines() if file.exists() else ():
         try:
             results.add(parsed(line))
         except (ValueError, TypeError, KeyError, AttributeError):
-            results.damaged += 1
-    return results
+            bad.append(line)
+        else:
+            good.append(line)
+    results.damaged = len(bad)
+    return results, good, bad
 
 
 @contextlib.contextmanager
@@ -192,22 +204,11 @@ def locked(file: Path) -> Iterator[None]:
 
 def mend(file: Path) -> int:
     """Sets damaged lines aside, in a file beside this one; how many. A last line without an end gets one."""
-    if not file.exists():
-        return 0
-    content = file.read_bytes()
-    lines = content.decode(errors="replace").splitlines()
-    results, good, bad = Results(), [], []
-    for line in lines:
-        try:
-            results.add(parsed(line))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            bad.append(line)
-        else:
-            good.append(line)
+    _, good, bad = _sorted(file)
     if bad:
         with file.with_suffix(".damaged").open("a") as aside:
             aside.writelines(f"{line}\n" for line in bad)
-    if bad or (content and not content.endswith(b"\n")):
+    if bad or (good and not file.read_bytes().endswith(b"\n")):
         _replace(file, good)
     return len(bad)
 
@@ -236,7 +237,8 @@ def compact(file: Path) -> None:
     models = [model for model in results.models.values() if model.hash in hashes]
     order = {name: n for n, name in enumerate(results.runs)}
     kept.sort(key=lambda row: order[row.run])  # the sort is stable
-    _replace(file, [line_of(each) for each in (*runs, *kept, *models)])
+    found: list[Run | Row | Model] = [*runs, *kept, *models]
+    _replace(file, [line_of(each) for each in found])
 
 
 def _brief(row: Row) -> Row:

@@ -64,6 +64,7 @@ class Nvml:
     """NVIDIA's library for managing devices, where it is: clocks and memory without a context on the device."""
 
     def __init__(self) -> None:
+        self._library: ctypes.CDLL | None
         try:
             self._library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError:
@@ -198,7 +199,7 @@ def kernel(found: Found, nvml: Nvml) -> None:
     found.line("kernel", "fused and launched" + ("" if os.environ.get(REHEARSED) else ", and right"))
 
 
-def asked(rehearse: bool, seconds: float = 120) -> Found:
+def asked(rehearse: bool, seconds: float) -> Found:
     """What a process of its own finds, so that a driver that hangs is a line as well."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **({REHEARSED: "1"} if rehearse else {})}
     command: Sequence[str] = [sys.executable, "-m", "bench.device.surroundings"]

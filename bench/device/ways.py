@@ -20,12 +20,11 @@ import jax.numpy as jnp
 from jax import lax
 
 import jaxpr2triton as j2t
-from bench.device.cases import Case
+from bench.device.cases import Case, widest
 from jaxpr2triton.front import fused
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge
 from jaxpr2triton.launch.compile.compile import Binary
-from tests.contraction_programs import widened
 
 OURS, ALL, JIT, UNROLLED, TORCH = "ours", "all ours", "jit", "jit, unroll 8", "torch"
 GRAPHS, UNROLLED_GRAPHS, CONCURRENT_GRAPHS = "jit, graphs", "jit, graphs unrolled", "jit, graphs concurrent"
@@ -171,10 +170,6 @@ def exact(case: Case) -> Any:
     """What all ways are compared with: no product is rounded, and nothing is a number of 16 bits."""
     with jax.default_matmul_precision("highest"):
         return jax.jit(case.function).lower(*jax.eval_shape(widest, case.shapes))
-
-
-def widest(args: Any) -> Any:
-    return jax.tree.map(widened, args)
 
 
 def is_narrow(case: Case) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bench.device.side_by_side import Standing
 from bench.device.store import Model, Results, Row, Run
 
@@ -9,14 +11,14 @@ DEVICE = "NVIDIA H100"
 LINKED = {"rnn_fwd": 90.0, "rnn_ends": 4.0}
 
 
-def run(name: str, date: str, commit: str, **more: object) -> Run:
+def run(name: str, date: str, commit: str, **more: Any) -> Run:
     versions = {"triton": "3.6.0", "jax": "0.11.2"}
-    return Run(name, date, DEVICE, "sm_90", commit, versions=versions, **more)  # type: ignore[arg-type]
+    return Run(name, date, DEVICE, "sm_90", commit, versions=versions, **more)
 
 
-def time(of: str, family: str, program: str, way: str, us: float | None = None, **more: object) -> Row:
+def time(of: str, family: str, program: str, way: str, us: float | None = None, **more: Any) -> Row:
     calls = () if us is None else (us * 1.02, us)
-    return Row(of, "time", family, program, "forward", "full", way, us=calls, **more)  # type: ignore[arg-type]
+    return Row(of, "time", family, program, "forward", "full", way, us=calls, **more)
 
 
 def right(family: str, program: str, error: float | None = None, way: str = "ours", problem: str = "") -> Row:

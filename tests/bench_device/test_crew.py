@@ -35,7 +35,7 @@ def done(
     plan = Plan(list(jobs), fresh, found, lambda one, hashes: None)
     crew = Crew(plan, workers, False, folder, COMMAND, LIMITS)
     start = time.monotonic()
-    here = crew.run(seconds, lambda: gone, lambda: None)
+    here = crew.run(seconds, lambda seconds: gone, lambda: None)
     assert not crew.alive or seconds is not None
     return rows, here, time.monotonic() - start
 
@@ -57,7 +57,7 @@ def test_it_stops_in_time(tmp_path: Path) -> None:
     rows: list[Row | Model] = []
     plan = Plan([job("hangs")], lambda one, hashes: False, rows.append, lambda one, hashes: None)
     start = time.monotonic()
-    Crew(plan, 1, False, tmp_path, COMMAND, limits).run(2, lambda: False, lambda: None)
+    Crew(plan, 1, False, tmp_path, COMMAND, limits).run(2, lambda seconds: False, lambda: None)
     assert time.monotonic() - start < 5
     assert [getattr(row, "way", "") for row in rows] == ["ours"]  # nothing is said of what was under way
 

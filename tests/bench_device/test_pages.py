@@ -53,7 +53,7 @@ To make this page again: `scripts/device --pages`, which needs no device; `scrip
 Not measured:
 
 - gru, forward, jit: TimeoutError: took more than 60 s
-"""  # noqa: E501
+"""  # noqa: E501  # a row of a table is one line
 
 
 def test_a_whole_page() -> None:
@@ -69,7 +69,7 @@ CONTRACTIONS = """
 | --- | --- | ---: | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | --- | --- | ---: | --- | --- |
 | attention | forward | 212 | jit | 212 | 228 | 0.94 | busy | - | 110 | 215 | 207, 221, - | -, -, - | - | 2026-11-27 aa3149c | ? |
 | swiglu | forward | 450 | jit | 450 | 587 | 0.77 | call | 1,354 | - | 1,230 | 446, 580, 1,350 | 9, -, - | 6 | 2026-11-27 aa3149c |  |
-"""  # noqa: E501
+"""  # noqa: E501  # a row of a table is one line
 
 
 def test_ways_that_are_not_of_jit_have_a_column() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,6 +12,7 @@ import pytest
 
 from bench.device import __main__, session, store, surroundings
 from bench.device.jobs import Job
+from bench.device.options import options_of
 from bench.device.session import Hashes, Session
 from bench.device.store import Results, Row, Run
 
@@ -29,10 +30,12 @@ def measured(run: Run, job: Job, hash: str, day: int = 1) -> list[Row]:
     return [Row(run.run, *key[:6], date=date, us=(1.0,), hash=hash if key[-1] == "ours" else "") for key in job.keys]
 
 
-def begun(tmp_path: Path, rows: list[Row], hashes: Mapping[str, str], again: bool = False) -> Session:
+def begun(tmp_path: Path, rows: Sequence[Row], hashes: Mapping[str, str], again: bool = False) -> Session:
     results = Results()
-    for each in (BEFORE, NOW, *rows):
+    for each in (BEFORE, NOW):
         results.add(each)
+    for row in rows:
+        results.add(row)
     known = Hashes(tmp_path / "hashes.jsonl")
     for name, value in hashes.items():
         known.note(("time", "loops", name, "forward", "full", "ours"), value)
@@ -96,7 +99,7 @@ def test_a_wrong_number_of_the_models_is_named(tmp_path: Path, capsys: pytest.Ca
 def test_without_a_device_nothing_is_measured_and_a_line_says_why(
     found: dict[str, Any], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with mock.patch.object(surroundings, "asked", lambda rehearse: surroundings.Found(**found)):
+    with mock.patch.object(surroundings, "asked", lambda *how: surroundings.Found(**found)):
         assert __main__.main(["--results", str(tmp_path / "device.jsonl")]) == 2
     told = capsys.readouterr().out.strip().splitlines()
     assert line in told[-2] and told[-2].startswith("nothing is measured: ")
@@ -111,9 +114,24 @@ def test_two_runs_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_nothing_is_called(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = __main__.options_of(["--only", "nonsense", "--results", str(tmp_path / "device.jsonl")])
+    options = options_of(["--only", "nonsense", "--results", str(tmp_path / "device.jsonl")], "")
     assert session.run(options, surroundings.Found(versions=VERSIONS), None) == 2
     assert capsys.readouterr().out == (
         "nothing is called nonsense; groups are contractions, device, figure, loops, published, real, rest, right, "
         "time, windows\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--minutes", "soon"], "argument --minutes: a number of minutes above 0, not soon"),
+        (["--minutes", "0"], "argument --minutes: a number of minutes above 0, not 0"),
+        (["--workers", "0"], "--workers: at least 1"),
+        (["--only"], "argument --only: expected at least one argument"),
+    ],
+)
+def test_words_that_make_no_sense(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="^2$"):
+        options_of(words, "")
+    assert capsys.readouterr().err.splitlines()[-1] == f"scripts/device: error: {told}"

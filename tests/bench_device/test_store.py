@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ MODEL = Model("12ab", "sm_90", 3.5, {"k": 3.5}, {"k": "latency"})
 
 
 def written(file: Path) -> None:
-    for each in (RUN, *ROWS, MODEL):
+    everything: list[Run | Row | Model] = [RUN, *ROWS, MODEL]
+    for each in everything:
         store.append(file, each)
 
 
@@ -79,10 +81,10 @@ def test_the_file_stays_small(tmp_path: Path) -> None:
     assert set(found.runs) == {"r3", "r4", "bad"} and not found.models  # no row has that hash
 
 
-def hold(file: Path, held: object, done: object) -> None:
+def hold(file: Path, held: Event, done: Event) -> None:
     with store.locked(file):
-        held.set()  # type: ignore[attr-defined]  # events of multiprocessing have no common type
-        done.wait(30)  # type: ignore[attr-defined]
+        held.set()
+        done.wait(30)
 
 
 def test_two_do_not_write_at_once(tmp_path: Path) -> None:
