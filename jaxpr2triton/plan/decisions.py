@@ -122,6 +122,7 @@ class Leave:
     """XLA takes less time for these loops than a kernel. They are known by the identity of their bodies."""
 
     loops: Mapping[int, Reason]
+    multiply: bool = True  # whether they might take less time where products leave them
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
         case Refuse():
             return _refusing(decisions, wish)
         case Leave():
-            return _leaving(decisions, wish) if decisions.apart else _parted(decisions)
+            return _parted(decisions) if wish.multiply and not decisions.apart else _leaving(decisions, wish)
         case Part():
             return _parted(decisions)
         case DropRoles():
@@ -241,12 +242,19 @@ def _refusing(decisions: Decisions, wish: Refuse) -> Decisions:
 
 def _parted(decisions: Decisions) -> Decisions:
     """Loops do less, and all else is undecided; their bodies are others then."""
-    return Decisions(decisions.reach, decisions.because, True, decisions.with_roles, mistakes=decisions.mistakes)
+    return replace(_undecided(decisions), apart=True)
 
 
 def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
-    """Once loops do less."""
-    return replace(_parted(decisions), refused={**decisions.refused, **wish.loops})
+    """Once loops do as little as they can."""
+    return replace(_undecided(decisions), refused={**decisions.refused, **wish.loops})
+
+
+def _undecided(decisions: Decisions) -> Decisions:
+    """Again, with as much in loops as now."""
+    return Decisions(
+        decisions.reach, decisions.because, decisions.apart, decisions.with_roles, mistakes=decisions.mistakes
+    )
 
 
 def _whole(decisions: Decisions, *variables: Var) -> Decisions:

@@ -122,6 +122,11 @@ def test_what_xla_does_in_less_time_is_first_made_to_do_less() -> None:
     assert left == Decisions(apart=True, refused={2: "dearer still"})
 
 
+def test_what_multiplies_nothing_is_left_at_once() -> None:
+    """And no product leaves another loop for it."""
+    assert granted(Decisions(), Leave({1: "dearer"}, multiply=False)) == Decisions(refused={1: "dearer"})
+
+
 def test_what_takes_less_time_at_once_leaves_loops_that_are_kernels() -> None:
     tiled = granted(Decisions(), Tile({VARIABLES[0]: (0,)}))
     apart = granted(tiled, Part("quicker"))
