@@ -101,6 +101,7 @@ class Plan:
     later: list[Job] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     patient: set[Job] = field(default_factory=set)  # that are measured whatever their hashes
+    drops: bool = False  # whether nobody asks for what is known, later neither
 
     def take(self, flags: str, timed_first: bool) -> Job | None:
         """The next job; those of a worker's own flags before those that need another process."""
@@ -122,7 +123,7 @@ class Plan:
         with self.lock:
             if job in self.patient or not self.fresh(job, hashes):
                 return "now"
-            self.later.append(job)
+            self.later += [] if self.drops else [job]
             return "later"
 
 

@@ -214,23 +214,27 @@ def run(options: Options, found: surroundings.Found, seconds: float | None) -> i
 
 
 def model(session: Session, options: Options, folder: Path, seconds: float | None, progress: Progress) -> None:
-    """What the models say of kernels that were measured and are still the same; no device is needed."""
-    asked = chosen(model_jobs(), options.only)
-    wanted = [job for job in asked if _lacks_a_model(session, job)]
-    plan = crew.Plan(wanted, lambda job, hashes: not _measured(session, job, hashes), session.keep, session.hashed)
+    """What is launched now of what was measured, and what the models say where it is the same; without a device."""
+    wanted = [job for job in chosen(model_jobs(), options.only) if _is_open(session, job)]
+    plan = crew.Plan(wanted, functools.partial(_is_known, session), session.keep, session.hashed, drops=True)
     crew.Crew(plan, options.workers, False, folder).run(seconds, lambda seconds: False, progress)
 
 
-def _lacks_a_model(session: Session, job: Job) -> bool:
+def _is_open(session: Session, job: Job) -> bool:
+    """Whether it was measured, and is not planned at this code, or not modelled."""
     keys = [("time", *job.place, way) for way in job.ways]
     rows = [rows[-1] for (_, key), rows in session.results.rows.items() if key in keys]
-    models = session.results.models
-    return any(row.hash and (row.hash, session.results.runs[row.run].target) not in models for row in rows)
+    return any(row.hash and (row.key not in session.hashes.found or not _has_model(session, row)) for row in rows)
 
 
-def _measured(session: Session, job: Job, hashes: Mapping[str, str]) -> bool:
-    wanted = {*hashes.values()}
-    return any(row.hash in wanted for rows in session.results.rows.values() for row in rows)
+def _is_known(session: Session, job: Job, hashes: Mapping[str, str]) -> bool:
+    """Whether kernels of these hashes were never measured, or have a model."""
+    measured = [row for rows in session.results.rows.values() for row in rows if row.hash in hashes.values()]
+    return all(_has_model(session, row) for row in measured)
+
+
+def _has_model(session: Session, row: Row) -> bool:
+    return (row.hash, session.results.runs[row.run].target) in session.results.models
 
 
 def _gone(rehearse: bool, seconds: float) -> bool:

@@ -67,6 +67,13 @@ def test_what_was_measured_with_the_same_kernels_comes_last(tmp_path: Path) -> N
     assert [row.program for row in rows] == ["a", "a", "b", "b", "known", "known"]
 
 
+def test_what_is_known_is_dropped_where_nobody_asks_for_it(tmp_path: Path) -> None:
+    rows: list[Row | Model] = []
+    plan = Plan([job("known"), job("a")], lambda one, hashes: True, rows.append, lambda one, hashes: None, drops=True)
+    Crew(plan, 1, False, tmp_path, COMMAND, LIMITS).run(60, lambda seconds: False, lambda: None)
+    assert [row.program for row in rows if isinstance(row, Row)] == ["a", "a"]
+
+
 def test_a_device_that_is_gone_ends_the_run(tmp_path: Path) -> None:
     names = [job("crashes", family=f"f{n}") for n in range(9)]
     rows, here, _ = done(names, tmp_path, gone=True)
