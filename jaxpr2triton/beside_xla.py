@@ -22,13 +22,14 @@ no step waits for is of all steps at once instead, where that takes less time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.normalize.loops.products_apart import left_of
 from jaxpr2triton.plan.decisions import Leave, Part
@@ -64,9 +65,12 @@ def left_by(plan: Plan) -> Leave | None:
 def _alone(plan: Plan) -> Leave | None:
     """A loop whose steps a few programs compute, if XLA's launches and its share of all processors take less."""
     policy, target = plan.policy, plan.policy.target
-    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name in LOOPS]
-    if plan.choice is None or plan.programs >= target.processors or len(loops) != 1 or _nested(loops[0]):
+    eqns = plan.jaxpr.jaxpr.eqns
+    loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
+    if plan.choice is None or plan.programs >= target.processors or len(loops) != 1:
         return None
+    if _has_tiles(eqns) or any(_has_tiles(body.eqns) or _has_loops(body.eqns) for body in jaxprs_in(loops[0])):
+        return None  # one of its steps is many of XLA's, or nobody says how many
     launched = launches_of(loops[0])
     assert launched is not None
     count = launched.a_step + policy.loops.launches_of_a_step
@@ -85,9 +89,13 @@ def _alone(plan: Plan) -> Leave | None:
     return Leave({body_of(loops[0]): WhyNot(why, TAKES)}, multiply=any(True for _ in _products(loops[0])))
 
 
-def _nested(loop: Eqn) -> bool:
-    """Whether its steps have loops of their own, of which nobody says how long they are."""
-    return any(eqn.primitive.name in LOOPS for body in jaxprs_in(loop) for eqn in body.eqns)
+def _has_tiles(eqns: Iterable[Eqn]) -> bool:
+    """Of steps, which XLA takes one by one."""
+    return any(eqn.primitive is scanned_p for eqn in eqns)
+
+
+def _has_loops(eqns: Iterable[Eqn]) -> bool:
+    return any(eqn.primitive.name in LOOPS for eqn in eqns)
 
 
 def parted_by(plan: Plan) -> Part | None:

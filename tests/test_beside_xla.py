@@ -16,6 +16,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.policies import planned_with
 from tests.test_recurrent import drawn, loss, shapes, states
 
 STEPS = 512
@@ -176,3 +177,17 @@ def test_what_one_program_computes_for_long_is_shared_out_by_xla() -> None:
 def test_what_one_program_computes_soon_is_a_kernel() -> None:
     program = j2t.transpile(bodies, *[jax.ShapeDtypeStruct((64, 3), F32)] * 2, for_target="sm_90")
     assert not program.leftovers and len(program.kernels) == 1
+
+
+def test_a_step_that_is_a_tile_of_many_is_not_held_against_one_of_xla() -> None:
+    """Where launches cost nothing, what one program computes is XLA's, but for tiles."""
+
+    def decayed(xs: Any) -> Any:
+        return lax.scan(lambda c, x: (0.9 * c + x, c), jnp.float32(0), xs)
+
+    free = {"loops": {"launch": 0.0, "asking": 0.0}, "products": {"launch": 0.0}}
+    with planned_with(**free):
+        few = j2t.transpile(bodies, *[jax.ShapeDtypeStruct((64, 3), F32)] * 2, for_target="sm_90")
+        tiles = [j2t.transpile(decayed, jax.ShapeDtypeStruct((n,), F32), for_target="sm_90") for n in (512, 4096)]
+    assert loops_left(few) and not any(program.leftovers for program in tiles)
+    assert all("tl.associative_scan(" in program.kernels[0].source for program in tiles)

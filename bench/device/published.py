@@ -88,7 +88,10 @@ def quack(rows: int, length: int) -> Iterator[Large]:
 # Liger
 
 LIGER = "Liger-Kernel 0.5.2, benchmark/data/h100_all_benchmark_data.csv, H100 NVL"
-LIGER_FIRST = "Liger-Kernel, first release, benchmark/fused_linear_cross_entropy_speed/nvidia_h100_80gb_hbm3"
+LIGER_FIRST = (
+    "Liger-Kernel, first release, benchmark/fused_linear_cross_entropy_speed/nvidia_h100_80gb_hbm3, which does not say "
+    "features and words"
+)
 
 
 def liger_norms(rows: int, rms_length: int, layer_rows: int, layer_length: int) -> Iterator[Large]:
