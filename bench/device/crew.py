@@ -28,6 +28,7 @@ CHECKOUT = Path(__file__).parents[2]
 IN_A_ROW = 8  # turns alone, before those who wait to share the device have theirs
 PATIENCE = 10.0  # seconds to wait for those who share; of the rounds that they disturb none is the best
 LAST_WORDS = 300  # letters
+FEW_LOST = 3  # jobs one after the other, of which each may be to blame itself
 
 Kind = tuple[tuple[str, str], ...]
 
@@ -144,22 +145,23 @@ class Crew:
     limits: Limits = Limits()
     turns: Turns = field(default_factory=Turns)
     stopped: threading.Event = field(default_factory=threading.Event)
-    lost: int = 0  # processes that ended by themselves, one after the other
+    suspects: list[list[Row]] = field(default_factory=list)  # what jobs lost, one after the other: is the device gone?
+    guard: threading.Lock = field(default_factory=threading.Lock)  # of the suspects
     alive: set[subprocess.Popen[str]] = field(default_factory=set)
     mistakes: list[Exception] = field(default_factory=list)
+    here: bool = True
+    is_gone: Callable[[], bool] = lambda: False
 
     def run(self, seconds: float | None, gone: Callable[[float], bool], progress: Callable[[], None]) -> bool:
         """Until all is done, or there is no more time; false where the device is gone."""
         end = math.inf if seconds is None else time.monotonic() + seconds
+        self.is_gone = lambda: gone(end - time.monotonic())
         threads = [threading.Thread(target=self._lead, args=(n,), daemon=True) for n in range(self.workers)]
         for thread in threads:
             thread.start()
-        here = True
-        while any(thread.is_alive() for thread in threads) and here and time.monotonic() < end:
+        while any(thread.is_alive() for thread in threads) and self.here and time.monotonic() < end:
             time.sleep(0.1)
             progress()
-            if self.lost >= max(3, self.workers // 2):
-                self.lost, here = 0, not gone(end - time.monotonic())
         self.stopped.set()
         for process in list(self.alive):
             _kill(process)
@@ -167,7 +169,28 @@ class Crew:
             thread.join(timeout=1)
         for mistake in self.mistakes:
             raise mistake
-        return here
+        if self.here:
+            self.found_well()
+        return self.here
+
+    def found_well(self) -> None:
+        """The device is there, so what was lost is to blame itself."""
+        with self.guard:
+            for row in (row for rows in self.suspects for row in rows):
+                self.plan.found(row)
+            self.suspects.clear()
+
+    def lose(self, rows: list[Row]) -> None:
+        """A job's rows; of several jobs in a row it may be the device that is gone, and then they say nothing."""
+        with self.guard:
+            self.suspects.append(rows)
+            if self.stopped.is_set() or len(self.suspects) < max(FEW_LOST, self.workers // 2):
+                return
+            if self.is_gone():
+                self.here = False
+                self.stopped.set()
+                return
+        self.found_well()
 
     def _lead(self, number: int) -> None:
         try:
@@ -241,13 +264,10 @@ class Worker:
             self._forget()
             if self.crew.stopped.is_set():
                 return False
-            self.crew.lost += 1
-            for way in job.ways:
-                if way not in rows:
-                    why = str(lost) or type(lost).__name__
-                    self.crew.plan.found(Row("", job.aim, *job.place, way, problem=why))
+            why = str(lost) or type(lost).__name__
+            self.crew.lose([Row("", job.aim, *job.place, way, problem=why) for way in job.ways if way not in rows])
             return False
-        self.crew.lost = 0
+        self.crew.found_well()
         if full:
             self.end()
         return not full
