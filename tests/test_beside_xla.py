@@ -74,7 +74,7 @@ def test_products_stay_in_loops_that_take_no_longer_with_them(steps: int, dtype:
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
 @pytest.mark.parametrize("network", ["rnn", "gru"])
 def test_values_of_what_is_multiplied_at_once(network: str, backend: str) -> None:
-    specs = shapes(network, 96, 2, 64, F32)
+    specs = shapes(network, 128, 2, 64, F32)
     for fn, products in ((states(network), 1), (loss(network), 4)):
         assert [each.primitive for each in j2t.transpile(fn, *specs).leftovers] == ["dot_general"] * products
         args = jax.tree.map(lambda each: each / 3, drawn(specs))  # of larger weights a network is chaotic

@@ -36,9 +36,11 @@ from jaxpr2triton.launch.cycles.latencies import Machine
 from jaxpr2triton.policy import Policy
 
 
-def _latencies(machine: Machine | None, *kinds: str) -> dict[str, float]:
+def _latencies(machine: Machine | None, *kinds: str, warps: int = 1) -> dict[str, float]:
     """Of instructions one after the other."""
-    return {"latencies." + " + ".join(kinds): sum(machine.latency(kind, False) for kind in kinds)} if machine else {}
+    if machine is None:
+        return {}
+    return {"latencies." + " + ".join(kinds): sum(machine.latency(kind, False, warps) for kind in kinds)}
 
 
 def _of_machine(machine: Machine | None, *names: str) -> dict[str, float]:
@@ -52,7 +54,7 @@ def _instruction(name: str, made: Callable[[], Repeated], said: Said) -> Figure:
 def _barrier(warps: int) -> Figure:
     def said(policy: Policy, machine: Machine | None) -> dict[str, float]:
         return {"policy.cost.barrier": policy.cost.barrier + warps * policy.cost.barrier_of_a_warp} | _latencies(
-            machine, "BAR"
+            machine, "BAR", warps=warps
         )
 
     name = f"barrier of {warps} warps" if warps > 1 else "barrier of one warp"
@@ -64,8 +66,8 @@ def _meeting(warps: int) -> Figure:
 
     def said(policy: Policy, machine: Machine | None) -> dict[str, float]:
         cost = policy.cost
-        barriers = cost.barriers_of_a_meeting * warps * cost.barrier_of_a_warp
-        return {"policy.cost.meeting": cost.meeting + barriers} | _latencies(machine, "STS", "BAR", "LDS", "BAR")
+        moved = cost.shared + cost.barriers_of_a_move * (cost.barrier + warps * cost.barrier_of_a_warp)
+        return {"policy.cost.barriers_of_a_move": moved} | _latencies(machine, "STS", "BAR", "LDS", "BAR", warps=warps)
 
     return _instruction(f"meeting of {warps} warps", functools.partial(kernels.meetings, warps), said)
 
@@ -133,13 +135,13 @@ def _loading_from_cache(policy: Policy, machine: Machine | None) -> dict[str, fl
 
 
 def _launch(policy: Policy, machine: Machine | None) -> dict[str, float]:
-    return {"policy.products.launch": policy.products.launch, "policy.loops.launch": policy.loops.launch}
+    return {"policy.products.launch": policy.products.launch}
 
 
 def _asking(policy: Policy, machine: Machine | None) -> dict[str, float]:
-    """As `beside_xla.py` counts: the launches of a step, those for its counting, and the question."""
+    """The launches of a step, those for its counting, and the question: too few launches for XLA to make a graph of."""
     loops = policy.loops
-    return {"policy.loops.asking": loops.asking + (1 + loops.launches_of_a_step) * loops.launch}
+    return {"policy.loops.asking": loops.asking + (1 + loops.launches_of_a_step) * policy.products.launch}
 
 
 def _multiplying(policy: Policy, machine: Machine | None) -> dict[str, float]:

@@ -21,6 +21,7 @@ from bench.device import GONE, NOTHING, crew, store, surroundings
 from bench.device.ending import ending
 from bench.device.figures import FIGURES
 from bench.device.jobs import FIGURE, MEASURED, MODEL, Job, all_jobs, model_jobs
+from bench.device.modelled import this_model
 from bench.device.options import Options
 from bench.device.pages import pages
 from bench.device.side_by_side import Standing
@@ -234,7 +235,8 @@ def _is_known(session: Session, job: Job, hashes: Mapping[str, str]) -> bool:
 
 
 def _has_model(session: Session, row: Row) -> bool:
-    return (row.hash, session.results.runs[row.run].target) in session.results.models
+    found = session.results.models.get((row.hash, session.results.runs[row.run].target))
+    return found is not None and found.by == this_model()
 
 
 def _gone(rehearse: bool, seconds: float) -> bool:

@@ -101,6 +101,7 @@ class Model:
     kernels: Mapping[str, float] = field(default_factory=dict)
     bound: Mapping[str, str] = field(default_factory=dict)  # of each kernel: issue, memory, latency or tensor
     problem: str = ""
+    by: str = ""  # a hash of the model that said so
 
 
 @dataclass

@@ -231,7 +231,7 @@ class Products:
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
     aligned: int = 16  # bytes that are loaded at once where they do not
-    launch: float = 3.0  # µs of a launch, and of the break before it
+    launch: float = 4.0  # µs of a launch, and of the break before it: 3.0 to 6.3 as measured on an H100
 
 
 @dataclass(frozen=True)
@@ -242,12 +242,12 @@ class Loops:
     lanes_to_fill: int = _lanes(256)  # independent loops, so that each may be one lane and hold its state in variables
     kept: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
     warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
-    under_way: int = 600  # cycles until what is read from memory is there
-    cached: int = 300  # … from the second-level cache
+    under_way: int = 700  # cycles until what is read from memory is there
+    cached: int = 278  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
     steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
     instructions_in_a_row: int = 1536  # … while a thread has no more than these
-    launch: float = 1.5  # µs of each launch of a loop that XLA runs
+    launch: float = 1.5  # µs of each launch of a loop that XLA runs: 1.1 to 1.8 where five or more are a CUDA graph
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
@@ -258,18 +258,21 @@ class Loops:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step takes (`plan/schedule/cost.py`, `emit/emitter.py`): cycles of an H100, rounded."""
+    """What a step takes (`plan/schedule/cost.py`, `emit/emitter.py`): cycles of an H100, rounded.
+
+    Latencies, barriers, shared memory and the second-level cache are as measured (`bench/results/measured-figures.md`).
+    """
 
     latency: int = 4  # cycles until the next instruction can use a result
     shuffle: int = 29  # … one that another lane of the warp made
     alone: float = 1.8  # cycles from one instruction of a warp that is alone to the next
-    barrier: int = 20  # cycles of a barrier
+    barrier: int = 12  # cycles of a barrier
     barrier_of_a_warp: int = 2  # … more for each warp that waits
-    barriers_of_a_meeting: int = 2  # where another warp made it, as Triton writes sums and changes of layout
+    barriers_of_a_meeting: int = 2  # … and writings before them, where another warp made it, as Triton writes sums
     barriers_of_a_move: int = 1  # where lanes read what others have
-    shared: int = 52  # cycles until what was written to shared memory can be used
+    shared: int = 28  # cycles until what was written to shared memory can be used
     long: int = 4  # instructions of a function, from which on not all of them wait for each other …
-    special: int = 30  # … and some for a special function
+    special: int = 17  # … and some for a special function
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
     programs_at_once: int = 32  # that a processor has room for, however few warps they have
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
@@ -282,7 +285,7 @@ class Cost:
     barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
     multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
     cached: int = 36  # bytes that each processor reads of the second-level cache in a cycle, where all of them do
-    cached_for_one: int = 64  # … and a few at most
+    cached_for_one: int = 122  # … and a few at most
     copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
     copies_of_sums: int = 3  # … if a step does nothing but add to it
     copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one
@@ -290,7 +293,7 @@ class Cost:
     @property
     def meeting(self) -> int:
         """Cycles until a number that all lanes have made is there."""
-        return self.barriers_of_a_meeting * self.barrier + self.shared
+        return self.barriers_of_a_meeting * (self.barrier + self.shared)
 
 
 @dataclass(frozen=True)

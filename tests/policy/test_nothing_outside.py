@@ -37,7 +37,7 @@ NAMED = {
     "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
     "launch/compile/helper.py": {"SECONDS": "of waiting"},
     "launch/cycles/flow.py": {"_END": "stands for no block"},
-    "launch/cycles/latencies.py": {"OTHER": MODEL, "READ": MODEL},
+    "launch/cycles/latencies.py": dict.fromkeys(("BARRIER", "BARRIER_OF_A_WARP", "OTHER", "READ"), MODEL),
     "launch/cycles/model.py": {"MUCH_OF_IT": MODEL},
     "launch/cycles/reuse.py": {"PROGRAM": "stands for no loop", "_WORDS": "bytes"},
     "launch/cycles/sass.py": {"COUNTERS": LIMIT, "_CONTROL": LIMIT, "_NONE": LIMIT},

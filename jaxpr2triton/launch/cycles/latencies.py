@@ -1,9 +1,10 @@
 """How long the parts of a device take, for those whose machine code is modelled.
 
-Figures are nominal. Cycles come from what is generally reported of measurements by small loops (instructions whose
-latency is fixed are not here: ptxas writes that into the code), widths of pipes from the numbers of lanes that the
-makers publish for each kind of instruction, rates and clocks from data sheets. The newest of each family: A100 with
-80 GB, H100 SXM.
+Cycles of special functions, shuffles, barriers and loads, and the rates of an H100's memories, are as measured
+(`bench/results/measured-figures.md`); others are what is generally reported of measurements by small loops.
+Instructions whose latency is fixed are not here: ptxas writes that into the code. Widths of pipes come from the numbers
+of lanes that the makers publish for each kind of instruction, what else there is from data sheets. The newest of each
+family: A100 with 80 GB, H100 SXM.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ WAITS: dict[str, str] = {
 }
 # Cycles until a waiting instruction may begin, of what sets a counter. The same on both, within a few cycles.
 _LATENCIES = {
-    "MUFU": 22, "I2F": 16, "F2I": 16, "F2F": 16, "FRND": 16, "POPC": 16, "FLO": 16, "BREV": 16, "I2FP": 6, "F2FP": 6,
+    "MUFU": 17, "I2F": 16, "F2I": 16, "F2F": 16, "FRND": 16, "POPC": 16, "FLO": 16, "BREV": 16, "I2FP": 6, "F2FP": 6,
     "SHFL": 24, "REDUX": 28, "VOTE": 12, "VOTEU": 12, "MATCH": 30,
-    "LDS": 30, "LDSM": 33, "STS": 22, "STSM": 24, "ATOMS": 60, "BAR": 22, "WARPSYNC": 12,
+    "LDS": 30, "LDSM": 33, "STS": 22, "STSM": 24, "ATOMS": 60, "WARPSYNC": 12,
     "LDL": 33, "STL": 20, "STG": 20, "ST": 20, "RED": 20, "ATOMG": 500, "ATOM": 500,
     "DADD": 16, "DMUL": 16, "DFMA": 16, "DSETP": 18, "DMNMX": 16,
     "LDC": 30, "LDCU": 30, "ULDC": 14, "S2R": 24, "S2UR": 24, "CS2R": 12, "R2UR": 12, "HMMA": 33, "DMMA": 26,
 }  # fmt: skip
+BARRIER = 12  # cycles of a barrier, of a warp that is alone …
+BARRIER_OF_A_WARP = 2  # … and more for each warp that waits
 OTHER = 12  # cycles of what is not listed
 READ = 12  # cycles until the operands of a store, or of another slow instruction, may be overwritten at the latest
 _QUARTER_RATE = ("MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV", "REDUX")
@@ -79,7 +82,10 @@ class Machine:
     def memory_rate(self) -> float:
         return self.target.memory_rate
 
-    def latency(self, kind: str, from_memory: bool) -> int:
+    def latency(self, kind: str, from_memory: bool, warps: int = 1) -> int:
+        """Cycles until what waits for it may begin; `warps` is how many of a program meet at a barrier."""
+        if kind == "BAR":
+            return BARRIER + BARRIER_OF_A_WARP * warps
         if WAITS.get(kind) == "loads (L2)" and kind not in _LATENCIES:
             return self.load_from_memory if from_memory else self.load
         return _LATENCIES.get(kind, OTHER)
@@ -107,7 +113,7 @@ class Machine:
 
 MACHINES = {
     "sm_80": Machine(TARGETS["sm_80"], 3600, 64, 196_608, 34, 220, 480, 2, 4, 64, 32, 167_936, 1024),
-    "sm_90": Machine(TARGETS["sm_90"], 4750, 64, 262_144, 36, 260, 560, 1, 2, 64, 32, 233_472, 1024),
+    "sm_90": Machine(TARGETS["sm_90"], 4880, 122, 262_144, 34, 278, 700, 1, 2, 64, 32, 233_472, 1024),
 }
 
 

@@ -110,7 +110,9 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     room = machine.first_level - at_once * (binary.shared + machine.shared_reserved)
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     moved = moved_by(code, machine.lanes)
-    near, far = (Warp(machine, from_memory, rounds, reuse, moved).walk(way) for from_memory in (False, True))
+    near, far = (
+        Warp(machine, from_memory, rounds, reuse, moved, kernel.num_warps).walk(way) for from_memory in (False, True)
+    )
     known = matched(near.inner, source, rounds)
     ends = [axis.seldom for axis in kernel.axes if axis.unbounded]
     rounds = taken(known, rounds, bool(ends) and all(ends))

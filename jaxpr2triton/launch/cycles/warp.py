@@ -71,8 +71,10 @@ class Warp:
         rounds: Mapping[int, int | None],
         reuse: Reuse = NO_REUSE,
         moved: Mapping[int, int] | None = None,
+        warps: int = 1,
     ) -> None:
         self.machine, self.from_memory, self.rounds, self.reuse = machine, from_memory, rounds, reuse
+        self.warps = warps  # of its program
         self.moved = moved or {}  # bytes, of what does not move as many as there are lanes
         self.now = 0.0
         self.clear = [0.0] * COUNTERS
@@ -112,7 +114,7 @@ class Warp:
         passes = each.kind in TRAFFIC and each.address not in self.reuse.near
         phase.bytes += self.moved.get(each.address, self.machine.lanes * each.width) if passes else 0
         quick = each.address in self.reuse.quick
-        latency = self.machine.load_again if quick else self.machine.latency(each.kind, self.from_memory)
+        latency = self.machine.load_again if quick else self.machine.latency(each.kind, self.from_memory, self.warps)
         cause = FIRST_LEVEL if quick else WAITS.get(each.kind, ARITHMETIC)
         for counter, until in ((each.sets, latency), (each.reads, min(latency, READ))):
             if counter is not None and begin + until >= self.clear[counter]:

@@ -213,7 +213,7 @@ class _Walk:
         if shared.warps == 1:
             return _Price(issue, wait)
         among = (shared.warps - 1).bit_length()
-        meeting = among * cost.shuffle + cost.shared + cost.barriers_of_a_meeting * self.barrier
+        meeting = among * cost.shuffle + cost.barriers_of_a_meeting * (cost.shared + self.barrier)
         return _Price(issue + results * (2 * among + 4), wait + meeting, cost.barriers_of_a_meeting)
 
     def _added(self, terms: float) -> float:
@@ -236,7 +236,7 @@ class _Walk:
         wait = cost.latency * 2 * own + exchanges * (cost.shuffle + cost.latency + 2 * (rows - 1))
         if shared.warps == 1:
             return _Price(issue, wait)
-        meeting = cost.shared + cost.barriers_of_a_meeting * self.barrier + cost.latency * 2 * shared.warps
+        meeting = cost.barriers_of_a_meeting * (cost.shared + self.barrier) + cost.latency * 2 * shared.warps
         return _Price(issue + rows * (one * shared.warps + 4), wait + meeting, cost.barriers_of_a_meeting)
 
     def _shared(self, value: Value) -> Shared:
