@@ -341,7 +341,7 @@ class Statements:
             self._assign(node, scope, text, "term")
 
     def _take(self, node: Take, scope: Scope) -> None:
-        """A tile along another axis is the same tile; one element of it is a sum with all others masked."""
+        """A tile along another axis is the same tile; one element of it is a sum with all others masked, of bits."""
         source = self._get(node.source, scope)
         tile = self.spell.tile(node.axes)
         if node.axis not in source.tile:
@@ -361,13 +361,17 @@ class Statements:
         whole = self.spell.tile(node.source.axes | node.index.axes)
         here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
         value = self._operand(node.source, scope, whole)
-        kind = triton_name(working_dtype(node.dtype))
-        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        held = working_dtype(node.dtype)
+        if is_float(held):  # no number is computed, so that -0.0 and NaN stay what they are
+            value = f"{in_parentheses(value)}.to(tl.int{8 * held.itemsize}, bitcast=True)"
+        value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
         text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
-        if is_bool(node.dtype):
+        if is_float(held):
+            text = f"{text}.to({triton_name(held)}, bitcast=True)"
+        elif is_bool(node.dtype):
             text = f"({text}) != 0"
         elif np.dtype(node.dtype).itemsize < 4:
-            text = f"{text}.to({kind})"
+            text = f"{text}.to({triton_name(held)})"
         self._assign(node, scope, text, "element")
 
     def _turn(self, node: Turn, scope: Scope) -> None:
