@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jaxpr2triton.graph.covered import call_of
+from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.jaxprs import Atom, Literal, Var
+from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.ir.scanned import Combination
 from jaxpr2triton.rules.base import in_parentheses
-from jaxpr2triton.rules.literals import constant
+from jaxpr2triton.rules.literals import as_tensor, constant
+from jaxpr2triton.rules.pointwise.convert import convert
 from jaxpr2triton.rules.rows import TABLE
+
+PRODUCTS = frozenset({"mul", "square"})
 
 
 @dataclass
@@ -43,14 +48,21 @@ def _text(name: str, combine: Combination) -> tuple[str, tuple[str, ...]]:
     inner, parts = combine.closed.jaxpr, combine.parts
     arguments = [*(f"l{n}" for n in range(parts)), *(f"r{n}" for n in range(parts))]
     known: dict[Var, str] = dict(zip(inner.invars, arguments))
+    measured = {eqn.invars[0] for eqn in inner.eqns if eqn.primitive is rounded_p}
     lines, callees = [f"def {name}({', '.join(arguments)}):"], []
 
     def read(atom: Atom) -> str:
         return constant(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
 
     for number, eqn in enumerate(inner.eqns):
-        row = TABLE[eqn.primitive.name]
-        text = row.write(call_of(eqn), [in_parentheses(read(atom)) for atom in eqn.invars])
+        row, dtype = TABLE[eqn.primitive.name], eqn.outvars[0].aval.dtype
+        operands = [in_parentheses(read(atom)) for atom in eqn.invars]
+        text = row.write(call_of(eqn), operands)
+        if eqn.primitive is rounded_p:
+            text = convert(text, working_dtype(dtype), dtype)
+        if eqn.primitive.name in PRODUCTS and eqn.outvars[0] in measured and working_dtype(dtype) == dtype:
+            text = f"_product({as_tensor(operands[0], dtype)}, {as_tensor(operands[-1], dtype)})"
+            callees.append("_product")
         callees += row.called(text)
         known[eqn.outvars[0]] = f"t{number}"
         lines.append(f"    t{number} = {text}")

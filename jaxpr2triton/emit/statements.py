@@ -14,7 +14,7 @@ from jaxpr2triton._compat import innermost_frame
 from jaxpr2triton.emit.axes import band_of
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.dots import dots_of, in_blocks, read_for
-from jaxpr2triton.emit.functions import Functions
+from jaxpr2triton.emit.functions import PRODUCTS, Functions
 from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
 from jaxpr2triton.emit.limits import clamp, limits_of
 from jaxpr2triton.emit.masks import Masks
@@ -68,7 +68,6 @@ from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
 LAST_PLACE = 2**31 - 1
-PRODUCTS = frozenset({"mul", "square"})
 JOINED = frozenset({"add", "sub", "add_any"})  # with which compilers fuse products
 
 
@@ -257,7 +256,7 @@ class Statements:
             texts[0] = as_tensor(texts[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
         text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
-        if node.eqn.primitive.name in PRODUCTS and self._goes_on_as_stored(node):
+        if node.eqn.primitive.name in PRODUCTS and self._is_by_itself(node):
             text = self._rounded(texts[0], texts[-1], node.dtype)
         self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
@@ -272,11 +271,13 @@ class Statements:
         else:
             self._assign(node, scope, text, self.wish[node], node.eqn)
 
-    def _goes_on_as_stored(self, node: Node) -> bool:
-        """Whether a product of f32 or f64 is stored, and added to something, which compilers fuse it with."""
+    def _is_by_itself(self, node: Node) -> bool:
+        """Whether a product of f32 or f64 is measured; or is stored, and added to something, which compilers fuse."""
         if not is_float(node.dtype) or working_dtype(node.dtype) != node.dtype:
             return False
         users = self.users[node]
+        if any(isinstance(each, Compute) and each.eqn.primitive is rounded_p for each in users):
+            return True
         is_joined = any(isinstance(each, Compute) and each.eqn.primitive.name in JOINED for each in users)
         return is_joined and any(isinstance(each, (Store, Keep)) for each in users)
 
@@ -332,7 +333,7 @@ class Statements:
                 text = as_tensor(text, operand.dtype)
             factors.append(text if same else f"{text}.to({kind})")
         text = " * ".join(factors)
-        if len(factors) == 2 and self._goes_on_as_stored(node):
+        if len(factors) == 2 and self._is_by_itself(node):
             text = self._rounded(factors[0], factors[1], node.dtype)
         if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
             scope.known[node] = Written(text, tile)
@@ -340,7 +341,7 @@ class Statements:
             self._assign(node, scope, text, "term")
 
     def _take(self, node: Take, scope: Scope) -> None:
-        """A tile along another axis is the same tile; one element of it is a sum with all others masked."""
+        """A tile along another axis is the same tile; one element of it is a sum with all others masked, of bits."""
         source = self._get(node.source, scope)
         tile = self.spell.tile(node.axes)
         if node.axis not in source.tile:
@@ -360,13 +361,17 @@ class Statements:
         whole = self.spell.tile(node.source.axes | node.index.axes)
         here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
         value = self._operand(node.source, scope, whole)
-        kind = triton_name(working_dtype(node.dtype))
-        value = f"{value}.to(tl.int32)" if is_bool(node.dtype) else value
+        held = working_dtype(node.dtype)
+        if is_float(held):  # no number is computed, so that -0.0 and NaN stay what they are
+            value = f"{in_parentheses(value)}.to(tl.int{8 * held.itemsize}, bitcast=True)"
+        value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
         text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
-        if is_bool(node.dtype):
+        if is_float(held):
+            text = f"{text}.to({triton_name(held)}, bitcast=True)"
+        elif is_bool(node.dtype):
             text = f"({text}) != 0"
         elif np.dtype(node.dtype).itemsize < 4:
-            text = f"{text}.to({kind})"
+            text = f"{text}.to({triton_name(held)})"
         self._assign(node, scope, text, "element")
 
     def _turn(self, node: Turn, scope: Scope) -> None:
@@ -439,7 +444,6 @@ class Statements:
         if written.tile != tile:
             text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
         return text
-
 
 
 def minus(one: Index, other: Index) -> Index:

@@ -1,4 +1,4 @@
-"""What a contraction sums, and which equations lead to a comparison."""
+"""What a contraction sums, and which equations lead to a comparison, or to what is measured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
+from jaxpr2triton.ir.rounded import rounded_p
 
 
 def terms_of(eqn: Eqn) -> int:
@@ -18,12 +19,13 @@ def terms_of(eqn: Eqn) -> int:
 def compared(eqns: Sequence[Eqn]) -> Iterator[Eqn]:
     """What leads to a comparison of two values for being equal, the last equation first.
 
-    Not with a number, which nothing that is rounded has to be, and not of one value with itself, as NaN is not.
+    Not with a number, which nothing that is rounded has to be, and not of one value with itself, as NaN is not. What a
+    program measures the rounding of is compared as well: with what it is made of.
     """
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
     found: set[Atom] = set()
     for eqn in reversed(eqns):
-        if _asks_for_equals(eqn, makers) or not found.isdisjoint(eqn.outvars):
+        if _asks_for_equals(eqn, makers) or _is_measured(eqn) or not found.isdisjoint(eqn.outvars):
             found.update(variables(eqn.invars))
             yield eqn
 
@@ -33,6 +35,11 @@ def _asks_for_equals(eqn: Eqn, makers: dict[Var, Eqn]) -> bool:
         return False
     one, other = eqn.invars
     return one is not other and not any(_is_number(each, makers) for each in eqn.invars)
+
+
+def _is_measured(eqn: Eqn) -> bool:
+    """Of floats with their own digits; 16 bits are rounded for other reasons, too."""
+    return eqn.primitive is rounded_p and eqn.outvars[0].aval.dtype.itemsize >= 4
 
 
 def _is_number(atom: Atom, makers: dict[Var, Eqn]) -> bool:

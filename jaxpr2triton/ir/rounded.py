@@ -1,4 +1,8 @@
-"""A 16-bit value with the digits that its dtype has, also where kernels hold more of them: `b = rounded a`."""
+"""A value with the digits that its dtype has, rounded by itself: `b = rounded a`.
+
+Kernels hold 16-bit values with more digits, and compilers round a product and the sum that it goes into once instead of
+twice. Nothing that knows of sums or products sees through it.
+"""
 
 from __future__ import annotations
 

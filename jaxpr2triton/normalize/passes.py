@@ -44,6 +44,7 @@ from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
 from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.numbers.folding import fold_constants
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
+from jaxpr2triton.normalize.numbers.round_measured import round_measured
 from jaxpr2triton.normalize.random.unkey import unkey, unkey_outside
 from jaxpr2triton.normalize.rewrite import without_empty_shardings
 
@@ -55,6 +56,7 @@ class Fact(Flag):
     LOOPS_WRITTEN = auto()  # no primitive is there that is written as a loop of others
     USUAL_SCATTERS = auto()  # a scatter does what its name says, and applies no function of the user's
     ROUNDED = auto()  # 16-bit values that lead to a choice are rounded after each step
+    MEASURED = auto()  # what a program measures the rounding of is rounded by itself
     NO_KEYS = auto()  # random bits are integer arithmetic on words
     KNOWN_INSIDE = auto()  # what is known before the program runs is made where it is read
     KINDS_PARTED = auto()  # what is affine has a loop of its own beside what is not, where that pays
@@ -138,6 +140,7 @@ def _body(closed: Closed) -> Closed:
 INLINE = Pass("inline_calls", inline_calls, gives=Fact.NO_CALLS)
 APPLY = Pass("apply_functions", apply_functions, gives=Fact.USUAL_SCATTERS, needs=Fact.NO_CALLS)
 ROUND = Pass("round_compared", round_compared, gives=Fact.ROUNDED, needs=Fact.NO_CALLS)
+MEASURE = Pass("round_measured", round_measured, gives=Fact.MEASURED)
 SPECIALISE = Pass("specialise_loops", specialise_loops, gives=Fact.KNOWN_INSIDE, needs=Fact.NO_CALLS)
 DROP = Pass("drop_identities", drop_identities, gives=Fact.NO_IDENTITIES, needs=Fact.NO_CALLS)
 PLACES = Pass("lower_places", lower_places, gives=Fact.PLACES, needs=Fact.NO_CALLS)
@@ -169,6 +172,7 @@ LOOPS: tuple[Pass, ...] = (
     APPLY,  # what it writes out may hold calls and loops
     Pass("write_loops", write_loops, gives=Fact.LOOPS_WRITTEN, needs=Fact.NO_CALLS),
     ROUND,
+    MEASURE,  # before anything makes use of the laws of sums
     Pass("unkey", unkey, gives=Fact.NO_KEYS),  # bodies too, whose carried keys become words
     SPECIALISE,
     PARTS,
@@ -204,6 +208,7 @@ AROUND_LOOPS: tuple[Pass, ...] = (  # for programs whose loops stay with XLA
     INLINE,
     APPLY,
     ROUND,
+    MEASURE,
     Pass("unkey_outside", unkey_outside, gives=Fact.NO_KEYS),
     SPECIALISE,
 )

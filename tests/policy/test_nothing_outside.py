@@ -53,6 +53,7 @@ NAMED = {
     "launch/machine/run.py": {"MOST_FINDINGS": WORK},
     "launch/source.py": {"_KEPT": "entries of a cache"},
     "normalize/numbers/algebra.py": {"STEPS_TO_NEGATION": WORK},
+    "normalize/numbers/measured.py": {"TERMS": WORK},
     "normalize/random/generators.py": {"PER_BLOCK": EXACT},
     "normalize/random/keys.py": {"MOST_WORDS": LIMIT},
     "normalize/random/threefry.py": {"MOST": EXACT},

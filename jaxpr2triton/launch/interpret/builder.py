@@ -37,6 +37,12 @@ def stored_dtype(dtype: tl.dtype) -> np.dtype:
     return found
 
 
+def _is_minus_one(numbers: np.ndarray) -> bool:
+    """Of a number, which may be spread over a tile: all elements are one then."""
+    is_one = numbers.size == 1 or not any(numbers.strides)
+    return is_one and numbers.dtype.kind == "f" and bool(numbers[(0,) * numbers.ndim] == -1)
+
+
 def _numbers(handle: TensorHandle) -> np.ndarray:
     return arithmetic.decode(handle.data, handle.dtype.scalar.name)
 
@@ -142,6 +148,13 @@ class Builder(InterpreterBuilder):
 
     def create_fneg(self, arg: TensorHandle) -> TensorHandle:
         return self.unary_op(arg, np.negative)
+
+    def create_fmul(self, lhs: TensorHandle, rhs: TensorHandle) -> TensorHandle:
+        """A product with the constant -1 only turns a sign, also that of NaN: LLVM makes a negation of it."""
+        for factor, other in ((lhs, rhs), (rhs, lhs)):
+            if _is_minus_one(_numbers(factor)):
+                return self.create_fneg(other)
+        return self.binary_op(lhs, rhs, np.multiply)
 
     def create_erf(self, arg: TensorHandle) -> TensorHandle:
         return self.unary_op(arg, scipy.special.erf)

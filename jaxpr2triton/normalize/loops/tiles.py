@@ -284,10 +284,12 @@ def _spread(x: Value, shape: Sequence[int]) -> Value:
 
 
 def _at(here: Value, x: Value) -> Value:
-    """What x is in that step."""
+    """What x is in that step, bit by bit."""
     if x.dtype == bool:
         return lax.reduce_or(lax.bitwise_and(here, x), (x.ndim - 1,))
-    return lax.reduce_sum(lax.select(here, x, lax.full_like(x, 0)), (x.ndim - 1,))
+    bits = lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}") if jnp.issubdtype(x.dtype, jnp.floating) else x
+    found = lax.reduce_sum(lax.select(here, bits, lax.full_like(bits, 0)), (x.ndim - 1,))
+    return lax.bitcast_convert_type(found, x.dtype) if bits is not x else found
 
 
 def _each(x: Value, size: int) -> Value:

@@ -162,6 +162,13 @@ def _mul(node: Node, rewriter: Rewriter) -> Value | None:
     return _of_constants(node, rewriter)
 
 
+def _div(node: Node, rewriter: Rewriter) -> Value | None:
+    x, y = node.args
+    if _equals(y, 1, rewriter):
+        return x
+    return rewriter.bind(primitives.neg_p, x) if _equals(y, -1, rewriter) and _is_float(x) else None
+
+
 def _of_constants(node: Node, rewriter: Rewriter) -> Value | None:
     """c * -x as -c * x; and c * (d * x) as (c * d) * x, where c and d are powers of two: nothing is rounded."""
     for first, rest in (node.args, node.args[::-1]):
@@ -340,7 +347,7 @@ ALGEBRA: Mapping[str, Callable[[Node, Rewriter], Value | None]] = {
     "add_any": _add,
     "sub": _sub,
     "mul": _mul,
-    "div": _second(1),
+    "div": _div,
     "reduce_sum": _sum,
     "max": _extreme(largest=False),
     "min": _extreme(largest=True),
