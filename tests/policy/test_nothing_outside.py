@@ -21,7 +21,8 @@ MODEL = "of a model of time that reports what was planned, and decides nothing"
 NAMED = {
     "collector.py": {"NEW_OBJECTS": WORK},
     "emit/layout.py": {"WIDTH": TEXT},
-    "emit/statements.py": {"INLINE_AT_MOST": TEXT, "LAST_PLACE": EXACT},
+    "emit/statements.py": {"INLINE_AT_MOST": TEXT},
+    "emit/widths.py": {"WORD": "bits"},
     "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
     "front/modules.py": {"LINE": TEXT},
     "graph/dynamic.py": {"FAR": "beyond any array"},
@@ -84,7 +85,6 @@ COMPARED = {
     "cli/options.py": {18: TEXT},
     "cli/terminal.py": {40: TEXT},
     "emit/names.py": {108: TEXT},
-    "emit/known.py": {2**31: EXACT},
     "graph/simplify.py": {2**24: EXACT},
     "ir/dtypes.py": {32: "bits"},
     "launch/call/proto.py": {127: LIMIT},
