@@ -52,7 +52,6 @@ NAMED = {
     },
     "launch/machine/library.py": {"PARTS": WORK},
     "launch/machine/run.py": {"MOST_FINDINGS": WORK},
-    "launch/source.py": {"_KEPT": "entries of a cache"},
     "normalize/numbers/algebra.py": {"STEPS_TO_NEGATION": WORK},
     "normalize/random/generators.py": {"PER_BLOCK": EXACT},
     "normalize/random/keys.py": {"MOST_WORDS": LIMIT},
