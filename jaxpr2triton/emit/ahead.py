@@ -41,6 +41,7 @@ from jaxpr2triton.emit.round_parts import written_out
 from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, is_store, named_as, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.widths import WORD, fits
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
@@ -338,7 +339,8 @@ def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body,
     if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
         times = f"{late} * {last.step}" if last.step > 1 else late
         number = f"{last.start} + {times}" if last.start else times
-        lines.append(f"{step} = tl.full((), {number if len(last) > 1 else last.start}, tl.int32)")
+        kind = "tl.int32" if fits(last.start, last.stop, WORD) else "tl.int64"
+        lines.append(f"{step} = tl.full((), {number if len(last) > 1 else last.start}, {kind})")
     steps = ast.parse(f"tl.static_range({len(last)})", mode="eval").body
     first = ast.parse("\n".join(lines)).body
     return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)

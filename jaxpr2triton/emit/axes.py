@@ -13,7 +13,7 @@ Programs that multiply blocks walk down bands of rows, so that those that run at
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 
 from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.index import Axis
@@ -22,34 +22,39 @@ from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
 
 
-def places_of_program(axes: Sequence[PlannedAxis], cast: str, band: int = 0) -> list[str]:
-    """The places of a program along the axes that no loop runs over; `cast` is for places beyond 32 bits.
+def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset(), band: int = 0) -> list[str]:
+    """The places of a program along the axes that no loop runs over; those along `wide` axes are beyond 32 bits.
 
     `band`: of so many blocks along the second axis from the end programs walk down, if not along the last one.
     """
     grid = [planned for planned in axes if planned.role is Role.GRID]
-    lines = [f"program = tl.program_id(0){cast}"] if _is_flat(grid) else []
+    lines = ["program = tl.program_id(0)"] if _is_flat(grid) else []
     if band:
         *_, rows, columns = grid
-        places = f"tl.program_id(1){cast}, tl.program_id(0){cast}"
+        places = "tl.program_id(1), tl.program_id(0)"
         names = f"{rows.axis.name}_block, {columns.axis.name}_block"
         lines.append(f"{names} = tl.swizzle2d({places}, {rows.steps}, {columns.steps}, {band})")
-    for planned, program in _numbers(grid, cast, band):
+    for planned, program in _numbers(grid, band):
         name, block = planned.axis.name, planned.block
         if block == 1:
             lines.append(f"{name} = {program}")
         elif planned.steps == 1:
-            lines.append(f"{name} = tl.arange(0, {block}){cast}")
+            lines.append(f"{name} = tl.arange(0, {block})")
         else:
-            lines.append(f"{name} = {in_parentheses(program)} * {block} + tl.arange(0, {block})")
+            number = in_parentheses(program) + _cast(planned.axis in wide)
+            lines.append(f"{name} = {number} * {block} + tl.arange(0, {block})")
     lanes = [planned for planned in axes if planned.role is Role.LANE and planned.block > 1]
-    return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block}){cast}" for planned in lanes]
+    return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block})" for planned in lanes]
+
+
+def _cast(is_wide: bool) -> str:
+    return ".to(tl.int64)" * is_wide
 
 
 def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis], band: int = 0) -> list[str]:
     """What holds in one of the programs that differ in nothing but the axes that a result has not."""
     grid = [planned for planned in axes if planned.role is Role.GRID]
-    others = [(planned, number) for planned, number in _numbers(grid, "", band) if planned.axis not in have]
+    others = [(planned, number) for planned, number in _numbers(grid, band) if planned.axis not in have]
     return [f"{number} == 0" for planned, number in others if planned.steps > 1]
 
 
@@ -60,11 +65,11 @@ def band_of(axes: Sequence[PlannedAxis], most: int) -> int:
     return most if walks else 0
 
 
-def _numbers(grid: Sequence[PlannedAxis], cast: str, band: int) -> Iterator[tuple[PlannedAxis, str]]:
+def _numbers(grid: Sequence[PlannedAxis], band: int) -> Iterator[tuple[PlannedAxis, str]]:
     """The number of a program along each axis, the last one first."""
     if _is_flat(grid):
         return zip(reversed(grid), _numbers_in_one(grid))
-    programs = [f"tl.program_id({n}){cast}" for n in range(len(grid))]
+    programs = [f"tl.program_id({n})" for n in range(len(grid))]
     if band:
         programs[:2] = [f"{planned.axis.name}_block" for planned in reversed(grid[-2:])]
     return zip(reversed(grid), programs)
@@ -104,11 +109,11 @@ def loop_over(planned: PlannedAxis, backwards: bool, first: str = "", last: str 
     return f"for {name}_start in range({first or 0}, {size}, {planned.block}):"
 
 
-def places_in_loop(planned: PlannedAxis, backwards: bool, cast: str) -> list[str]:
+def places_in_loop(planned: PlannedAxis, backwards: bool, is_wide: bool = False) -> list[str]:
     """The places along the axis of a loop, within it."""
     name, lines = planned.axis.name, []
     if backwards:
         lines.append(f"{name} = {planned.axis.size - 1} - {name}_start")
     if planned.block > 1:
-        lines.append(f"{name} = {name}_start + tl.arange(0, {planned.block}){cast}")
+        lines.append(f"{name} = {name}_start + tl.arange(0, {planned.block}){_cast(is_wide)}")
     return lines

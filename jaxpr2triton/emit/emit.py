@@ -15,6 +15,7 @@ from jaxpr2triton.emit.distinct import with_distinct_starts
 from jaxpr2triton.emit.held import hold_pieces
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
+from jaxpr2triton.emit.sound import check_offsets
 from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.graph.nodes import Graph, Keep
@@ -45,7 +46,10 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
     held, short = hold_pieces(tidied, plan, emitter.names.anew(), inputs)
     early = read_ahead(held, plan, emitter.names.anew(), short)
-    body = "\n".join(text_of(with_distinct_starts(early)))
+    statements = with_distinct_starts(early)
+    flags = {f"{buffer.name}_ptr" for buffer in outputs if buffer.is_flag}
+    check_offsets(statements, grid_of(plan.axes), emitter.numbers, emitter.axis_names, flags)
+    body = "\n".join(text_of(statements))
     helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
     header = _header(plan, buffers, emitter.band)

@@ -62,13 +62,13 @@ class Emitter(Moves):
         axes = [planned.axis for planned in plan.axes]
         clients: list[Collected | Store] = [*graph.of_kind(Collected), *graph.stores]
         self.keys = {client: self.order.keys(client, axes) for client in clients}
-        self.cast = ".to(tl.int64)" if self.wide else ""
+        self.wide = frozenset(axis for axis in axes if self.spell.widths.is_wide(axis))
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
         self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
     def run(self) -> list[Line]:
         root = Scope(None, None)
-        root.lines += places_of_program(self.plan.axes, self.cast, self.band)
+        root.lines += places_of_program(self.plan.axes, self.wide, self.band)
         root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] * self.is_unaligned
         for store in self.graph.stores:
             if self.keys[store]:
@@ -305,7 +305,7 @@ class Emitter(Moves):
         for axis in key.opened:
             body = Scope(body, axis)
             self.names.enter()
-            body.lines += places_in_loop(self.spell.planned[axis], key.backwards, self.cast)
+            body.lines += places_in_loop(self.spell.planned[axis], key.backwards, axis in self.wide)
         body.key = key
         return body
 

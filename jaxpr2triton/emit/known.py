@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jaxpr2triton.emit.names import Wishes
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, operands_of
 from jaxpr2triton.ir.kernel import Buffer
-from jaxpr2triton.ir.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,3 @@ def stored(graph: Graph, buffers: Buffers, wish: Wishes) -> dict[int, str]:
         if wish[store.value] not in wish.own:
             found.setdefault(id(store.value.eqn), name)
     return found
-
-
-def needs_wide_indices(plan: Plan, buffers: Sequence[Buffer]) -> bool:
-    reach = [math.prod(b.shape) for b in buffers]
-    reach += [p.steps * p.block for p in plan.axes]
-    return max(reach, default=0) >= 2**31

@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxpr2triton.emit.dots import keywords_of
 from jaxpr2triton.emit.scope import Scope
-from jaxpr2triton.emit.statements import LAST_PLACE, Statements
+from jaxpr2triton.emit.statements import Statements
 from jaxpr2triton.emit.text import Tile
+from jaxpr2triton.emit.widths import WORD
 from jaxpr2triton.graph.nodes import Node, Reduce
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.signs import has_no_sign
@@ -61,7 +62,7 @@ class Reductions(Statements):
                 text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
             text = self.narrow.rounded(operand, text) if row.indexed else text
             text = text if at_once else self._neutralised(node, operand, text, tile, scope)
-            piece = [text, self._place_tile(position, tile)] if row.indexed else [text]
+            piece = [text, self._place_tile(node, position, tile)] if row.indexed else [text]
             parts = self._combined(node, parts, piece, scope) if parts else piece
         return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
 
@@ -88,18 +89,16 @@ class Reductions(Statements):
         mask = self.masks.of(ragged, (), tile, scope) if ragged else None
         return f"tl.where({mask}, {text}, {constant(0, factor.dtype)})" if mask else text
 
-    def _place_tile(self, position: Index, tile: Tile) -> str:
+    def _place_tile(self, node: Reduce, position: Index, tile: Tile) -> str:
         """The places of a tile's elements, in a type that holds them all until one is chosen."""
-        text = self.spell.index(position, tile)
-        kind = triton_name(self._place_dtype())
+        text, dtype = self.spell.index(position, tile), self._place_dtype(node)
+        kind, shape = triton_name(dtype), self.spell.shape(tile)
         if not position.axes:
-            return (
-                f"tl.full({self.spell.shape(tile)}, {text}, {kind})" if tile else as_tensor(text, self._place_dtype())
-            )
-        return f"tl.broadcast_to({text}, {self.spell.shape(tile)}).to({kind})" if tile else f"({text}).to({kind})"
+            return f"tl.full({shape}, {text}, {kind})" if tile else as_tensor(text, dtype)
+        return f"tl.broadcast_to({text}, {shape}).to({kind})" if tile else f"({text}).to({kind})"
 
-    def _place_dtype(self) -> np.dtype:
-        return np.dtype(np.int64 if self.wide else np.int32)
+    def _place_dtype(self, node: Reduce) -> np.dtype:
+        return np.dtype(f"int{max(WORD, *map(self.spell.widths.sum, node.positions))}")
 
     def _goes_on(self, node: Reduce, keys: Sequence[LoopKey]) -> bool:
         """Whether each lane of a loop goes through its places in order, so that of equal ones it has the first."""
@@ -114,9 +113,9 @@ class Reductions(Statements):
 
     def _first_places(self, node: Reduce, keys: Sequence[LoopKey], tile: Tile) -> str:
         """Where lanes begin to look: each with the first of its own places, or with none."""
-        shape, kind = self.spell.shape(tile), triton_name(self._place_dtype())
+        shape, kind = self.spell.shape(tile), triton_name(self._place_dtype(node))
         if not self._goes_on(node, keys):
-            return f"tl.full({shape}, {LAST_PLACE}, {kind})"
+            return f"tl.full({shape}, {np.iinfo(self._place_dtype(node)).max}, {kind})"
         first = min(node.positions, key=lambda position: position.const)
         text = self.spell.index_at_start(first, tile, keys[0].opened[0])
         return f"tl.full({shape}, 0, {kind}) + {in_parentheses(text)}"
@@ -180,7 +179,7 @@ class Reductions(Statements):
             whole = template.format(*parts, axis=tile.index(axis))
             parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
             tile = tuple(other for other in tile if other is not axis)
-        if row.indexed and node.dtype != self._place_dtype():
+        if row.indexed and node.dtype != self._place_dtype(node):
             return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
         return parts[-1]
 

@@ -39,7 +39,8 @@ class Spans(Stores):
         sums = [client for client in clients if isinstance(client, Reduce) and client not in self.order.streams]
         is_short = self.spell.planned[axis].steps <= self.plan.policy.writing.all_steps
         reads_ahead = self.plan.choice is not None or self.plan.form is Form.OUTER  # what its next steps want
-        if is_short or reads_ahead or key.backwards or len(sums) < len(clients) or not sums:
+        is_left = is_short or reads_ahead or self.spell.widths.is_wide(axis)
+        if is_left or key.backwards or len(sums) < len(clients) or not sums:
             return []
         common = frozenset.intersection(*(limits_of(node, axis) for node in sums))
         worth = 1 / self.plan.policy.writing.steps_to_spare_one

@@ -15,7 +15,7 @@ from jaxpr2triton.emit.axes import band_of
 from jaxpr2triton.emit.calls import Calls
 from jaxpr2triton.emit.dots import dots_of, in_blocks, read_for
 from jaxpr2triton.emit.functions import PRODUCTS, Functions
-from jaxpr2triton.emit.known import Buffers, needs_wide_indices, ranks, stored, users
+from jaxpr2triton.emit.known import Buffers, ranks, stored, users
 from jaxpr2triton.emit.limits import clamp, limits_of
 from jaxpr2triton.emit.masks import Masks
 from jaxpr2triton.emit.names import Names, comment, wishes
@@ -24,6 +24,7 @@ from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.unaligned import matrices_of
+from jaxpr2triton.emit.widths import WORD, numbers_of
 from jaxpr2triton.emit.work import footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
@@ -67,7 +68,6 @@ from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
-LAST_PLACE = 2**31 - 1
 JOINED = frozenset({"add", "sub", "add_any"})  # with which compilers fuse products
 
 
@@ -76,7 +76,8 @@ class Statements:
 
     def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
         self.plan, self.graph, self.buffers = plan, graph, buffers
-        self.spell = Spelling(plan.axes, self._computed)
+        self.numbers = numbers_of(graph)
+        self.spell = Spelling(plan, self._computed, self.numbers)
         self.scope_now = Scope(None, None)
         self.band = band_of(plan.axes, plan.policy.products.band) if plan.form is Form.DOT else 0
         self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
@@ -102,7 +103,6 @@ class Statements:
         self.flops = 0
         self.bytes_read = 0
         self._footprints: Counter[tuple[str, object]] = Counter()
-        self.wide = needs_wide_indices(plan, buffers.all)
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
         """A number that the kernel computes, inside an index."""
@@ -123,7 +123,8 @@ class Statements:
         home = next(scope for scope in self.scope_now.chain() if node in scope.known)
         if (node, low, high) not in home.clamped:
             name = self.names.new("place", home.depth)
-            home.lines.append(f"{name} = {clamp(home.known[node].text, low, high)}")
+            least, most = (getattr(np.iinfo(node.dtype), end) for end in ("min", "max"))  # no number of it is beyond
+            home.lines.append(f"{name} = {clamp(home.known[node].text, max(low, least), min(high, most))}")
             home.clamped[node, low, high] = name
         return home.clamped[node, low, high]
 
@@ -240,7 +241,7 @@ class Statements:
             scope.known[node] = Written(constant(node.index.const, node.dtype), (), bare=True)
             return
         text = self.spell.index(node.index, self.spell.tile(node.axes))
-        if node.dtype != np.int32 or self.wide:
+        if node.dtype != np.int32 or self.spell.widths.sum(node.index) != WORD:
             text = f"{in_parentheses(text)}.to({triton_name(node.dtype)})"
         if working_dtype(node.dtype) != node.dtype:
             text += f".to({triton_name(working_dtype(node.dtype))})"

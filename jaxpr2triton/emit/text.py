@@ -6,8 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, Quotient, Remainder, index_text, shift
-from jaxpr2triton.ir.plan import PlannedAxis
+from jaxpr2triton.emit.widths import WORD, Numbers, Widths, fits
+from jaxpr2triton.ir.index import (
+    Atom,
+    Axis,
+    Condition,
+    Dynamic,
+    Index,
+    Quotient,
+    Remainder,
+    quotient_text,
+    shift,
+    sum_text,
+)
+from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.base import in_parentheses
 
 Tile = tuple[Axis, ...]  # the axes of a tile's dimensions, in order; () is a scalar
@@ -30,12 +42,13 @@ def suffix(tile: Tile, within: Tile) -> str:
 
 
 class Spelling:
-    """Writes indices for one plan."""
+    """Writes indices for one plan, each of its parts in as many bits as it may need."""
 
-    def __init__(self, planned: Sequence[PlannedAxis], computed: Callable[[Dynamic, Tile], str]) -> None:
-        self.planned = {p.axis: p for p in planned}
+    def __init__(self, plan: Plan, computed: Callable[[Dynamic, Tile], str], numbers: Numbers) -> None:
+        self.planned = {p.axis: p for p in plan.axes}
         self.computed = computed
-        self.order = [p.axis for p in planned if p.is_tile]
+        self.order = [p.axis for p in plan.axes if p.is_tile]
+        self.widths = Widths(plan, numbers)
 
     def tile(self, axes: frozenset[Axis]) -> Tile:
         return tuple(axis for axis in self.order if axis in axes)
@@ -46,16 +59,39 @@ class Spelling:
 
     def index(self, index: Index, tile: Tile) -> str:
         """The index as an expression over the axes' variables, shaped like `tile`."""
-        return index_text(index, lambda atom: self._atom(atom, tile))
+        return self._sum(index, lambda axis, bits: self._axis(axis, tile, bits), tile)
 
     def index_at_start(self, index: Index, tile: Tile, looped: Axis) -> str:
         """The same before a loop over one of its axes, at the places of the first step."""
         block = self.planned[looped].block
         start = f"tl.arange(0, {block}){self._axis_suffix(looped, tile)}" if block > 1 else "0"
-        return index_text(index, lambda atom: start if atom == looped else self._atom(atom, tile))
 
-    def _atom(self, atom: Axis | Dynamic, tile: Tile) -> str:
-        return self.computed(atom, tile) if isinstance(atom, Dynamic) else atom.name + self._axis_suffix(atom, tile)
+        def text(axis: Axis, bits: int) -> str:
+            if axis != looped:
+                return self._axis(axis, tile, bits)
+            return f"tl.cast({start}, tl.int{bits})" if bits > WORD else start
+
+        return self._sum(index, text, tile)
+
+    def _sum(self, index: Index, axis_text: Callable[[Axis, int], str], tile: Tile) -> str:
+        bits = self.widths.of(index)
+
+        def text(atom: Atom) -> str:
+            if isinstance(atom, Axis):
+                return axis_text(atom, bits[atom])
+            if isinstance(atom, Dynamic):
+                found = self.computed(atom, tile)
+            else:
+                found = quotient_text(atom, self._sum(atom.of, axis_text, tile))
+            return f"tl.cast({found}, tl.int{bits[atom]})" if self.widths.own(atom) < bits[atom] else found
+
+        return sum_text(index, text, _constant)
+
+    def _axis(self, axis: Axis, tile: Tile, bits: int) -> str:
+        """The step of a loop may be a number of the text, which has no `to`."""
+        if self.widths.own(axis) < bits and not self.planned[axis].is_tile:
+            return f"tl.cast({axis.name}, tl.int{bits})"
+        return axis.name + f".to(tl.int{bits})" * (self.widths.own(axis) < bits) + self._axis_suffix(axis, tile)
 
     def _axis_suffix(self, axis: Axis, tile: Tile) -> str:
         return suffix((axis,), tile) if self.planned[axis].is_tile else ""
@@ -106,6 +142,11 @@ class Spelling:
         if not left.terms:
             left, right, rest = right, left, -rest
         return f"{self.index(left, tile)} == {self.index(shift(right, rest), tile)}"
+
+
+def _constant(value: int) -> str:
+    """Beyond 32 bits a number of the text would be one without a sign, and not be subtracted of a pointer."""
+    return str(value) if fits(value, value, WORD) else f"tl.full((), {value}, tl.int64)"
 
 
 def conjunction(parts: Sequence[str]) -> str:

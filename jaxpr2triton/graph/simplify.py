@@ -348,8 +348,8 @@ class _Simplifying:
     def _known(self, number: Dynamic) -> Index:
         """A computed number as an index: a constant, the place that it is, or within narrower bounds."""
         node, bounds = self._number(number), self.ranges.of(self._number(number))
-        if bounds is None:
-            return Index(0, ((number, 1),))
+        if bounds is None or (number.signed and not number.clamped and bounds[1] > np.iinfo(number.signed).max):
+            return Index(0, ((number, 1),))  # the last of those without a sign are negative then
         low, high = bounds
         inside = number.low <= low and high <= number.high
         if low == high:

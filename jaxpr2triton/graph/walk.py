@@ -247,7 +247,7 @@ class Walk:
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
         axes = frozenset(axes_in(*demand)) | self.steps
-        return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype)), 1),))
+        return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype, limits[1])), 1),))
 
     def _pieces(self, eqn: Eqn, pieces: Sequence[Piece], guard: Guard) -> Pieces:
         asked: list[tuple[Guard, Read]] = []

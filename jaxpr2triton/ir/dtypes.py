@@ -69,9 +69,10 @@ def is_unsigned(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.unsignedinteger))
 
 
-def with_sign(dtype: Any) -> str:
-    """The dtype in which to go on computing places from a number without a sign; nothing if it has one."""
-    return f"int{max(8 * np.dtype(dtype).itemsize, 32)}" if is_unsigned(dtype) else ""
+def with_sign(dtype: Any, most: int = 0) -> str:
+    """The dtype in which to go on computing places up to `most` from a number without a sign; nothing if it has one."""
+    bits = max(8 * np.dtype(dtype).itemsize, 32 if most < 1 << 31 else 64)
+    return f"int{bits}" if is_unsigned(dtype) else ""
 
 
 @cache

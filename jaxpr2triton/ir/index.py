@@ -321,9 +321,20 @@ def unflatten(flat: Index, shape: Sequence[int]) -> tuple[Index, ...]:
 
 def index_text(index: Index, axis_text: Callable[[Axis | Dynamic], str]) -> str:
     """The expression as source text; the caller says how each axis, and each computed number, is written."""
+
+    def text(atom: Atom) -> str:
+        if isinstance(atom, Axis | Dynamic):
+            return axis_text(atom)
+        return quotient_text(atom, index_text(atom.of, axis_text))
+
+    return sum_text(index, text)
+
+
+def sum_text(index: Index, atom_text: Callable[[Atom], str], const_text: Callable[[int], str] = str) -> str:
+    """The same, of atoms and a constant as the caller writes them."""
     pieces: list[str] = []
     for atom, coef in index.terms:
-        text = _atom_text(atom, axis_text)
+        text = atom_text(atom)
         magnitude = abs(coef)
         if magnitude != 1:
             text = f"{text} * {magnitude}"
@@ -333,16 +344,13 @@ def index_text(index: Index, axis_text: Callable[[Axis | Dynamic], str]) -> str:
             pieces.append(f"+ {text}" if coef > 0 else f"- {text}")
     if index.const or not pieces:
         if not pieces:
-            pieces.append(str(index.const))
+            pieces.append(const_text(index.const))
         else:
-            pieces.append(f"+ {index.const}" if index.const > 0 else f"- {-index.const}")
+            pieces.append(f"{'+' if index.const > 0 else '-'} {const_text(abs(index.const))}")
     return " ".join(pieces)
 
 
-def _atom_text(atom: Atom, axis_text: Callable[[Axis | Dynamic], str]) -> str:
-    if isinstance(atom, Axis | Dynamic):
-        return axis_text(atom)
-    inner = index_text(atom.of, axis_text)
+def quotient_text(atom: Quotient | Remainder, inner: str) -> str:
     if len(atom.of.terms) + bool(atom.of.const) > 1 or atom.of.terms and atom.of.terms[0][1] != 1:
         inner = f"({inner})"
     symbol = "//" if isinstance(atom, Quotient) else "%"

@@ -42,20 +42,27 @@ HELPERS = {
     # Where a total is wanted in two layouts, Triton sums up twice, in two orders, unless it finds an addition or a
     # multiplication of its own among what is done: so there are two of them, which LLVM drops. The terms that a thread
     # has by itself are fused after all, by `launch/compile/join.py`.
-    # Like all of libdevice in Triton it takes subnormal floats for zeros. ROCm's library has no such addition: there a
-    # fused one has to do, which is no dot either, but may differ between lanes.
+    # Like all of libdevice in Triton it takes subnormal floats for zeros. ROCm's library has no such addition, and LLVM
+    # makes a plain one of `fma(a, 1, b)`, which it then fuses after all: there it is an instruction, and what a thread
+    # has by itself is not fused either.
     "_add": (
         "def _add(a, b):\n"
         "    # rounded by itself, so that copies are equal, and no TF32 dot; -1 twice: it is summed in one order only\n"
         "    a = a * -1.0 * -1.0\n"
-        "    return libdevice.add_rn(a, b) if hasattr(libdevice, 'add_rn') else tl.fma(a, 1.0, b)\n"
+        "    if hasattr(libdevice, 'add_rn'):\n"
+        "        return libdevice.add_rn(a, b)\n"
+        "    word: tl.constexpr = 'v_add_f32 $0, $1, $2' if a.dtype == tl.float32 else 'v_add_f64 $0, $1, $2'\n"
+        "    return tl.inline_asm_elementwise(word, '=v,v,v', [a, b], a.dtype, True, 1)\n"
     ),
     # A product that is stored and goes on as well has to be the one that is stored: what reads it may look for what was
     # chosen of it here, and finds it nowhere if it was fused with an addition.
     "_product": (
         "def _product(a, b):\n"
         "    # rounded by itself: what goes on is what is stored\n"
-        "    return libdevice.mul_rn(a, b) if hasattr(libdevice, 'mul_rn') else tl.fma(a, b, -0.0)\n"
+        "    if hasattr(libdevice, 'mul_rn'):\n"
+        "        return libdevice.mul_rn(a, b)\n"
+        "    word: tl.constexpr = 'v_mul_f32 $0, $1, $2' if a.dtype == tl.float32 else 'v_mul_f64 $0, $1, $2'\n"
+        "    return tl.inline_asm_elementwise(word, '=v,v,v', [a, b], a.dtype, True, 1)\n"
     ),
     # Triton combines what warps have in one of them, and tells the others: warps meet twice.
     "_in_each_warp": (

@@ -195,3 +195,26 @@ def test_smaller_schedules_compile(grad: bool) -> None:
     for smaller in compiled.alternatives.values():
         for kernel in smaller:
             compile_kernel(kernel, SM_90)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_no_copy_of_a_sum_is_fused_on_rocm(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes add what others have, which is a product on one side: fused with it, copies of one sum would differ."""
+    monkeypatch.setenv("J2T_TARGET", "gfx942")
+    with jax.enable_x64(dtype == "f64"):
+        rows = jax.ShapeDtypeStruct((100, 300), np.float32 if dtype == "f32" else np.float64)
+        (kernel,) = j2t.transpile(lambda x, y: (x * y).sum(1), rows, rows).kernels
+    code = asm(kernel, TARGETS["gfx942"], "amdgcn")
+    assert code.count(f"v_add_{dtype}") >= 6  # of 64 lanes
+    assert not re.search(rf"v_(pk_)?(fma|fmac|mad|mac)_{dtype}", code)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_a_product_that_is_stored_is_not_fused_on_rocm(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_TARGET", "gfx942")
+    with jax.enable_x64(dtype == "f64"):
+        x = jax.ShapeDtypeStruct((100,), np.float32 if dtype == "f32" else np.float64)
+        (kernel,) = j2t.transpile(lambda x, y, z: (x * y, x * y + z), x, x, x).kernels
+    assert "_product(" in kernel.source
+    code = asm(kernel, TARGETS["gfx942"], "amdgcn")
+    assert f"v_mul_{dtype}" in code and not re.search(rf"v_(pk_)?(fma|fmac|mad|mac)_{dtype}", code)

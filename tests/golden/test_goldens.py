@@ -20,7 +20,7 @@ import jaxpr2triton as j2t
 from tests.golden import functions as f
 
 FOLDER = Path(__file__).parent
-LINES_AT_MOST = 80
+LINES_AT_MOST = 85
 Shape = tuple[int, ...]
 Case = tuple[Callable[..., Any], tuple[Shape, ...]]
 

@@ -61,6 +61,17 @@ def test_another_processor_makes_another_one(folder: Path, monkeypatch: pytest.M
     assert build.built(ANSWER) != first
 
 
+@pytest.mark.parametrize("changed", sorted(path.name for path in build.HERE.glob("*.h")))
+def test_a_header_that_is_changed_makes_another_one(
+    changed: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing need be compiled to see that."""
+    monkeypatch.setattr(build, "_compile", lambda *_: None)
+    before, read = build.built(ANSWER), Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, *how: read(path, *how) + "\n" * (path.name == changed))
+    assert build.built(ANSWER) != before
+
+
 def test_without_the_cache_it_is_in_a_temporary_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("J2T_CACHE", "0")
     assert build.opened(build.built(ANSWER)).answer() == 42

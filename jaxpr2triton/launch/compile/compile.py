@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jaxpr2triton.errors import KernelRefused, SourceRefused, UserError
@@ -32,7 +33,6 @@ from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.policy import policy_of
 from jaxpr2triton.progress import LOGGER, working
 
-_FORMAT = 5  # of an entry on disk; count up when its meaning changes
 _KEPT = 1024  # binaries in memory
 _CAME_WITH = {88: 90, 100: 86, 101: 86, 103: 88, 110: 90, 120: 87, 121: 88}  # devices, and their version of PTX
 _STAGES = {"cuda": ("ttir", "ttgir", "llir", "ptx", "sass"), "hip": ("ttir", "ttgir", "llir", "amdgcn")}
@@ -119,11 +119,20 @@ def ptx_version(arch: int) -> int:
     return _CAME_WITH.get(arch, 80 if arch <= 90 else 90)
 
 
+@functools.cache
+def makers() -> str:
+    """What a binary comes from besides Triton: all of this folder, whose passes go over what Triton has written."""
+    sources = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+
+
 def _key(kernel: Kernel, target: Target, lines: bool) -> str:
+    """All that a binary is made of, as one word."""
     elements = [element_name(buffer.dtype) for buffer in kernel.buffers]
     names = [buffer.name for buffer in kernel.buffers]
-    parts = [_FORMAT, triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
+    parts = [makers(), triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
     parts += [kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)]
+    parts += [_latency(target), _is_alone(kernel, target)]
     text = json.dumps(parts + ["lines"] if lines else parts)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -166,10 +175,19 @@ def _fresh(kernel: Kernel, target: Target, lines: bool) -> Binary:
     kind = "ptx" if target.backend == "cuda" else "hsaco"
     code = made.stages[kind]
     if isinstance(code, str):
-        code = products_awaited(products_joined(sums_parted(code, policy_of(target).cost.latency)))
-        alone = kernel.choice is not None and math.prod(kernel.grid) <= target.processors
-        code = with_all_registers(code) if alone else code
+        code = products_awaited(products_joined(sums_parted(code, _latency(target))))
+        code = with_all_registers(code) if _is_alone(kernel, target) else code
     return Binary(made.name, kind, code, made.shared, kernel.num_warps, target.name)
+
+
+def _latency(target: Target) -> int:
+    """What sums are parted by."""
+    return policy_of(target).cost.latency
+
+
+def _is_alone(kernel: Kernel, target: Target) -> bool:
+    """Whether each program of a loop that carries something has a processor to itself."""
+    return kernel.choice is not None and math.prod(kernel.grid) <= target.processors
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import sys
 import threading
 import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -18,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpr2triton.errors import BackendError, BugWarning, CompilerBug, KernelFallback, KernelRefused
+from jaxpr2triton.errors import BugWarning, CompilerBug, KernelFallback, KernelRefused
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge, primitive
 from jaxpr2triton.launch.call.devices import target_for, target_of_capability
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
+from jaxpr2triton.launch.call.proto import encode_kernel_call
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from tests.launch.handmade import SOFTMAX, add_kernel, dtype_of, make_kernel
 
@@ -192,27 +191,17 @@ def test_targets_of_devices() -> None:
         target_of_capability("gfx1100")
 
 
-def test_rocm_needs_another_package() -> None:
-    with pytest.raises(BackendError) as caught:
+def test_rocm_launches_what_was_compiled() -> None:
+    """The message names a file, which holds the very binary that was compiled and checked, and says how it is run."""
+    binary = compile_kernel(SOFTMAX, TARGETS["gfx942"])
+    for _ in range(2):  # jaxlib removes what it has read, and knows it again by its name
         lowered(launcher(), "rocm")
-    assert str(caught.value) == (
-        "kernels cannot be launched on ROCm without jax-triton (No module named 'jax_triton')\n"
-        "  try  pip install 'jaxpr2triton[rocm]', or backend='xla'"
-    )
-
-
-def test_rocm_with_that_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def triton_call(x: Any, *, out_shape: Any, **params: Any) -> Any:
-        asked.append(params)
-        return [jnp.zeros(shape.shape, shape.dtype) for shape in out_shape]
-
-    monkeypatch.setitem(sys.modules, "jax_triton", SimpleNamespace(triton_call=triton_call))
-    lowered(launcher(), "rocm")
-    ((kernel, rest),) = [(params.pop("kernel"), params) for params in asked]
-    assert kernel.fn.__name__ == "softmax"
-    assert rest == {"grid": (5, 1, 1), "num_warps": 4, "num_stages": 3}
+        (path,) = Path(bridge._folder().name).glob("*.hsaco")
+        assert path.read_bytes() == binary.code
+        code = str(path)
+        path.unlink()
+    expected = encode_kernel_call(binary.name, code, 4, binary.shared, 0, (5, 1, 1), (0, 0))
+    assert message_of(lowered(launcher(), "rocm")) == expected
 
 
 def test_a_refused_kernel_falls_back_with_one_warning() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import functools
 import os
 import re
@@ -111,6 +113,41 @@ def test_what_the_key_depends_on(cache_dir: Path) -> None:
     }
     assert len(keys) == 6
     assert key(SOFTMAX, SM_90) in keys
+
+
+PASSES = ["parted.py", "join.py", "waits.py", "alone.py", "compile.py", "triton_compiler.py"]
+
+
+@pytest.mark.parametrize("changed", PASSES)
+def test_a_pass_that_is_changed_makes_other_binaries(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes over Triton's code, and how Triton is asked, is a part of what a binary comes from."""
+    before = compile_module._key(SOFTMAX, SM_90, False)
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"\n" * (path.name == changed))
+    compile_module.makers.cache_clear()
+    try:
+        assert compile_module._key(SOFTMAX, SM_90, False) != before
+    finally:
+        compile_module.makers.cache_clear()
+
+
+def test_every_pass_lies_in_the_folder_that_is_a_part_of_the_key() -> None:
+    """Whatever compiles is imported from there, but for what says what is compiled, and for whom."""
+    folder = Path(compile_module.__file__).parent
+    named = {path.stem for path in folder.glob("*.py")}
+    told = {"errors", "hardware", "kernel", "knobs", "elements", "policy", "progress"}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("jaxpr2triton"):
+                assert str(node.module).split(".")[-1] in named | told, f"{path.name} imports {node.module}"
+
+
+def test_programs_that_are_alone_are_other_binaries() -> None:
+    """Of kernels with the same text the one whose loop carries something may have all registers."""
+    alone: Any = dataclasses.replace(SOFTMAX, choice=object())  # type: ignore[arg-type]  # that there is one is asked
+    assert compile_module._key(alone, SM_90, False) != compile_module._key(SOFTMAX, SM_90, False)
+    other = dataclasses.replace(SM_90, processors=0)
+    assert compile_module._key(alone, other, False) == compile_module._key(SOFTMAX, other, False)
 
 
 def test_no_cache_at_all(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
