@@ -1,0 +1,75 @@
+"""Loops of one kernel within each other: none may be within one along the same axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.scipy.special import logsumexp
+
+import jaxpr2triton as j2t
+from jaxpr2triton.ir.kernel import Role
+from tests.policies import planned_with
+
+
+def transport(x: Any, y: Any) -> Any:
+    """Sums along columns, of these sums along rows, and of those along columns again, by another scale.
+
+    With what is carried in lanes, the first two are wanted along axes of their own.
+    """
+
+    def step(state: Any, _: Any) -> Any:
+        cost = jnp.square(x).sum(1)[:, None] + jnp.square(y).sum(1) - 2 * x @ y.T
+        f, g, _ = state
+        g = g - logsumexp(f[:, None] + g - cost, axis=0)
+        f = f - logsumexp(f[:, None] + g - cost, axis=1)
+        error = jnp.abs(jnp.exp(logsumexp((f[:, None] + g - cost) / 2, axis=0) + g) - 1).sum()
+        return (f, g, error), error
+
+    zeros = jnp.zeros(len(x))
+    return lax.scan(step, (zeros, zeros, jnp.inf), None, length=3)
+
+
+def points(count: int) -> Any:
+    return np.random.default_rng(count).normal(size=(2, count, 3)).astype(np.float32)
+
+
+def walked(kernel: Any, size: int) -> list[str]:
+    return [axis.name for axis in kernel.axes if axis.role is Role.LOOP and axis.size == size]
+
+
+def test_sums_of_rows_of_sums_of_columns_are_planned_at_full_size() -> None:
+    (kernel,) = j2t.transpile(transport, *points(256), contractions="triton").kernels
+    assert walked(kernel, 256) == ["k"]
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_of_two_axes_that_sums_of_sums_cross_only_one_is_walked(backend: str) -> None:
+    x, y = points(16)
+    little = {"resident": 64, "streamed": 32, "least": 4}
+    with planned_with(blocks=little, loops={"piece": 32}):
+        (kernel,) = j2t.transpile(transport, x, y, contractions="triton").kernels
+        got = j2t.fuse(transport, backend=backend, contractions="triton")(x, y)
+    assert walked(kernel, 16) == ["k"]
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(jax.jit(transport)(x, y)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_gradients_of_sums_of_sums_with_little_room(outside: bool) -> None:
+    x, y = points(16)
+
+    def loss(function: Any) -> Any:
+        return lambda x, y: jnp.sin(function(x, y)[1]).sum()
+
+    little = {"resident": 64, "streamed": 32, "least": 4}
+    with planned_with(blocks=little, loops={"piece": 32}):
+        if outside:
+            got = jax.grad(loss(j2t.fuse(transport, backend="interpret", contractions="triton")))(x, y)
+        else:
+            got = j2t.fuse(jax.grad(loss(transport)), backend="interpret", contractions="triton")(x, y)
+    np.testing.assert_allclose(got, jax.jit(jax.grad(loss(transport)))(x, y), rtol=1e-3, atol=1e-3)
