@@ -73,3 +73,27 @@ def test_gradients_of_sums_of_sums_with_little_room(outside: bool) -> None:
         else:
             got = j2t.fuse(jax.grad(loss(transport)), backend="interpret", contractions="triton")(x, y)
     np.testing.assert_allclose(got, jax.jit(jax.grad(loss(transport)))(x, y), rtol=1e-3, atol=1e-3)
+
+
+def sums_of_squares(x: Any) -> Any:
+    """What the second sums of rows are made of is there when the first ones have been summed up."""
+
+    def step(c: Any, _: Any) -> Any:
+        first = jnp.square(jnp.sin(x * c).mean(1)).mean()
+        second = jnp.tanh(jnp.cos(x * first).mean(1)).mean()
+        return second, first
+
+    return lax.scan(step, 0.3, None, length=3)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_a_loop_in_a_loop_belongs_to_that_one_only(backend: str) -> None:
+    """Loops along the rows, one after the other, each have one along columns in them."""
+    x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
+    little = {"resident": 16, "streamed": 8, "least": 4}
+    with planned_with(blocks=little, loops={"piece": 8, "kept": 64}):
+        (kernel,) = j2t.transpile(sums_of_squares, x, contractions="triton").kernels
+        got = j2t.fuse(sums_of_squares, backend=backend, contractions="triton")(x)
+    assert walked(kernel, 64) == ["k", "k1"]
+    np.testing.assert_allclose(got[0], jax.jit(sums_of_squares)(x)[0], rtol=1e-5)
+    np.testing.assert_allclose(got[1], jax.jit(sums_of_squares)(x)[1], rtol=1e-5)
