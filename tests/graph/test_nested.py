@@ -1,4 +1,4 @@
-"""Loops of one kernel within each other: none may be within one along the same axis."""
+"""Loops of one kernel within each other: which may be, which belong together, and which results wait for which."""
 
 from __future__ import annotations
 
@@ -97,3 +97,29 @@ def test_a_loop_in_a_loop_belongs_to_that_one_only(backend: str) -> None:
     assert walked(kernel, 64) == ["k", "k1"]
     np.testing.assert_allclose(got[0], jax.jit(sums_of_squares)(x)[0], rtol=1e-5)
     np.testing.assert_allclose(got[1], jax.jit(sums_of_squares)(x)[1], rtol=1e-5)
+
+
+def a_number_of_a_later_loop(a: Any) -> Any:
+    """`m` waits for a loop that reads the states; what is read at `m` stands before both loops, and states are as well."""
+
+    def step(a: Any, _: Any) -> Any:
+        near = jnp.exp(-a * a)
+        states = lax.fori_loop(0, 3, lambda i, c: jnp.roll(c, 1) * 0.9 + 0.1 * jnp.sin(c), a)
+        before = (0, 0.0)
+        count, _ = lax.while_loop(
+            lambda s: (s[0] < 9) & (s[1] < states.sum() + 2), lambda s: (s[0] + 1, s[1] + jnp.abs(states[s[0] % 8])), before
+        )
+        m = count % 8
+        return a * 0.5 + (near[m] + states[m]) * 0.1, near[m]
+
+    return lax.scan(step, a, None, length=4)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_results_of_a_loop_wait_for_the_numbers_in_their_places(backend: str) -> None:
+    a = np.random.default_rng(2).normal(size=8).astype(np.float32)
+    program = j2t.transpile(a_number_of_a_later_loop, a)
+    assert len(program.kernels) == 1 and not program.leftovers
+    got = j2t.fuse(a_number_of_a_later_loop, backend=backend)(a)
+    for one, other in zip(got, jax.jit(a_number_of_a_later_loop)(a), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
