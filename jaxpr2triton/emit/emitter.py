@@ -273,8 +273,7 @@ class Emitter(Moves):
             return
         scope.done.add(key)
         path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
-        alike = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
-        recurrences = [n for n in alike if self.order.belongs(n, path[:-1])]
+        recurrences = self.order.recurrences(path)
         clients = [client for client in self.keys if self._passes_through(client, path, scope)]
         begun = [n for n in clients if isinstance(n, Collected) and self.keys[n][0] == key]
 

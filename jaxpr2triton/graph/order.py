@@ -165,6 +165,11 @@ class Order:
     def _counting(self) -> frozenset[LoopKey]:
         return frozenset(map(self.key, self.graph.of_kind(Recurrence)))
 
+    def recurrences(self, path: Sequence[LoopKey]) -> list[Recurrence]:
+        """What the last one of these loops carries, in those around it."""
+        alike = [loop for loop in self.graph.of_kind(Recurrence) if self.key(loop) == path[-1]]
+        return [loop for loop in alike if self.belongs(loop, path[:-1])]
+
     def belongs(self, node: Node, around: Sequence[LoopKey]) -> bool:
         """Whether these are the loops around a value: what it waits for is over before them, and its steps are theirs.
 

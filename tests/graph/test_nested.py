@@ -100,16 +100,16 @@ def test_a_loop_in_a_loop_belongs_to_that_one_only(backend: str) -> None:
 
 
 def a_number_of_a_later_loop(a: Any) -> Any:
-    """`m` waits for a loop that reads the states; what is read at `m` stands before both loops, and states are as well."""
+    """`m` waits for a loop that reads the states; these are read at `m` as well, and so is what stands before both."""
 
     def step(a: Any, _: Any) -> Any:
         near = jnp.exp(-a * a)
         states = lax.fori_loop(0, 3, lambda i, c: jnp.roll(c, 1) * 0.9 + 0.1 * jnp.sin(c), a)
-        before = (0, 0.0)
-        count, _ = lax.while_loop(
-            lambda s: (s[0] < 9) & (s[1] < states.sum() + 2), lambda s: (s[0] + 1, s[1] + jnp.abs(states[s[0] % 8])), before
-        )
-        m = count % 8
+
+        def go_on(s: Any) -> Any:
+            return (s[0] < 9) & (s[1] < states.sum() + 2)
+
+        m = lax.while_loop(go_on, lambda s: (s[0] + 1, s[1] + jnp.abs(states[s[0] % 8])), (0, 0.0))[0] % 8
         return a * 0.5 + (near[m] + states[m]) * 0.1, near[m]
 
     return lax.scan(step, a, None, length=4)
