@@ -186,9 +186,10 @@ _SOLVE = "custom_linear_solve"
 def called_jaxpr(name: str, params: Mapping[str, Any]) -> tuple[Any, Sequence[Any]] | None:
     """The jaxpr that a call primitive runs on its operands, and its constants; None for every other primitive.
 
-    A `jit` that asks for shardings or compiler options means more than its jaxpr, so it does not count.
+    A `jit` that asks for shardings or compiler options means more than its jaxpr, so it does not count; nor does a
+    fused function that names options of its own.
     """
-    if name not in CALLS:
+    if name not in CALLS or (name == "fused" and params["roles"].apart):
         return None
     shardings = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
     if any(isinstance(sharding, jax.sharding.Sharding) for sharding in shardings) or params.get("compiler_options_kvs"):

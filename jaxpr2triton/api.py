@@ -19,6 +19,7 @@ from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, Trace, check_arrays, labels, static_positions, trace
+from jaxpr2triton.front.inner import Settings, all_of, with_options, within
 from jaxpr2triton.front.program import GradProgram, Program, Residual, grad_program, plain_program
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -126,9 +127,10 @@ def fuse(
               "compile"    the best three are compiled, and the one is chosen whose machine code takes least, by the
                            model of `explain --cycles`; for NVIDIA devices
 
-    A fused function inside another one is part of it: the outer one's options count. Callbacks
-    (`jax.debug.print`, `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with
-    references, or with collectives over an axis of a mesh, stays with XLA as a whole.
+    A fused function inside another one is part of it, and the outer one's options count; but where it names an option
+    otherwise than that one, this holds in it, and it has kernels of its own. Callbacks (`jax.debug.print`,
+    `io_callback`) stay with XLA, in their order, and what is around them is fused; a function with references, or with
+    collectives over an axis of a mesh, stays with XLA as a whole.
     """
     for option in jit_options:
         if option not in _JIT_OPTIONS:
@@ -140,7 +142,7 @@ def fuse(
         return functools.partial(fuse, **options, **jit_options)
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = parse_roles(program_name(function), roles, contractions, checkpoint, exact_order, schedule)
+    asked = parse_roles(program_name(function), roles, contractions, checkpoint, exact_order, schedule, backend)
     static = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
     jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
     return Interruptible(jitted) if backend in ("interpret", "machine") else jitted
@@ -189,8 +191,9 @@ def _traced_when_called(
 
 
 def _bound(traced: Trace, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
+    around = Settings(strict=strict, **settings)
     try:
-        program, captured = hoist(traced.jaxpr, traced.captured)
+        program, captured = hoist(with_options(traced.jaxpr, around), traced.captured)
     except Exception as problem:
         with instead_of(problem, name, strict, "XLA runs the whole program"):
             return run(traced.jaxpr, *traced.captured, *leaves)
@@ -295,7 +298,11 @@ def transpile(
     names = tuple(itertools.compress(labels(function, len(args), keywords), moving))
     check_arrays(name, names, values)
     traced = trace(function, args, kwargs, static_argnums, static_argnames)
-    hoisted, captured = hoist(traced.jaxpr, traced.captured)
+    around = Settings(fused.KERNELS, strict, asked, target)
+    if (alone := all_of(traced.jaxpr)) is not None:  # a fused function: what it names holds here
+        around = within(alone, around)
+        strict, asked = around.strict, around.roles
+    hoisted, captured = hoist(with_options(traced.jaxpr, around), traced.captured)
     jaxpr = _flattened(hoisted, name, strict)
     if not stay_in_place(jaxpr.effects):
         raise fused.side_effects(jaxpr, "call it through `fuse`")

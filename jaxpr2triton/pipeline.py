@@ -364,7 +364,8 @@ class Compiled:
         if (reasons := len({each.why for each in obstacles})) > 1:
             why += f" (the first of {reasons} reasons)"
         takes = reason.takes if isinstance(reason, WhyNot) else ""
-        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles)
+        is_fused = eqn.primitive.name == "fused" and eqn.params["backend"] != "xla"
+        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles, is_fused=is_fused)
 
     def _step(self, place: int) -> StepOfLoop | None:
         step = self.steps_of.get(place)

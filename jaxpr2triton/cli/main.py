@@ -299,3 +299,7 @@ def _check_gradients(
     pairs = [(seed, (args, random_arguments(cotangents, seed + 1))) for seed, args in draws]
     theirs = _reference(request, jax.jit(checking.vjp_function(request.function, argnums)))
     return checking.compare(checking.vjp_function(fused, argnums), theirs, pairs, names)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -272,9 +272,9 @@ class Emitter(Moves):
         if key in scope.done:
             return
         scope.done.add(key)
-        recurrences = [n for n in self.graph.of_kind(Recurrence) if self.order.key(n) == key]
         path = (*(outer.key for outer in reversed(list(scope.chain())) if outer.key is not None), key)
-        clients = [client for client, keys in self.keys.items() if self._passes_through(keys, path, scope)]
+        recurrences = self.order.recurrences(path)
+        clients = [client for client in self.keys if self._passes_through(client, path, scope)]
         begun = [n for n in clients if isinstance(n, Collected) and self.keys[n][0] == key]
 
         body = self._open(key, scope)
@@ -343,13 +343,15 @@ class Emitter(Moves):
             outer.said = None
             body = outer
 
-    def _passes_through(self, keys: Sequence[LoopKey], path: Sequence[LoopKey], scope: Scope) -> bool:
-        """Whether the loops of some reduction or store are the last ones of this path, so far."""
+    def _passes_through(self, client: Collected | Store, path: Sequence[LoopKey], scope: Scope) -> bool:
+        """Whether the loops of a reduction or store are the last ones of this path, so far, in those around it."""
+        keys = self.keys[client]
         if not keys or path[-1] not in keys:
             return False
         depth = keys.index(path[-1]) + 1
         own = {axis for key in keys[: depth - 1] for axis in key.opened}
-        return tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops - own
+        is_last = tuple(keys[:depth]) == tuple(path[-depth:]) and keys[0].around <= scope.open_loops - own
+        return is_last and (isinstance(client, Store) or self.order.belongs(client, path[:-depth]))
 
     def _start(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
         """Give each carried value a variable, and its value before the loop.

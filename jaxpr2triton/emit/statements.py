@@ -262,8 +262,8 @@ class Statements:
         self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
             scope.known[node] = Written(known, tile)
-        elif "word" in node.eqn.params and row.helpers:
-            self._call(node, scope, row.helpers[0], text)
+        elif row.words > 1:
+            self._call(node, scope, row.words, text)
         elif text in texts and (is_atom(text) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
             same = self._get(node.operands[texts.index(text)], scope)
             scope.known[node] = Written(text, tile, same.bare)
@@ -288,14 +288,16 @@ class Statements:
         factors = [as_tensor(text, dtype) if dtype == np.float64 else text for text in (one, other)]
         return f"_product({', '.join(factors)})"
 
-    def _call(self, node: Compute, scope: Scope, helper: str, text: str) -> None:
-        """One of the words that a function gives; whoever wants the other one gets it at the same time."""
+    def _call(self, node: Compute, scope: Scope, words: int, text: str) -> None:
+        """One of the words that a function gives; whoever wants another one gets it at the same time."""
         users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
         twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
         wishes = {twin.eqn.params["word"]: self.wish[twin] for twin in twins}
         names = {word: self.names.new(wishes[word], scope.depth) for word in sorted(wishes)}
-        part = "" if len(names) > 1 else f"[{node.eqn.params['word']}]"
-        self._say(scope, f"{', '.join(names.values())} = {text}{part}", node.eqn)
+        wanted, part = list(names.values()), f"[{node.eqn.params['word']}]"
+        if len(wanted) > 1:  # all that it gives has a name
+            wanted, part = [names.get(word) or self.names.new("spare", scope.depth) for word in range(words)], ""
+        self._say(scope, f"{', '.join(wanted)} = {text}{part}", node.eqn)
         for twin in twins:  # equations in different loops may ask for the same word
             scope.known[twin] = Written(names[twin.eqn.params["word"]], self.spell.tile(node.axes))
 

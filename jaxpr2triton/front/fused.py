@@ -154,7 +154,7 @@ def compiled_program(
     jaxpr: Any, name: str, roles: Roles = NO_ROLES, strict: bool = False, target: Target | None = None
 ) -> Compiled:
     """The kernels of a program for a target; compiled once in a process. Under `strict` nothing may stay with XLA."""
-    policy, roles = policy_of(target or planned_for()), replace(roles, strict=strict)
+    policy, roles = policy_of(target or planned_for()), replace(roles, strict=strict, backend="auto", apart=())
     slot = _slot(jaxpr, name, roles, policy)
     with slot.lock:
         if slot.compiled is None:
@@ -297,9 +297,10 @@ for _platform in ("cuda", "rocm"):
 
 def refuse_leftovers(leftovers: Sequence[Leftover]) -> None:
     """Under `strict=True`, the first equation that would stay with XLA is an error."""
-    if not leftovers:
+    left = [leftover for leftover in leftovers if not leftover.is_fused]  # those are as strict as the program around
+    if not left:
         return
-    first, others = leftovers[0], len(leftovers) - 1
+    first, others = left[0], len(left) - 1
     more = f" (and {others} more)" if others else ""
     raise NotFusible(
         f"cannot compile `{first.equation}`: {first.why}{more}",

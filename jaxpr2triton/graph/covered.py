@@ -36,6 +36,8 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
     name = eqn.primitive.name
     if name in LOOPS:
         return _why_not_loop(eqn)
+    if name == "fused":
+        return _why_not_fused(eqn)
     if name == "cond" and (refusal := why_not_chosen(eqn.params["branches"])):
         return refusal
     if refusal := _why_not_of_types(eqn):
@@ -53,6 +55,13 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
     if in_loop and isinstance(TABLE.get(name), Sweep) and (refusal := too_long(eqn)):
         return refusal
     return _why_no_row(eqn)
+
+
+def _why_not_fused(eqn: Eqn) -> WhyNot:
+    """Why a fused function inside another one is still there."""
+    options, backend = ", ".join(eqn.params["roles"].apart), eqn.params["backend"]
+    runs = "XLA runs it" if backend == "xla" else "it has kernels of its own"
+    return WhyNot(f"{eqn.params['name']} is fused with options of its own ({options}), so {runs}")
 
 
 def _why_not_written(eqn: Eqn) -> WhyNot | None:

@@ -6,6 +6,7 @@ is no recursion from a value to its operands, because a chain of them may be lon
 
 from __future__ import annotations
 
+from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import joint_sums
 from jaxpr2triton.graph.nodes import Demand, Node
 from jaxpr2triton.graph.reads import Elements, Filling, Read, reads_of
@@ -44,7 +45,10 @@ def _computed(walk: Making, read: Read) -> Computed | None:
     if (atom, demand) in walk.nodes:
         return None
     if walk.makers[atom] in walk.entered:
-        walk.leave(walk.makers[atom])
+        if atom not in walk.outside:
+            walk.leave(walk.makers[atom])
+        if atom not in walk.outside:
+            raise CompilerBug(f"a loop needs a value of its own end, {atom}, before it is over")
         return None
     return atom, demand
 

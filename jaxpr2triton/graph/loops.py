@@ -357,7 +357,11 @@ def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
 
 
 def leave(walk: Looping, loop: LoopWalk) -> None:
-    """Build the nodes of a loop and of its body, and make its results known to the walk."""
+    """Build the nodes of a loop and of its body, and make its results known to the walk.
+
+    None of these is built yet: the place at which one is wanted may be a number that waits for a loop which is just
+    being left, and which reads another result of this one.
+    """
     scan, inner = loop.scan, loop.inner
     (step_axis,) = loop.step.axes
     slots = list(loop.leaves)
@@ -392,7 +396,11 @@ def leave(walk: Looping, loop: LoopWalk) -> None:
         walk.outside[scan.carries[position][3]] = functools.partial(_tile, walk, tiles)
     for atom, result in scan.ys:
         walk.outside[result] = functools.partial(_put_out, inner, atom)
-    for _, result, _ in results_of(scan):
+
+
+def build_results(walk: Looping, eqn: Eqn) -> None:
+    """Build the nodes of all that is wanted of a loop that is over."""
+    for result in eqn.outvars:
         for demand in walk.demands_on(result):
             walk.node(result, demand)
 

@@ -165,6 +165,20 @@ class Order:
     def _counting(self) -> frozenset[LoopKey]:
         return frozenset(map(self.key, self.graph.of_kind(Recurrence)))
 
+    def recurrences(self, path: Sequence[LoopKey]) -> list[Recurrence]:
+        """What the last one of these loops carries, in those around it."""
+        alike = [loop for loop in self.graph.of_kind(Recurrence) if self.key(loop) == path[-1]]
+        return [loop for loop in alike if self.belongs(loop, path[:-1])]
+
+    def belongs(self, node: Node, around: Sequence[LoopKey]) -> bool:
+        """Whether these are the loops around a value: what it waits for is over before them, and its steps are theirs.
+
+        Loops along one axis, one after the other, have loops in them that are the same but for what is around those.
+        """
+        waits = all(self.passes[node].get(key.around, 0) <= key.number for key in around)
+        other = (key for key in around for loop in self.used[node] if loop.step in key.opened and self.key(loop) != key)
+        return waits and next(other, None) is None
+
     def conflicts(self) -> Iterable[tuple[Node, Recurrence]]:
         """The values that are needed where this loop is over, but belong to a step of it.
 

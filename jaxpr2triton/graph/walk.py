@@ -300,10 +300,11 @@ class Walk:
     def forwards(self) -> None:
         """Make the nodes of everything that is wanted, operands first."""
         for number in reversed(self.asked):
+            eqn = self.jaxpr.eqns[number]
             if number in self.entered:
                 self.leave(number)
+                loops.build_results(self, eqn)
                 continue
-            eqn = self.jaxpr.eqns[number]
             if eqn.outvars[:1] and eqn.outvars[0] in self.summed:
                 continue  # built with the sum, or when that asks for it
             for out in eqn.outvars:
@@ -465,7 +466,7 @@ def walk(
     `may_repeat`, a walk raises `TooManyPlaces` when a value would be computed again and again. Its time is that of what
     it finds.
     """
-    buffers = _operands(jaxpr) if loaded is None else loaded
+    buffers = {var: number for number, var in enumerate(jaxpr.invars)} if loaded is None else loaded
     state = Walk(jaxpr, choose, unrolled, may_repeat, (), frozenset(), buffers)
     places = [
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
@@ -480,11 +481,6 @@ def walk(
 def _finals(jaxpr: Jaxpr) -> frozenset[Var]:
     """What loops have carried to their ends."""
     return frozenset(result for scan in scans_in(jaxpr) for _, _, _, result in scan.carries)
-
-
-@once
-def _operands(jaxpr: Jaxpr) -> Mapping[Var, int]:
-    return {var: number for number, var in enumerate(jaxpr.invars)}
 
 
 def _places_at_most(row: object, eqn: Eqn) -> int:

@@ -59,6 +59,8 @@ class Looking(Protocol):
 class Making(Summing, Looking, Protocol):
     """Makes nodes of what equations compute."""
 
+    outside: dict[Var, Callable[[Demand], Node]]
+
     @property
     def numbers(self) -> Mapping[Hashable, tuple[object, Var, Demand]]: ...
     def leave(self, number: int) -> None: ...

@@ -200,3 +200,4 @@ class Leftover:
     launches: Launches | None = None  # of a loop
     obstacles: tuple[Obstacle, ...] = field(default=(), repr=False)  # in the body of a loop, all there are
     step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels
+    is_fused: bool = field(default=False, repr=False)  # a function with kernels of its own

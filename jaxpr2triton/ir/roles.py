@@ -41,6 +41,8 @@ class Roles:
     exact_order: bool = False  # whether the steps of loops are taken one after the other
     schedule: str = "estimate"  # how the schedules of loops are compared
     strict: bool = False  # whether nothing may stay with XLA
+    backend: str = "auto"  # what runs it, if that was asked for
+    apart: tuple[str, ...] = ()  # of a fused function inside another one: what it names otherwise than that one
 
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{each}: {each.role}' for each in self.asked)}}}"  # jaxprs print their parameters
@@ -67,6 +69,7 @@ def parse_roles(
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
     schedule: str = "estimate",
+    backend: str = "auto",
 ) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
     for word, said, known in (("contractions", contractions, CONTRACTIONS), ("schedule", schedule, SCHEDULES)):
@@ -76,9 +79,8 @@ def parse_roles(
         hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    made = replace(
-        parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order), schedule=schedule
-    )
+    made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order))
+    made = replace(made, schedule=schedule, backend=backend)
     return parsed if made == parsed else made
 
 

@@ -41,6 +41,7 @@ class Pointwise:
     flops: int = 1
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
     helpers: tuple[str, ...] = ()  # functions that the expression may call
+    words: int = 1  # how many numbers the expression gives; an equation wants the one that its `word` says
     linear_in: tuple[int, ...] = ()  # the operands in each of which it is linear, of floats, while the others are held
     instructions: int | None = None  # of machine code, where they are not as many as operations
 

@@ -619,6 +619,15 @@ def test_a_failure_of_ours_says_so(
     assert run.err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"
 
 
+@pytest.mark.parametrize("module", ["jaxpr2triton", "jaxpr2triton.cli.main"])
+def test_the_module_of_the_command_line_runs_it_too(module: str) -> None:
+    """A module that did nothing would say that all is well."""
+    command = [sys.executable, "-m", module, "dump", "no_such_file.py:f", "f32[8]"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(CHECKOUT)})
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[-1] == "jaxpr2triton: no such file: no_such_file.py"
+
+
 def test_a_warning_is_one_line(model: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "jaxpr2triton", "dump", "model.py:softmax", "f32[8]", "--asm", "ptx"]
     environ = {**os.environ, "J2T_CACHE_DIR": str(model / "model.py"), "PYTHONPATH": str(CHECKOUT)}

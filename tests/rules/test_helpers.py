@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import numpy as np
 
 from jaxpr2triton.rules import reductions, sweeps
@@ -24,3 +26,12 @@ def test_there_are_those_that_rows_name_and_those_that_these_call() -> None:
 def test_what_a_function_calls_stands_before_it() -> None:
     assert with_callees("_threefry") == ("_four_rounds", "_threefry")
     assert with_callees("_maximum") == ("_maximum",)
+
+
+def test_a_row_says_how_many_words_its_function_gives() -> None:
+    for name, row in POINTWISE.items():
+        for helper in row.helpers:
+            (function,) = ast.parse(HELPERS[helper]).body
+            *_, returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+            given = len(returned.elts) if isinstance(returned, ast.Tuple) else 1
+            assert given == row.words, name

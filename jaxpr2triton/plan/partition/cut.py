@@ -6,16 +6,15 @@ from collections.abc import Iterable, Mapping, Set
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
-from jaxpr2triton.graph.nodes import Compute, Final, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.nodes import Compute, Reduce, Swept
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.region import IN_MEMORY, keep_p
-from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
+from jaxpr2triton.ir.scans import LOOPS, scan_of
 from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
@@ -32,12 +31,12 @@ from jaxpr2triton.plan.partition.criteria import (
     may_be_weighed,
     most_read,
     repeats,
-    size_of,
     sums_over_lanes,
 )
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.keeping import held_along
+from jaxpr2triton.plan.partition.lanes import read_in, read_together, summed_by_root, summed_over_lanes
 from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
@@ -94,7 +93,7 @@ def _contractions_apart(cuts: Cuts) -> None:
         if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
             for value in variables(eqn.invars):
                 if value in of_loops and value not in cuts.loaded and cuts.is_inside(value):
-                    for each in _together(cuts, value):
+                    for each in read_together(cuts, value):
                         cuts.add_root(each, because.CONTRACTED)
             cuts.add_root(eqn.outvars[0], because.CONTRACTED)
 
@@ -117,7 +116,7 @@ def _end_loops(cuts: Cuts) -> None:
     for eqn in cuts.inside:
         if eqn.primitive.name in LOOPS and body_of(eqn) in cuts.decisions.ended:
             for value in eqn.outvars:
-                if value in _read_in(cuts.jaxpr):
+                if value in read_in(cuts.jaxpr):
                     cuts.add_root(value, because.wanted_often(eqn))
 
 
@@ -243,14 +242,14 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
         is_cut = space.variable in cuts.loaded and space.variable not in cuts.shared
         if space.dims is not None or not cuts.is_inside(space.variable) or is_cut:
             return _kept_instead(cuts, space, cuts.below([root]))
-        values = _together(cuts, space.variable)
+        values = read_together(cuts, space.variable)
     else:
         assert space is not None  # one output always fits itself
         cuts.note(root, space)
         over = _over_already(cuts, space)
         if isinstance(over, WISHES):
             return over
-        values = over or _summed_over_lanes(cuts, space)
+        values = over or summed_over_lanes(cuts, space)
     if not values:
         return []
     readers = _into_memory(cuts, values)
@@ -296,9 +295,11 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
 
 
 def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
-    """Cut what lanes are summed for, if there are such sums; what is read in every step may be weighed instead."""
+    """Cut what lanes are summed for, or the lanes of such sums; what is read in every step may be weighed instead."""
     if sums := sums_over_lanes(cuts, space, root):
         return [root, *_cut(cuts, sums[-1].eqn.outvars[0], why=because.needed_first(sums[-1].eqn))]
+    if results := summed_by_root(cuts, space, root):
+        return [root, *_cut(cuts, *results)]
     if may_be_weighed(cuts, space):
         return None
     carried, read = held_by_loops(cuts, space)
@@ -327,7 +328,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
         return None
     if any(True for _ in Order(space.graph, space.steps).conflicts()):
         return None
-    if _summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
+    if summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
         return None
     steps = sum(1 for _ in space.graph.of_kind(Compute))
     return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
@@ -361,56 +362,8 @@ def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:
             if recurrence.eqn in cuts.inside:
                 return refusal
             return KeepMore(tuple(held_along(recurrence.eqn).items()), refusal)
-        return _together(cuts, unwritten[0])
+        return read_together(cuts, unwritten[0])
     return []
-
-
-def _summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
-    """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
-    loops = {id(scan.eqn) for scan in scans_in(cuts.jaxpr)}
-    recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
-    if not recurrences:
-        return []
-    below: dict[Node, frozenset[Recurrence]] = {}
-    for node in space.graph.nodes:
-        below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
-        if isinstance(node, Final):
-            below[node] |= {node.recurrence}
-        if not isinstance(node, Reduce):
-            continue
-        over = frozenset(node.over)
-        for loop in recurrences:
-            shared = loop in below[node] and over & (loop.axes - loop.held)
-            lanes = size_of(loop.axes - {loop.step})
-            if lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared):
-                read = _read_of(cuts, loop.eqn, node.eqn)
-                if read:
-                    return read
-    return []
-
-
-def _read_of(cuts: Cuts, loop: Eqn, reader: Eqn) -> list[Var]:
-    """The results of the loop that an equation reads, directly or not, and that are not in memory yet."""
-    wanted = set(variables(reader.invars))
-    for eqn in reversed(cuts.jaxpr.eqns):
-        if eqn is not loop and any(var in wanted for var in eqn.outvars):
-            wanted.update(atom for atom in variables(eqn.invars) if atom not in cuts.loaded)
-    return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
-
-
-def _together(cuts: Cuts, value: Var) -> list[Var]:
-    """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
-    eqn = cuts.maker(value)
-    if eqn.primitive.name not in LOOPS:
-        return [value]
-    read = _read_in(cuts.jaxpr)
-    return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
-
-
-@once
-def _read_in(jaxpr: Jaxpr) -> frozenset[Var]:
-    """All that some equation reads."""
-    return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
 
 
 def _into_memory(cuts: Cuts, values: list[Var]) -> list[Var] | Wish:

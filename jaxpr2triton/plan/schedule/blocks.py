@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.ir.index import Axis, Index, Remainder
@@ -22,6 +22,7 @@ class Seen:
     carried: frozenset[Axis]  # or swept
     crossed: frozenset[Axis]  # along a row whose sum leads to sums across
     width: int  # 2 where values take two registers
+    may_walk: Callable[[frozenset[Axis]], bool]  # whether loops along all of these fit within each other
 
 
 def inner_blocks(
@@ -57,7 +58,7 @@ def inner_blocks(
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
-        candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
+        candidates = _walkable(largest - looped - fixed, seen, frozenset(looped), shrink * len(looped) > 0)
         candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name))
         if not candidates:
             break
@@ -65,9 +66,10 @@ def inner_blocks(
     return blocks, frozenset(looped)
 
 
-def _walkable(axes: frozenset[Axis], seen: Seen, within: bool) -> list[Axis]:
-    """Not twice, where that would be within another loop."""
-    return [axis for axis in axes if not (within and seen.passes[axis] > 1)]
+def _walkable(axes: frozenset[Axis], seen: Seen, looped: frozenset[Axis], within: bool) -> list[Axis]:
+    """Not twice, where that would be within another loop; nor within a loop along the same axis."""
+    found = [axis for axis in axes if not (within and seen.passes[axis] > 1)]
+    return [axis for axis in found if not looped or seen.may_walk(looped | {axis})]
 
 
 def across_of(draft: Draft, fast: Axis) -> int:

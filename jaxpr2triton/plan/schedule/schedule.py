@@ -10,11 +10,13 @@ with loops have several schedules to choose from; the cheapest by `cost.py` is t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.nested import fit_within_each_other
 from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
 from jaxpr2triton.graph.space import Space, crossings, multiplied_in, space_of
 from jaxpr2triton.graph.variables import as_variables
@@ -27,7 +29,7 @@ from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Work, as_emitted, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
-from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
+from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, axes_of_space, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
@@ -218,13 +220,22 @@ def _difference(other: Candidate, best: Candidate) -> str:
 
 def _seen(space: Space, draft: Draft, width: int) -> Seen:
     leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
-    pairs = () if space.steps else crossings(space.graph)  # in a loop they are lanes anyway
+    pairs = () if space.steps else crossings(space.graph)  # in a loop those that are walked have to fit, no more
     rows = {axis for first, then in pairs for axis in then.axes.intersection(first.over)}
     carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
     swept = frozenset(a for axis in space.swept_axes for a in draft.axes_of(axis))
     crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
     passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}
-    return Seen(draft, tiles_of(space, draft), passes, carried | swept, crossed, width)
+    may_walk = functools.partial(_may_walk, space, draft)
+    return Seen(draft, tiles_of(space, draft), passes, carried | swept, crossed, width, may_walk)
+
+
+def _may_walk(space: Space, draft: Draft, looped: frozenset[Axis]) -> bool:
+    """Whether loops along all of these axes, and those that carry something, fit within each other."""
+    every = axes_of_space(space)
+    walked = frozenset(axis for axis in every if not draft.axes_of(axis).isdisjoint(looped))
+    steps = [axis for axis in every if axis in space.steps]
+    return fit_within_each_other(space.graph, walked | space.steps, [*steps, *(a for a in every if a in walked)])
 
 
 def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:

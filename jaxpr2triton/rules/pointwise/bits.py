@@ -77,6 +77,6 @@ TABLE = {
     "shift_left": _shift(_left),
     "shift_right_logical": _shift(_right_logical),
     "shift_right_arithmetic": Pointwise(_right_arithmetic, flops=2),
-    "threefry": Pointwise(_hash, flops=80, helpers=("_threefry",)),
-    "philox": Pointwise(_philox, flops=100, helpers=("_philox",)),
+    "threefry": Pointwise(_hash, flops=80, helpers=("_threefry",), words=2),
+    "philox": Pointwise(_philox, flops=100, helpers=("_philox",), words=4),
 }

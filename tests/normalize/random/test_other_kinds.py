@@ -150,6 +150,29 @@ def test_one_hash_gives_four_numbers() -> None:
     assert kernel.source.count("= _philox(") == 1
 
 
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 6])
+def test_some_of_the_four_numbers_of_a_hash_are_drawn(count: int, backend: str) -> None:
+    """Whoever calls a function names all that it gives, also what nobody wants."""
+
+    def draw(key: Any) -> Any:
+        def step(key: Any, _: Any) -> Any:
+            key, now = random.split(key)
+            return key, random.normal(now, (count,))
+
+        return random.normal(key, (count,)), lax.scan(step, key, None, length=3)[1]
+
+    for kind in ("rbg", "unsafe_rbg"):
+        for got, want in zip(j2t.fuse(draw, backend=backend)(of_kind(kind)), jax.jit(draw)(of_kind(kind))):
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_what_nobody_wants_of_a_hash_has_a_name_too() -> None:
+    program = j2t.transpile(lambda key: random.bits(key, (3,)), of_kind("rbg"))
+    (kernel,) = program.kernels
+    assert "word, word_2, word_3, spare = _philox(" in kernel.source
+
+
 def test_a_batch_of_keys_that_share_a_draw_is_not_split_over_devices() -> None:
     for kind, apart in (("rbg", 0), (None, 1)):
         keys = random.split(random.key(3, impl=kind), 4)

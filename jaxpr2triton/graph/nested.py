@@ -1,0 +1,56 @@
+"""Whether the loops of a kernel fit within each other.
+
+    g[j] = sum(f(x[i], y[j]))  over i          for i in …:                 what h is a sum of
+    h[i] = sum(f(x[i], g[j]))  over j    →         for j in …:             … of each i
+    out  = sum(h[i])           over i                  for i in …:         g[j] is a sum along the outermost loop
+
+A value is written where the loops along its own axes are open, and no further in. One that is summed along a loop that
+is open there has no place: i or j has to be lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, operands_of
+from jaxpr2triton.graph.order import LoopKey, Order
+from jaxpr2triton.ir.index import Axis
+
+Opened = tuple[Axis, ...]  # the loops that are open, outermost first
+
+
+def fit_within_each_other(graph: Graph, looped: frozenset[Axis], axes: Sequence[Axis]) -> bool:
+    """Whether no loop of such a kernel is within one along the same axis; `axes` gives their usual order."""
+    order = Order(graph, looped)
+    seen: set[tuple[Node, Opened]] = set()
+    stack: list[tuple[Node, Opened]] = [(store.value, _opened(order.keys(store, axes))) for store in graph.stores]
+    while stack:
+        node, around = stack.pop()
+        home = _home(order.loops(node), around)
+        if (node, home) in seen:
+            continue
+        seen.add((node, home))
+        opened = _opened(_keys(node, order, axes))
+        if not frozenset(home).isdisjoint(opened):
+            return False
+        starts = node.starts if isinstance(node, Recurrence) else ()
+        stack += [(operand, home if operand in starts else home + opened) for operand in operands_of(node)]
+    return True
+
+
+def _keys(node: Node, order: Order, axes: Sequence[Axis]) -> Sequence[LoopKey]:
+    match node:
+        case Recurrence():
+            return (order.key(node),)
+        case Collected():
+            return order.keys(node, axes)
+    return ()
+
+
+def _opened(keys: Sequence[LoopKey]) -> Opened:
+    return tuple(axis for key in keys for axis in key.opened)
+
+
+def _home(loops: frozenset[Axis], around: Opened) -> Opened:
+    """The loops that are open where a value is written: as few as can be."""
+    return next(around[:count] for count in range(len(around) + 1) if loops <= frozenset(around[:count]))

@@ -1,0 +1,75 @@
+"""Results of loops that have to be in memory, because sums run over lanes that programs could share out.
+
+    _, ys = scan f c xs;  sums = sum[axes=(1,)] ys    →    ys is written by the loop, and read by another kernel
+"""
+
+from __future__ import annotations
+
+from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
+from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.scans import LOOPS, scans_in
+from jaxpr2triton.plan.partition.criteria import size_of
+from jaxpr2triton.plan.partition.cuts import Cuts
+
+
+def summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
+    """Results of a loop that have to be in memory, because a sum runs over what many programs can share out."""
+    loops = {id(scan.eqn) for scan in scans_in(cuts.jaxpr)}
+    recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
+    if not recurrences:
+        return []
+    below: dict[Node, frozenset[Recurrence]] = {}
+    for node in space.graph.nodes:
+        below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
+        if isinstance(node, Final):
+            below[node] |= {node.recurrence}
+        if not isinstance(node, Reduce):
+            continue
+        over = frozenset(node.over)
+        for loop in recurrences:
+            shared = loop in below[node] and over & (loop.axes - loop.held)
+            lanes = size_of(loop.axes - {loop.step})
+            if lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared):
+                read = _read_of(cuts, loop.eqn, node.eqn)
+                if read:
+                    return read
+    return []
+
+
+def summed_by_root(cuts: Cuts, space: Space, root: Var) -> list[Var]:
+    """The results of a loop of whose lanes a program has all because the root is a sum of these."""
+    loops = {id(eqn): eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS}
+    sums = [node for node in space.graph.of_kind(Reduce) if node.eqn.outvars[0] is root]
+    for loop in space.graph.of_kind(Recurrence):
+        lanes = loop.axes - loop.held
+        is_summed = id(loop.eqn) in loops and any(not lanes.isdisjoint(node.over) for node in sums)
+        if is_summed and (read := _read_of(cuts, loops[id(loop.eqn)], sums[0].eqn)):
+            return read_together(cuts, read[0])
+    return []
+
+
+def _read_of(cuts: Cuts, loop: Eqn, reader: Eqn) -> list[Var]:
+    """The results of the loop that an equation reads, directly or not, and that are not in memory yet."""
+    wanted = set(variables(reader.invars))
+    for eqn in reversed(cuts.jaxpr.eqns):
+        if eqn is not loop and any(var in wanted for var in eqn.outvars):
+            wanted.update(atom for atom in variables(eqn.invars) if atom not in cuts.loaded)
+    return [var for var in loop.outvars if var in wanted and var not in cuts.loaded]
+
+
+def read_together(cuts: Cuts, value: Var) -> list[Var]:
+    """The value and, if a loop makes it, whatever else is read of that loop: no loop is run twice."""
+    eqn = cuts.maker(value)
+    if eqn.primitive.name not in LOOPS:
+        return [value]
+    read = read_in(cuts.jaxpr)
+    return [value, *(var for var in eqn.outvars if var in read and var is not value and var not in cuts.loaded)]
+
+
+@once
+def read_in(jaxpr: Jaxpr) -> frozenset[Var]:
+    """All that some equation reads."""
+    return frozenset(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))
