@@ -232,8 +232,40 @@ def axes_of(nodes: Iterable[Node]) -> frozenset[Axis]:
     return frozenset().union(*(node.axes for node in nodes))
 
 
+def varies_along(node: Node) -> frozenset[Axis]:
+    """The axes that a value varies along, by what it is made of."""
+    parts = axes_of(operands_of(node))
+    match node:
+        case Load() | Kept():
+            return parts | frozenset(axes_in(node.place, node.guard))
+        case Position():
+            return parts | node.index.axes
+        case Choose():
+            return parts | frozenset(axes_in((), node.conditions))
+        case Take():
+            return (node.source.axes - {node.axis}) | node.index.axes | axes_of(node.needs)
+        case Turn():
+            renamed = dict(node.renamed)
+            return frozenset(renamed.get(axis, axis) for axis in node.source.axes)
+        case Recurrence():
+            return axes_of(node.carried) - {node.step}
+        case Final():
+            return node.recurrence.carried[node.position].axes - {node.recurrence.step}
+        case Carried():
+            return node.axes | {node.step}
+        case Swept():
+            return parts | {node.axis}
+        case Keep():
+            own = [axis for place in node.places for axis in axes_in(place, ())]
+            return (parts | frozenset(own)) - frozenset(node.over)
+        case Collected():
+            return parts - frozenset(node.over)
+        case _:
+            return parts
+
+
 def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
-    """The node with other nodes in the place of those that it refers to."""
+    """The node with other nodes in the place of those that it refers to; it varies along what these do."""
     changes: dict[str, Node | tuple[Node, ...]] = {}
     for field_ in fields(node):
         value = getattr(node, field_.name)
@@ -241,4 +273,11 @@ def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
             changes[field_.name] = standing[value]
         elif isinstance(value, tuple) and value and isinstance(value[0], Node):
             changes[field_.name] = tuple(standing[each] for each in value)
-    return replace(node, **changes) if changes else node  # type: ignore[arg-type]  # their names are those of nodes
+    return changed(node, **changes) if changes else node
+
+
+def changed(node: One, **parts: object) -> One:
+    """The node with other parts: what it varies along follows from these, whatever it was before."""
+    made = replace(node, **parts)  # type: ignore[arg-type]  # their names are those of nodes
+    axes = varies_along(made)
+    return made if axes == made.axes else replace(made, axes=axes)
