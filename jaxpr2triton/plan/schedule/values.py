@@ -175,11 +175,15 @@ class _Rounds:
                 return Value(Kind.MADE, axes, self._weight(node), reads)
 
     def _from_lanes(self, moved: Moved) -> float:
-        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere."""
-        own, pieces = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
+        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere.
+
+        Lanes that are chosen along an axis may be one's own in between, which says nothing about the others.
+        """
+        own, side_by_side = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
         for axis in moved.axes:
-            apart = [abs(by) for by in shifts(moved.lanes, axis) if by is not None and abs(by) < pieces.get(axis, 1)]
-            own *= 1 - max(apart) / pieces[axis] if apart else 0
+            pieces = side_by_side.get(axis, 1)
+            near = [abs(by) for by in shifts(moved.lanes, axis) if by and abs(by) < pieces]
+            own *= 1 - max(near) / pieces if near else 0
         return 1 - own
 
     def _weight(self, node: Node) -> float:
