@@ -93,6 +93,81 @@ def added_then_rolled(u: Any, v: Any, xs: Any) -> Any:
     return lax.fori_loop(0, 5, step, (u, v, u[0] * 0.5, jnp.int32(0)))
 
 
+def looked_up(x: Any, i: Any, j: Any) -> Any:
+    return carried(lambda x: x[i, j] + 1)(x)
+
+
+def looked_up_flags(x: Any, i: Any, j: Any) -> Any:
+    return carried(lambda x: x[i, j] ^ x)(x)
+
+
+def looked_up_for_long(x: Any, i: Any, j: Any) -> Any:
+    return lax.while_loop(lambda x: x.sum() < 100, lambda x: jnp.abs(x[i, j]) + 1, x)
+
+
+def positive_diagonal(x: Any) -> Any:
+    def step(x: Any) -> Any:
+        place = jnp.diag_indices_from(x)
+        return x.at[place].set(jnp.maximum(x[place], 0.5)) * 0.5 + x.T
+
+    return carried(step)(x)
+
+
+def blown_along(image: Any, wind: Any) -> Any:
+    """Semi-Lagrangian advection."""
+    here = jnp.stack(jnp.meshgrid(*map(jnp.arange, image.shape), indexing="ij"))
+    return carried(lambda c: jax.scipy.ndimage.map_coordinates(c, list(here - wind), 1, mode="nearest"))(image)
+
+
+def samples(image: Any, rows: Any, columns: Any) -> Any:
+    """At more places than a tile has rows, or columns."""
+
+    def step(c: Any, _: Any) -> Any:
+        found = c[rows, columns]
+        return c * 0.5 + found.mean(), found
+
+    return lax.scan(step, image, None, length=3)
+
+
+def turned_faces(cube: Any, faces: Any, rows: Any, columns: Any) -> Any:
+    def step(c: Any, n: Any) -> Any:
+        place = faces, rows, columns
+        moves = [lambda c, k=k: c.at[place].set(jnp.roll(c[place], 3 * k)) for k in (1, 2)]
+        return lax.switch(n, moves, c.at[0].set(jnp.rot90(c[0]))), None
+
+    return lax.scan(step, cube, jnp.array([0, 1, 1]))[0]
+
+
+def of_rows_and_lanes(x: Any, i: Any, j: Any) -> Any:
+    """One place is of a row, the other one of a lane; and both of lanes of another array."""
+    return carried(lambda x: x + x[i[:, None], j] + x[i, i][:, None])(x)
+
+
+def integers(most: int, *shape: int) -> Any:
+    return np.asarray(RNG.integers(0, most, shape), np.int32)
+
+
+FACES = np.int32([1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]), np.zeros(12, np.int32), np.tile(np.arange(3, dtype=np.int32), 4)
+LOOKUPS = (
+    Case("looked_up", looked_up, (normal(4, 4), integers(4, 4, 4), integers(4, 4, 4))),
+    Case("looked_up_oblong", looked_up, (normal(3, 5), integers(3, 3, 5), integers(5, 3, 5))),
+    Case("looked_up_gradient", gradient(looked_up), (normal(4, 4), integers(4, 4, 4), integers(4, 4, 4)), None),
+    Case("looked_up_of_many", jax.vmap(looked_up), (normal(5, 3, 4), integers(3, 5, 3, 4), integers(4, 5, 3, 4))),
+    Case("looked_up_for_long", looked_up_for_long, (normal(4, 4), integers(4, 4, 4), integers(4, 4, 4))),
+    Case("positive_diagonal", positive_diagonal, (normal(3, 3),)),
+    Case("positive_diagonal_jvp", jvp(positive_diagonal), (normal(3, 3),)),
+    Case("blown_along", blown_along, (normal(5, 6), normal(2, 5, 6))),
+    Case("blown_along_jvp", jvp(blown_along), (normal(5, 6), normal(2, 5, 6))),
+    Case("blown_along_gradient", gradient(blown_along), (normal(4, 4), normal(2, 4, 4)), None),
+    Case("samples", samples, (normal(4, 6), integers(4, 12), integers(6, 12))),
+    Case("samples_of_many", jax.vmap(samples, (0, None, None)), (normal(3, 4, 6), integers(4, 12), integers(6, 12))),
+    Case("samples_gradient", gradient(samples), (normal(4, 6), integers(4, 12), integers(6, 12)), None),
+    Case("turned_faces", turned_faces, (np.arange(54, dtype=np.int32).reshape(6, 3, 3), *FACES)),
+    Case("turned_faces_of_floats", jvp(turned_faces), (normal(6, 3, 3), *FACES)),
+    Case("of_rows_and_lanes", of_rows_and_lanes, (normal(5, 5), integers(5, 5), integers(5, 5))),
+    Case("flags", looked_up_flags, (normal(4, 4) > 0, integers(4, 4, 4), integers(4, 4, 4))),
+    Case("halves", looked_up, (normal(4, 4).astype(np.float16), integers(4, 4, 4), integers(4, 4, 4))),
+)
 CASES = (
     Case("rows_moved", jvp(rows_moved), (normal(4, 6), normal(5))),
     Case("rows_moved_gradient", gradient(rows_moved), (normal(4, 6), normal(5)), None),
@@ -107,7 +182,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES + LOOKUPS, ids=lambda case: case.name)
 def test_places_of_what_is_carried(case: Case) -> None:
     program = j2t.transpile(case.fn, *case.args)
     if case.kernels is not None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Swept, Take, Turn, operands_of
+from jaxpr2triton.graph.nodes import (
+    Compute,
+    Constant,
+    Graph,
+    Kept,
+    Load,
+    Lookup,
+    Node,
+    Reduce,
+    Swept,
+    Take,
+    operands_of,
+)
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.rounded import CHOICES
 from jaxpr2triton.rules.base import in_parentheses
@@ -51,6 +63,6 @@ def _is_rounded(node: Any) -> bool:
 
 def _chooses(node: Any) -> bool:
     """Whether the result is one of the operands, but for its sign."""
-    if isinstance(node, (Take, Turn)):
+    if isinstance(node, (Take, Lookup)):
         return True
     return isinstance(node, (Compute, Reduce, Swept)) and node.eqn.primitive.name in CHOICES

@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from jaxpr2triton.ir.index import Axis, Condition, Guard, Index
+from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, plain_axis
 from jaxpr2triton.ir.jaxprs import Eqn
 
 Place = tuple[Index, ...]
@@ -127,13 +127,29 @@ class Take(Node):
     index: Index
     needs: tuple[Node, ...] = ()
 
+    @property
+    def at(self) -> tuple[tuple[Axis, Index], ...]:
+        return ((self.axis, self.index),)
+
 
 @dataclass(frozen=True, eq=False)
-class Turn(Node):
-    """A tile whose axes change places: a carried matrix, read as its transpose."""
+class Lookup(Node):
+    """The elements of `source` at other places along several of its axes at once: `c[i, j]`, `c.T`."""
 
     source: Node
-    renamed: tuple[tuple[Axis, Axis], ...]
+    at: tuple[tuple[Axis, Index], ...]
+    needs: tuple[Node, ...] = ()
+
+    @property
+    def moved(self) -> frozenset[Axis]:
+        """The axes of the source that are looked up along."""
+        return frozenset(axis for axis, _ in self.at)
+
+    @property
+    def turned(self) -> Mapping[Axis, Axis]:
+        """The axes that have changed places, if nothing else is done: a carried matrix, read as its transpose."""
+        renamed = {axis: other for axis, index in self.at if (other := plain_axis(index)) is not None}
+        return renamed if renamed.keys() == self.moved == frozenset(renamed.values()) else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +221,12 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return node.operands
         case Choose():
             return node.then, node.other, *node.needs
-        case Take():
+        case Take() | Lookup():
             return node.source, *node.needs
         case Position() | Load():
             return node.needs
         case Kept():
             return node.keep, *node.needs
-        case Turn():
-            return (node.source,)
         case Recurrence():
             return node.starts + node.nexts
         case Final():
@@ -244,9 +258,9 @@ def varies_along(node: Node) -> frozenset[Axis]:
             return parts | frozenset(axes_in((), node.conditions))
         case Take():
             return (node.source.axes - {node.axis}) | node.index.axes | axes_of(node.needs)
-        case Turn():
-            renamed = dict(node.renamed)
-            return frozenset(renamed.get(axis, axis) for axis in node.source.axes)
+        case Lookup():
+            places = frozenset(axis for _, index in node.at for axis in index.axes)
+            return (node.source.axes - node.moved) | places | axes_of(node.needs)
         case Recurrence():
             return axes_of(node.carried) - {node.step}
         case Final():

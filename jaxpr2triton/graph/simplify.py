@@ -38,6 +38,7 @@ from jaxpr2triton.graph.nodes import (
     Graph,
     Kept,
     Load,
+    Lookup,
     Node,
     Position,
     Product,
@@ -46,7 +47,6 @@ from jaxpr2triton.graph.nodes import (
     Store,
     Swept,
     Take,
-    Turn,
     changed,
     operands_of,
     with_operands,
@@ -302,6 +302,9 @@ class _Simplifying:
             case Take():
                 index = self._index(node.index)
                 return replace(node, index=index, needs=self._needs([index]))
+            case Lookup():
+                at = tuple((axis, self._index(index)) for axis, index in node.at)
+                return replace(node, at=at, needs=self._needs([index for _, index in at]))
             case Choose():
                 conditions = tuple(Condition(self._index(c.index), c.low, c.high) for c in node.conditions)
                 return replace(node, conditions=conditions)
@@ -442,8 +445,8 @@ def _key(node: Node) -> Hashable:
             return "sweep", equation_key(node.eqn), str(node.dtype), node.operands, node.over
         case Take():
             return "take", node.source, node.axis, node.index
-        case Turn():
-            return "turn", node.source, node.renamed
+        case Lookup():
+            return "look up", node.source, node.at
     return None
 
 

@@ -9,6 +9,7 @@ from jaxpr2triton.graph.nodes import (
     Collected,
     Graph,
     Load,
+    Lookup,
     Node,
     Recurrence,
     Take,
@@ -58,6 +59,8 @@ def _met(node: Node) -> frozenset[Axis]:
             return frozenset(node.over)
         case Take():
             return frozenset((node.axis,))
+        case Lookup():
+            return node.moved
         case _:
             return frozenset()
 

@@ -24,13 +24,13 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Product,
     Recurrence,
     Reduce,
     Swept,
     Take,
-    Turn,
     operands_of,
 )
 from jaxpr2triton.graph.space import Space
@@ -159,10 +159,8 @@ class _Rounds:
                 kind = Kind.SUM if isinstance(node, Reduce) else Kind.SWEPT
                 added = isinstance(node, Reduce) and node.eqn.primitive.name in ADDED and is_float(node.dtype)
                 return Value(kind, axes, self._weight(node), reads, over, tile.order, tile.vector, added)
-            case Take():
-                return Value(Kind.MOVED, axes, 1, reads, self.along([node.axis]))
-            case Turn():
-                return Value(Kind.MOVED, axes, 1, reads, self.along(axis for pair in node.renamed for axis in pair))
+            case Take() | Lookup():
+                return Value(Kind.MOVED, axes, 1, reads, self.along(axis for axis, _ in node.at))
             case Choose():
                 asked = [axis for condition in node.conditions for axis in condition.index.axes]
                 kind = Kind.CHOSEN if self.space.steps.isdisjoint(asked) else Kind.MADE
