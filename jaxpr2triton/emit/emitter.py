@@ -36,6 +36,7 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Position,
     Product,
@@ -44,7 +45,6 @@ from jaxpr2triton.graph.nodes import (
     Store,
     Swept,
     Take,
-    Turn,
     operands_of,
 )
 from jaxpr2triton.graph.order import LoopKey
@@ -162,8 +162,8 @@ class Emitter(Moves):
                 self._product(node, scope)
             case Take():
                 self._take(node, scope)
-            case Turn():
-                self._turn(node, scope)
+            case Lookup():
+                self._look_up(node, scope)
             case Reduce() | Swept():
                 self._combine(node, scope)
             case Keep():
@@ -378,7 +378,7 @@ class Emitter(Moves):
 
     def _stem(self, loop: Recurrence, leaf: Node, value: Node) -> str:
         """What a carried value is called whose start has no name: a cotangent, a running total, or a state."""
-        renamed = [user for user in self.users[leaf] if isinstance(user, Take | Turn)]
+        renamed = [user for user in self.users[leaf] if isinstance(user, Take | Lookup)]
         users = [user for node in (leaf, *renamed) for user in self.users[node] if isinstance(user, Compute)]
         for user in users:
             wish = self.wish[user]

@@ -11,7 +11,10 @@ tile is written there once, and there is one barrier, not one for each of them.
     moved = found[0]
     moved_2 = found[1]
 
-So is what reads several tiles that are pieces of one value: these lie side by side there.
+So is what reads several tiles that are pieces of one value: these lie side by side there. What is read along several
+axes at places of the same lanes is read so as well, whatever it has of lanes:
+
+    c[i, j]      tl.reshape(tl.gather(tl.reshape(c, (64,)), tl.reshape(place * 8 + place_2, (16,)), axis=0), (16,))
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.spans import Spans
 from jaxpr2triton.emit.text import Tile, conjunction, suffix
+from jaxpr2triton.emit.turns import renames
 from jaxpr2triton.emit.unaligned import nearest_of
-from jaxpr2triton.graph.moved import Either, Lanes, along, moved_in, pieces_of, value_of
-from jaxpr2triton.graph.nodes import Choose, Graph, Node, Take
+from jaxpr2triton.graph.moved import Either, Lane, Lanes, along, moved_in, pieces_of, value_of
+from jaxpr2triton.graph.nodes import Choose, Graph, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.kernel import Role
@@ -74,6 +78,21 @@ class Moves(Spans):
             self._read_lanes(node, scope)
         else:
             super()._choose(node, scope)
+
+    def _look_up(self, node: Lookup, scope: Scope) -> None:
+        if renames(self.spell, node):
+            self._named_otherwise(node, scope)
+            return
+        tile, whole = self.spell.tile(node.axes), self.spell.tile(node.source.axes)
+        if node.moved.isdisjoint(tile) and set(tile) <= set(whole):
+            self._masked(node, scope)  # one element of each row
+            return
+        size, found = (math.prod(self.spell.planned[axis].block for axis in each) for each in (whole, tile))
+        places = self._flat(Lane(node.at), whole, tile, scope)
+        places = f"tl.reshape(tl.broadcast_to({places}, {self.spell.shape(tile)}), ({found},))"
+        text = f"tl.gather(tl.reshape({self._tile_of(node.source, scope, whole)}, ({size},)), {places}, axis=0)"
+        text = f"tl.reshape({text}, {self.spell.shape(tile)})"
+        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "found")
 
     def _tiles_beside(self, node: Node, scope: Scope) -> list[Node]:
         """What is in shared memory together with the tile that a value is read of."""
@@ -149,22 +168,22 @@ class Moves(Spans):
     def _flat_of(self, lanes: Lanes, first: Node, pieces: Mapping[Node, int], tile: Tile, scope: Scope) -> str:
         """Where the lanes lie that are read, of all of several tiles."""
         if len(pieces) == 1:
-            return self._flat(lanes, tile, scope)
+            return self._flat(lanes, tile, tile, scope)
         (piece, *others) = pieces_of(lanes, first)
         if isinstance(lanes, Either) and others:
             condition = conjunction(self._sides(lanes, tile, scope))
             then, other = (self._flat_of(side, first, pieces, tile, scope) for side in (lanes.then, lanes.other))
             return f"tl.where({condition}, {then}, {other})"
         before = pieces[piece] * math.prod(self.spell.planned[axis].block for axis in tile)
-        return self._flat(lanes, tile, scope) + (f" + {before}" if before else "")
+        return self._flat(lanes, tile, tile, scope) + (f" + {before}" if before else "")
 
     def _sides(self, lanes: Either, tile: Tile, scope: Scope) -> list[str]:
         return [side for c in lanes.conditions for side in self.masks.condition(c, tile, scope)]
 
-    def _flat(self, lanes: Lanes, tile: Tile, scope: Scope) -> str:
-        """Where the lanes lie that are read, of all of a tile."""
-        sizes = [self.spell.planned[axis].block for axis in tile]
-        parts = [in_parentheses(self._lane(along(lanes, axis), axis, tile, scope)) for axis in tile]
+    def _flat(self, lanes: Lanes, whole: Tile, tile: Tile, scope: Scope) -> str:
+        """Where the lanes lie that are read, of all of a tile; for each lane of another one, or of the same."""
+        sizes = [self.spell.planned[axis].block for axis in whole]
+        parts = [in_parentheses(self._lane(along(lanes, axis), axis, tile, scope)) for axis in whole]
         times = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
         return " + ".join(part if n == 1 else f"{part} * {n}" for part, n in zip(parts, times))
 

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Kept, Load, Node, Reduce, Swept, Take, Turn, operands_of
+from jaxpr2triton.graph.nodes import (
+    Compute,
+    Constant,
+    Graph,
+    Kept,
+    Load,
+    Lookup,
+    Node,
+    Reduce,
+    Swept,
+    Take,
+    operands_of,
+)
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.rounded import CHOICES
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import is_bare
 
 # Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
-# so that a value that one program stores and another computes again is equal to itself. A sine jumps as well: of a large
-# number it has nothing to do with that of the number before it is rounded.
+# so that a value that one program stores and another computes again is equal to itself. A sine jumps as well: of a
+# large number it has nothing to do with that of the number before it is rounded.
 SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
     "convert_element_type",
     "bitcast_convert_type",
@@ -53,6 +65,6 @@ def _is_rounded(node: Any) -> bool:
 
 def _chooses(node: Any) -> bool:
     """Whether the result is one of the operands, but for its sign."""
-    if isinstance(node, (Take, Turn)):
+    if isinstance(node, (Take, Lookup)):
         return True
     return isinstance(node, (Compute, Reduce, Swept)) and node.eqn.primitive.name in CHOICES

@@ -36,12 +36,12 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Position,
     Product,
     Store,
     Take,
-    Turn,
 )
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.simplify import is_truth
@@ -361,14 +361,21 @@ class Statements:
         if target is not None and target not in source.tile and renamed == tile:
             self._gather(node, scope, source.text)
             return
-        whole = self.spell.tile(node.source.axes | node.index.axes)
-        here = conjunction(self.spell.condition(Condition(minus(of_axis(node.axis), node.index), 0, 1), whole))
+        self._masked(node, scope)
+
+    def _masked(self, node: Take | Lookup, scope: Scope) -> None:
+        """The elements at some places, each the sum of all along those axes where the others are masked."""
+        whole = self.spell.tile(node.source.axes.union(*(index.axes for _, index in node.at)))
+        conditions = [Condition(minus(of_axis(axis), index), 0, 1) for axis, index in node.at]
+        here = conjunction([side for each in conditions for side in self.spell.condition(each, whole)])
         value = self._operand(node.source, scope, whole)
         held = working_dtype(node.dtype)
         if is_float(held):  # no number is computed, so that -0.0 and NaN stay what they are
             value = f"{in_parentheses(value)}.to(tl.int{8 * held.itemsize}, bitcast=True)"
         value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
-        text = f"tl.sum(tl.where({here}, {value}, 0), axis={whole.index(node.axis)})"
+        text = f"tl.where({here}, {value}, 0)"
+        for place in sorted((whole.index(axis) for axis, _ in node.at), reverse=True):
+            text = f"tl.sum({text}, axis={place})"
         if is_float(held):
             text = f"{text}.to({triton_name(held)}, bitcast=True)"
         elif is_bool(node.dtype):
@@ -377,12 +384,7 @@ class Statements:
             text = f"{text}.to({triton_name(held)})"
         self._assign(node, scope, text, "element")
 
-    def _turn(self, node: Turn, scope: Scope) -> None:
-        if not renames(self.spell, node):
-            raise CompilerBug(f"kernel {self.plan.name} turns a tile whose axes are not alike")
-        self._named_otherwise(node, scope)
-
-    def _named_otherwise(self, node: Take | Turn, scope: Scope) -> None:
+    def _named_otherwise(self, node: Take | Lookup, scope: Scope) -> None:
         """A tile whose axes have other names, and perhaps another order thereby; turned back, it is what it was."""
         tile, ((before, names), *others) = self.spell.tile(node.axes), names_before(self.spell, node)
         source = self._get(before, scope)

@@ -24,7 +24,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from jaxpr2triton.emit.text import Spelling, Tile
-from jaxpr2triton.graph.nodes import Node, Take, Turn
+from jaxpr2triton.graph.nodes import Lookup, Node, Take
 from jaxpr2triton.ir.index import Axis, plain_axis
 from jaxpr2triton.ir.kernel import Role
 
@@ -32,8 +32,8 @@ from jaxpr2triton.ir.kernel import Role
 def renames(spell: Spelling, node: Node) -> Mapping[Axis, Axis]:
     """The axes that a node does nothing with but give them other names; none if it does more."""
     match node:
-        case Turn():
-            renamed = dict(node.renamed)
+        case Lookup():
+            renamed = node.turned
         case Take() if (target := plain_axis(node.index)) is not None and target not in node.source.axes:
             renamed = {node.axis: target}
         case _:
@@ -44,7 +44,7 @@ def renames(spell: Spelling, node: Node) -> Mapping[Axis, Axis]:
 def names_before(spell: Spelling, node: Node) -> Iterator[tuple[Node, Mapping[Axis, Axis]]]:
     """What a node is under other names, then what that is …, and what the axes of each are called now."""
     now = {axis: axis for axis in node.axes}
-    while isinstance(node, Take | Turn) and (renamed := renames(spell, node)):
+    while isinstance(node, Take | Lookup) and (renamed := renames(spell, node)):
         node = node.source
         now = {axis: now[renamed.get(axis, axis)] for axis in node.axes}
         yield node, now

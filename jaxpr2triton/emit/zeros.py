@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Graph, Kept, Load, Node, Product, Reduce, Turn
+from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Graph, Kept, Load, Lookup, Node, Product, Reduce
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
 
@@ -41,9 +41,8 @@ def _of(node: Node, known: Zeros, ragged: frozenset[Axis]) -> frozenset[Axis]:
             return _of_product(node.operands, known)
         case Choose():
             return known[node.then] & known[node.other]
-        case Turn():
-            renamed = dict(node.renamed)
-            return frozenset(renamed.get(axis, axis) for axis in known[node.source])
+        case Lookup() if node.turned:
+            return frozenset(node.turned.get(axis, axis) for axis in known[node.source])
         case Reduce() if node.eqn.primitive.name in ("reduce_sum", "dot_general"):
             return _common(node.operands, known) - frozenset(node.over)
         case Compute():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, Take, Turn
+from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Position, Take
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 
 Bounds = tuple[int, int]  # the least and the largest value, both included
@@ -40,7 +40,7 @@ class Ranges:
                 found = node.index.bounds
             case Choose():
                 found = _union([self.of(node.then), self.of(node.other)])
-            case Take() | Turn():
+            case Take() | Lookup():
                 found = self.of(node.source)
             case Compute():
                 found = self._of_result(node)

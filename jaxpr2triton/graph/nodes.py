@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from jaxpr2triton.ir.index import Axis, Condition, Guard, Index
+from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, plain_axis
 from jaxpr2triton.ir.jaxprs import Eqn
 
 Place = tuple[Index, ...]
@@ -127,13 +127,29 @@ class Take(Node):
     index: Index
     needs: tuple[Node, ...] = ()
 
+    @property
+    def at(self) -> tuple[tuple[Axis, Index], ...]:
+        return ((self.axis, self.index),)
+
 
 @dataclass(frozen=True, eq=False)
-class Turn(Node):
-    """A tile whose axes change places: a carried matrix, read as its transpose."""
+class Lookup(Node):
+    """The elements of `source` at other places along several of its axes at once: `c[i, j]`, `c.T`."""
 
     source: Node
-    renamed: tuple[tuple[Axis, Axis], ...]
+    at: tuple[tuple[Axis, Index], ...]
+    needs: tuple[Node, ...] = ()
+
+    @property
+    def moved(self) -> frozenset[Axis]:
+        """The axes of the source that are looked up along."""
+        return frozenset(axis for axis, _ in self.at)
+
+    @property
+    def turned(self) -> Mapping[Axis, Axis]:
+        """The axes that have changed places, if nothing else is done: a carried matrix, read as its transpose."""
+        renamed = {axis: other for axis, index in self.at if (other := plain_axis(index)) is not None}
+        return renamed if renamed.keys() == self.moved == frozenset(renamed.values()) else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,14 +221,12 @@ def operands_of(node: Node) -> tuple[Node, ...]:
             return node.operands
         case Choose():
             return node.then, node.other, *node.needs
-        case Take():
+        case Take() | Lookup():
             return node.source, *node.needs
         case Position() | Load():
             return node.needs
         case Kept():
             return node.keep, *node.needs
-        case Turn():
-            return (node.source,)
         case Recurrence():
             return node.starts + node.nexts
         case Final():
@@ -232,8 +246,40 @@ def axes_of(nodes: Iterable[Node]) -> frozenset[Axis]:
     return frozenset().union(*(node.axes for node in nodes))
 
 
+def varies_along(node: Node) -> frozenset[Axis]:
+    """The axes that a value varies along, by what it is made of."""
+    parts = axes_of(operands_of(node))
+    match node:
+        case Load() | Kept():
+            return parts | frozenset(axes_in(node.place, node.guard))
+        case Position():
+            return parts | node.index.axes
+        case Choose():
+            return parts | frozenset(axes_in((), node.conditions))
+        case Take():
+            return (node.source.axes - {node.axis}) | node.index.axes | axes_of(node.needs)
+        case Lookup():
+            places = frozenset(axis for _, index in node.at for axis in index.axes)
+            return (node.source.axes - node.moved) | places | axes_of(node.needs)
+        case Recurrence():
+            return axes_of(node.carried) - {node.step}
+        case Final():
+            return node.recurrence.carried[node.position].axes - {node.recurrence.step}
+        case Carried():
+            return node.axes | {node.step}
+        case Swept():
+            return parts | {node.axis}
+        case Keep():
+            own = [axis for place in node.places for axis in axes_in(place, ())]
+            return (parts | frozenset(own)) - frozenset(node.over)
+        case Collected():
+            return parts - frozenset(node.over)
+        case _:
+            return parts
+
+
 def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
-    """The node with other nodes in the place of those that it refers to."""
+    """The node with other nodes in the place of those that it refers to; it varies along what these do."""
     changes: dict[str, Node | tuple[Node, ...]] = {}
     for field_ in fields(node):
         value = getattr(node, field_.name)
@@ -241,4 +287,11 @@ def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
             changes[field_.name] = standing[value]
         elif isinstance(value, tuple) and value and isinstance(value[0], Node):
             changes[field_.name] = tuple(standing[each] for each in value)
-    return replace(node, **changes) if changes else node  # type: ignore[arg-type]  # their names are those of nodes
+    return changed(node, **changes) if changes else node
+
+
+def changed(node: One, **parts: object) -> One:
+    """The node with other parts: what it varies along follows from these, whatever it was before."""
+    made = replace(node, **parts)  # type: ignore[arg-type]  # their names are those of nodes
+    axes = varies_along(made)
+    return made if axes == made.axes else replace(made, axes=axes)

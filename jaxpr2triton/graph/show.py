@@ -20,6 +20,7 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Place,
     Position,
@@ -28,7 +29,6 @@ from jaxpr2triton.graph.nodes import (
     Reduce,
     Swept,
     Take,
-    Turn,
 )
 from jaxpr2triton.ir.index import Axis, Condition, Dynamic, Index, index_text
 
@@ -75,8 +75,9 @@ class _Shown:
                 return f"{node.eqn.primitive.name} {self._of(node.operands)}{_over(node.over)}"
             case Take():
                 return f"take {self._of([node.source])} where {node.axis} is {self._index(node.index)}"
-            case Turn():
-                return f"turn {self._of([node.source])}, {', '.join(f'{a} to {b}' for a, b in node.renamed)}"
+            case Lookup():
+                places = " and ".join(f"{axis} is {self._index(index)}" for axis, index in node.at)
+                return f"look up {self._of([node.source])} where {places}"
             case Carried():
                 return f"carried along {node.step}"
             case Recurrence():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Take, Turn
+from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_float
 
 
@@ -17,7 +17,7 @@ def has_no_sign(node: Node) -> bool:
             return not bool(np.signbit(np.float64(node.value)))
         case Choose():
             return has_no_sign(node.then) and has_no_sign(node.other)
-        case Take() | Turn():
+        case Take() | Lookup():
             return has_no_sign(node.source)
         case Compute():
             name, operands = node.eqn.primitive.name, node.operands

@@ -38,6 +38,7 @@ from jaxpr2triton.graph.nodes import (
     Graph,
     Kept,
     Load,
+    Lookup,
     Node,
     Position,
     Product,
@@ -46,9 +47,7 @@ from jaxpr2triton.graph.nodes import (
     Store,
     Swept,
     Take,
-    Turn,
-    axes_in,
-    axes_of,
+    changed,
     operands_of,
     with_operands,
 )
@@ -160,7 +159,7 @@ class _Simplifying:
         """The node, a simpler one of the same value, or an equal one that is there already."""
         match node:
             case Compute():
-                return self._computed(replace(node, axes=axes_of(node.operands)))
+                return self._computed(node)
             case Choose():
                 return self._chosen(node)
             case Position() if not node.index.terms:
@@ -169,8 +168,6 @@ class _Simplifying:
                 return self._multiplied(node)
             case Reduce():
                 return self._reduced(node)
-            case Swept():
-                return self._shared(replace(node, axes=axes_of(node.operands) | {node.axis}))
             case Final(recurrence=loop) if _never_runs(loop):
                 return loop.starts[node.position]
         return self._shared(node)
@@ -184,7 +181,7 @@ class _Simplifying:
         for factor, rest in (node.operands, node.operands[::-1]):
             if isinstance(factor, Constant) and factor.value == 1 and rest.dtype == node.dtype:
                 return rest
-        return self._shared(replace(node, axes=axes_of(node.operands)))
+        return self._shared(node)
 
     def _reduced(self, node: Reduce) -> Node:
         """A sum without the terms that are zero; as for XLA, x + 0.0 is x."""
@@ -194,8 +191,7 @@ class _Simplifying:
             if len(pairs) == 1 and not node.over and pairs[0][0].dtype == node.dtype:
                 return pairs[0][0]
         operands, positions = (tuple(each) for each in zip(*pairs))
-        axes = axes_of(operands) - frozenset(node.over)
-        return self._shared(replace(node, axes=axes, operands=operands, positions=positions))
+        return self._shared(replace(node, operands=operands, positions=positions))
 
     def _computed(self, node: Compute) -> Node:
         if self.true.intersection(node.operands):
@@ -258,10 +254,9 @@ class _Simplifying:
         if (pairs := _of_one_tile(then, other)) is not None:
             chosen = [x if x is y else self._chosen(replace(node, dtype=x.dtype, then=x, other=y)) for x, y in pairs]
             assert isinstance(then, Compute)
-            return self._computed(replace(then, operands=tuple(chosen), axes=axes_of(chosen)))
+            return self._computed(replace(then, operands=tuple(chosen)))
         needs = self._needs([condition.index for condition in conditions])
-        axes = axes_of((then, other, *needs)) | frozenset(a for c in conditions for a in c.index.axes)
-        return self._shared(replace(node, axes=axes, conditions=conditions, then=then, other=other, needs=needs))
+        return self._shared(replace(node, conditions=conditions, then=then, other=other, needs=needs))
 
     def _under(self, node: Node, conditions: Guard) -> Node:
         """The value where these conditions hold."""
@@ -279,7 +274,7 @@ class _Simplifying:
         key = _key(node)
         if key is not None and key in self.equal:
             return self.equal[key]
-        numbered = replace(node, number=len(self.order))
+        numbered = changed(node, number=len(self.order))
         self.order.append(numbered)
         if key is not None:
             self.equal[key] = numbered
@@ -298,19 +293,18 @@ class _Simplifying:
                 if guard is None or (place, guard) == (node.place, node.guard):
                     return node
                 needs = self._needs([*place, *(condition.index for condition in guard)])
-                axes = frozenset(axes_in(place, guard)) | axes_of(needs)
-                return replace(node, place=place, guard=guard, needs=needs, axes=axes)
+                return replace(node, place=place, guard=guard, needs=needs)
             case Position():
                 index = self._index(node.index)
                 if index == node.index:
                     return node
-                needs = self._needs([index])
-                return replace(node, index=index, needs=needs, axes=index.axes | axes_of(needs))
+                return replace(node, index=index, needs=self._needs([index]))
             case Take():
                 index = self._index(node.index)
-                needs = self._needs([index])
-                axes = (node.source.axes - {node.axis}) | index.axes | axes_of(needs)
-                return replace(node, index=index, needs=needs, axes=axes)
+                return replace(node, index=index, needs=self._needs([index]))
+            case Lookup():
+                at = tuple((axis, self._index(index)) for axis, index in node.at)
+                return replace(node, at=at, needs=self._needs([index for _, index in at]))
             case Choose():
                 conditions = tuple(Condition(self._index(c.index), c.low, c.high) for c in node.conditions)
                 return replace(node, conditions=conditions)
@@ -425,7 +419,7 @@ def _two_sides(one: Node, other: Node) -> Choose | None:
     low, high = before.index.bounds
     if before.index != after.index or before.low > low or before.high != after.low or after.high <= high:
         return None
-    return replace(first, axes=first.axes | second.axes, other=second.then)
+    return replace(first, other=second.then)
 
 
 def _key(node: Node) -> Hashable:
@@ -451,8 +445,8 @@ def _key(node: Node) -> Hashable:
             return "sweep", equation_key(node.eqn), str(node.dtype), node.operands, node.over
         case Take():
             return "take", node.source, node.axis, node.index
-        case Turn():
-            return "turn", node.source, node.renamed
+        case Lookup():
+            return "look up", node.source, node.at
     return None
 
 

@@ -6,22 +6,16 @@ from collections.abc import Sequence
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import (
-    Carried,
-    Choose,
     Collected,
-    Final,
     Graph,
-    Kept,
     Load,
+    Lookup,
     Node,
-    Position,
     Recurrence,
-    Swept,
     Take,
-    Turn,
     axes_in,
-    axes_of,
     operands_of,
+    varies_along,
 )
 from jaxpr2triton.graph.show import show_graph
 from jaxpr2triton.ir.index import Axis
@@ -30,7 +24,8 @@ Shape = tuple[int, ...]
 
 
 def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] = frozenset()) -> None:
-    """Operands stand before what uses them; values vary along what their parts do; loads without a guard are inside.
+    """Operands stand before what uses them; values vary along what their parts do, and what loops carry along all that
+    they are given; loads without a guard are inside.
 
     `shapes` are those of the operands; `shared` are the axes on the grid, along which nothing meets.
     """
@@ -39,9 +34,12 @@ def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] =
         late = [operand for operand in operands_of(node) if operand not in before]
         _require(not late, graph, node, "is made of something that comes later")
         before.add(node)
-        _require(node.axes == _axes(node), graph, node, f"varies along {_named(_axes(node))}")
+        _require(node.axes == varies_along(node), graph, node, f"varies along {_named(varies_along(node))}")
         met = shared.intersection(_met(node))
         _require(not met, graph, node, f"meets along {_named(met)}, which programs share out")
+        if isinstance(node, Recurrence):
+            more = _not_carried(node)
+            _require(not more, graph, node, f"is given what varies along {_named(more)}, which it does not carry")
         if isinstance(node, Load) and not node.guard:
             inside = zip(node.place, shapes[node.buffer], strict=True)
             outside = [index for index, size in inside if index.bounds[0] < 0 or index.bounds[1] >= size]
@@ -50,38 +48,6 @@ def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] =
         beyond = store.value.axes - frozenset(axes_in(store.place, ()))
         _require(store.value in before, graph, store.value, "is stored, but not computed")
         _require(not beyond, graph, store.value, f"is stored at a place that does not vary along {_named(beyond)}")
-
-
-def _axes(node: Node) -> frozenset[Axis]:
-    """The axes that a value varies along, by what it is made of."""
-    parts = axes_of(operands_of(node))
-    match node:
-        case Load():
-            return parts | frozenset(axes_in(node.place, node.guard))
-        case Kept():
-            return parts | frozenset(axes_in(node.place, node.guard))
-        case Position():
-            return parts | node.index.axes
-        case Choose():
-            return parts | frozenset(axes_in((), node.conditions))
-        case Take():
-            return (node.source.axes - {node.axis}) | node.index.axes | axes_of(node.needs)
-        case Turn():
-            renamed = dict(node.renamed)
-            return frozenset(renamed.get(axis, axis) for axis in node.source.axes)
-        case Recurrence():
-            return axes_of(node.carried) - {node.step}
-        case Final():
-            return node.recurrence.carried[node.position].axes - {node.recurrence.step}
-        case Carried():
-            return node.axes | {node.step}
-        case Swept():
-            return parts | {node.axis}
-        case Collected():
-            own = [axis for place in getattr(node, "places", ()) for axis in axes_in(place, ())]
-            return (parts | frozenset(own)) - frozenset(node.over)
-        case _:
-            return parts
 
 
 def _met(node: Node) -> frozenset[Axis]:
@@ -93,8 +59,17 @@ def _met(node: Node) -> frozenset[Axis]:
             return frozenset(node.over)
         case Take():
             return frozenset((node.axis,))
+        case Lookup():
+            return node.moved
         case _:
             return frozenset()
+
+
+def _not_carried(loop: Recurrence) -> frozenset[Axis]:
+    """The axes that what a loop starts with, or goes on with, has beyond those of what it carries."""
+    starts = (start.axes - (leaf.axes - {loop.step}) for start, leaf in zip(loop.starts, loop.carried))
+    nexts = (value.axes - leaf.axes for value, leaf in zip(loop.nexts, loop.carried))
+    return frozenset().union(*starts, *nexts)
 
 
 def _require(holds: bool, graph: Graph, node: Node, what: str) -> None:

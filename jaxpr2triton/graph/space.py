@@ -23,6 +23,7 @@ from jaxpr2triton.graph.nodes import (
     Final,
     Graph,
     Load,
+    Lookup,
     Node,
     Place,
     Recurrence,
@@ -95,9 +96,16 @@ class Space:
     @cached_property
     def axes_looked_up(self) -> frozenset[Axis]:
         """The axes along which a place is computed."""
-        places = [node.index for node in self.graph.of_kind(Take)] + [each.index for each in self.graph.conditions()]
+        looks = [index for node in self.graph.of_kind((Take, Lookup)) for _, index in node.at]
+        places = looks + [each.index for each in self.graph.conditions()]
         found = frozenset(axis for index in places if any(computed_in(index)) for axis in index.axes)
-        return found | {node.axis for node in self.graph.of_kind(Take) if any(computed_in(node.index))}
+        return found | self.axes_read_anywhere
+
+    @cached_property
+    def axes_read_anywhere(self) -> frozenset[Axis]:
+        """The axes along which lanes are read at computed places."""
+        looks = [look for node in self.graph.of_kind((Take, Lookup)) for look in node.at]
+        return frozenset(axis for axis, index in looks if any(computed_in(index)))
 
     @cached_property
     def held_axes(self) -> frozenset[Axis]:

@@ -9,9 +9,10 @@ that it is made of. As variables it is computed nine times at most, however it i
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from jaxpr2triton.graph.nodes import Compute, Place, Take, axes_of
+from jaxpr2triton.graph.nodes import Compute, Lookup, Place, Take, axes_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, computed_in, constant, of_axis, substitute
 from jaxpr2triton.ir.jaxprs import Var
@@ -29,10 +30,16 @@ def as_variables(space: Space, policy: Policy) -> frozenset[Axis]:
     axes = _whole(space) - _alike(space, places.values())
     if not space.swept_axes.isdisjoint(axes) or any(axis.size > policy.axes.unrolled_state for axis in axes):
         return frozenset()
-    looks = [node for node in space.graph.of_kind(Take) if node.axis in axes and any(computed_in(node.index))]
-    count = sum(node.axis.size for node in looks) + sum(len(_elements(where, axes)) for where in places.values())
+    count = sum(_looked_through(node, axes) for node in space.graph.of_kind((Take, Lookup)))
+    count += sum(len(_elements(where, axes)) for where in places.values())
     fewer = count <= len(computes) or len(computes) > cuts.steps_of_loops
     return axes if fewer and count <= cuts.variables_of_loops else frozenset()
+
+
+def _looked_through(node: Take | Lookup, axes: frozenset[Axis]) -> int:
+    """The variables that one of a computed place is chosen from."""
+    sizes = [axis.size for axis, index in node.at if axis in axes and any(computed_in(index))]
+    return math.prod(sizes) if sizes else 0
 
 
 def _whole(space: Space) -> frozenset[Axis]:

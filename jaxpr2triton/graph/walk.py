@@ -30,6 +30,7 @@ from jaxpr2triton.graph.nodes import (
     Demand,
     Graph,
     Load,
+    Lookup,
     Node,
     Place,
     Position,
@@ -37,7 +38,6 @@ from jaxpr2triton.graph.nodes import (
     Reduce,
     Store,
     Take,
-    Turn,
     axes_in,
     axes_of,
 )
@@ -405,10 +405,10 @@ class Walk:
             ("take", source, axis, index), lambda n: Take(n, axes, source.dtype, source, axis, index, needs)
         )
 
-    def turn(self, source: Node, renamed: Mapping[Axis, Axis]) -> Node:
-        axes = frozenset(renamed.get(axis, axis) for axis in source.axes)
-        pairs = tuple(renamed.items())
-        return self.make(("turn", source, pairs), lambda n: Turn(n, axes, source.dtype, source, pairs))
+    def look_up(self, source: Node, at: Mapping[Axis, Index]) -> Node:
+        needs, pairs = self.needs(at.values()), tuple(at.items())
+        axes = source.axes.difference(at).union(axes_of(needs), *(index.axes for index in at.values()))
+        return self.make(("look up", source, pairs), lambda n: Lookup(n, axes, source.dtype, source, pairs, needs))
 
     def chosen_from(self, pieces: Sequence[tuple[Guard, Node]]) -> Node:
         """The first one whose conditions hold; those of the last one are taken for granted."""

@@ -17,13 +17,14 @@ from tests.drawn.choices import Random
 from tests.drawn.families import ALL, CONTRACTIONS, WINDOWS, unary
 from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
-from tests.drawn.loop_families import drawn_loop_program
+from tests.drawn.loop_families import drawn_loop_program, loop, over_places
 from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
 
 SLOW = 20  # seconds
+KINDS = {"all": (loop,), "places": (over_places,)}
 FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary), "contractions": (*CONTRACTIONS, unary)}
 
 # Time in parallel, values ahead, sums and rows in chunks: as is drawn, wherever they can be, or nowhere.
@@ -38,6 +39,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the number of the first program")
     parser.add_argument("--transforms", nargs="*", default=list(TRANSFORMS))
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
+    parser.add_argument("--kind", choices=list(KINDS), default="all", help="of loops")
     parser.add_argument("--lines", choices=list(FAMILIES), default="all", help="of programs without loops")
     parser.add_argument("--backend", choices=("interpret", "machine", "triton"), default="interpret")
     parser.add_argument("--mechanisms", choices=list(MECHANISMS), default="drawn", help="what loops and sums become")
@@ -54,7 +56,8 @@ def main() -> int:
     for number in range(options.first, options.first + options.programs):
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
-        program = drawn(options.seed, number, options.transforms, options.loops, FAMILIES[options.lines])
+        families, kinds = FAMILIES[options.lines], KINDS[options.kind]
+        program = drawn(options.seed, number, options.transforms, options.loops, families, kinds)
         program = program.replace(**MECHANISMS[options.mechanisms])
         if is_known(program):
             continue
@@ -92,10 +95,15 @@ def main() -> int:
 
 
 def drawn(
-    seed: int, number: int, transforms: list[str], loops: float, families: Sequence[Family] = ALL
+    seed: int,
+    number: int,
+    transforms: list[str],
+    loops: float,
+    families: Sequence[Family] = ALL,
+    kinds: Sequence[Family] = KINDS["all"],
 ) -> Program:
     if Random(seed, number, 1).number(0, 999) < 1000 * loops:
-        return drawn_loop_program(Random(seed, number), transforms)
+        return drawn_loop_program(Random(seed, number), transforms, kinds)
     return drawn_program(Random(seed, number), families, transforms)
 
 

@@ -12,6 +12,7 @@ import jax
 from hypothesis import strategies as st
 
 from tests.drawn import families
+from tests.drawn.carried_places import over_places
 from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import Draft, Family, Value, drawn_outputs, dtype_text, with_transform
@@ -464,7 +465,7 @@ def choice(draft: Draft) -> None:
     draft.add_statement(Choice(str(next(draft.names)), which.name, tuple(branches), results, is_switch))
 
 
-KINDS: tuple[Family, ...] = (scan, scan, scan, fori, fori, while_loop, choice, recurrence)
+KINDS: tuple[Family, ...] = (scan, scan, scan, fori, fori, while_loop, choice, recurrence, over_places)
 
 
 def loop(draft: Draft) -> None:
@@ -477,7 +478,7 @@ def loop_programs(draw: Callable[..., Any], transforms: Sequence[str]) -> Progra
     return drawn_loop_program(Hypothesis(draw), transforms)
 
 
-def drawn_loop_program(choices: Choices, transforms: Sequence[str]) -> Program:
+def drawn_loop_program(choices: Choices, transforms: Sequence[str], kinds: Sequence[Family] = (loop,)) -> Program:
     """A program with a loop or two, and some lines before and after."""
     x64 = choices.pick((False, False, True))
     dims = [choices.pick(SIZES) for _ in range(choices.number(1, 3))]
@@ -489,7 +490,7 @@ def drawn_loop_program(choices: Choices, transforms: Sequence[str]) -> Program:
         for _ in range(choices.number(0, 2)):
             choices.step(lambda: choices.pick(BODY)(draft))
         for _ in range(choices.pick((1, 1, 2))):
-            loop(draft)
+            choices.pick(kinds)(draft)
             for _ in range(choices.number(0, 2)):
                 choices.step(lambda: choices.pick(BODY)(draft))
     program = Program(tuple(draft.inputs), tuple(draft.lines), drawn_outputs(draft))

@@ -42,7 +42,7 @@ TABLE = 1 << 14
 
 # Results that no rounding touches: the operands moved, chosen or compared.
 MOVED = "broadcast_in_dim reshape transpose squeeze expand_dims slice dynamic_slice pad concatenate stack split rev"
-PLACED = "dynamic_update_slice scatter"
+PLACED = "dynamic_update_slice scatter scatter-min scatter-max"
 CHOSEN = "max min select_n clamp gather sort iota reduce_max reduce_min argmax argmin cummax cummin"
 CHOSEN_IN_WINDOWS = "reduce_window_max reduce_window_min select_and_gather_add"
 LOGICAL = (
@@ -52,7 +52,8 @@ NEAREST = "copy_p unstack neg abs sign floor ceil round rem bitcast_convert_type
 EXACT = frozenset(" ".join((MOVED, PLACED, CHOSEN, CHOSEN_IN_WINDOWS, LOGICAL, NEAREST)).split())
 # Results that are right whenever they can be represented.
 RIGHT = frozenset("add sub mul div sqrt square integer_pow convert_element_type add_any dot_general cumsum".split())  # noqa: SIM905  # short
-SCATTERS = {"scatter-add": lax.scatter_add, "scatter-sub": lax.scatter_sub}
+SCATTERS = {"scatter-add": lax.scatter_add, "scatter-sub": lax.scatter_sub, "scatter-mul": lax.scatter_mul}
+APPLIED = {**SCATTERS, "scatter-min": lax.scatter_min, "scatter-max": lax.scatter_max}
 RIGHT |= {"reduce_sum", "reduce_prod", "one_minus_square", *SCATTERS}
 SUMS_OF_WINDOWS = {"conv_general_dilated", "reduce_window_sum", "reduce_window"}
 RIGHT |= {*SUMS_OF_WINDOWS, "select_and_scatter_add"}
@@ -308,10 +309,10 @@ class _Wide:
             for key in ("new_dtype", "dtype", "preferred_element_type"):
                 if params.get(key) is not None:
                     params[key] = wide_dtype(params[key])
-        if name in SCATTERS:  # its parameters hold a sum of the narrow dtype
+        if name in APPLIED:  # its parameters hold a function of the narrow dtype
             how = {key: params[key] for key in ("indices_are_sorted", "unique_indices", "mode")}
-            written = SCATTERS[name](*values, params["dimension_numbers"], **how)
-            return [self.moved(written, eqn.outvars[0].aval, name, False)]
+            written = APPLIED[name](*values, params["dimension_numbers"], **how)
+            return [written if name in EXACT else self.moved(written, eqn.outvars[0].aval, name, False)]
         if name == "dynamic_slice":  # XLA's CPU adds up the places of a slice of a slice, and forgets their limits
             last = [whole - size for whole, size in zip(values[0].shape, params["slice_sizes"])]
             values[1:] = [jnp.clip(start, 0, most) for start, most in zip(values[1:], last)]

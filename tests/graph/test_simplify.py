@@ -22,6 +22,8 @@ from jaxpr2triton.graph.nodes import (
     Constant,
     Final,
     Graph,
+    Keep,
+    Kept,
     Load,
     Node,
     Position,
@@ -32,7 +34,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.simplify import ROUNDS, simplify
-from jaxpr2triton.ir.index import ZERO, Axis, Condition, Dynamic, Index, add, of_axis, scale, shift
+from jaxpr2triton.ir.index import ZERO, Axis, Condition, Dynamic, Index, add, constant, of_axis, scale, shift
 from tests.loop_programs import PROGRAMS
 
 K = Axis("k", 8)
@@ -173,6 +175,18 @@ def test_equal_values_are_one() -> None:
     assert [type(node) for node in graph.nodes] == [Load, Compute, Compute]
     total = graph.nodes[-1]
     assert isinstance(total, Compute) and total.operands[0] is total.operands[1]
+
+
+def test_what_is_read_at_a_known_place_varies_along_what_was_kept() -> None:
+    """The number that says where turns out to be a constant; each step of a loop around keeps something else."""
+    build, t = Building(), Axis("t", 4)
+    carried = build.add(Carried, frozenset({t, K}), F32, t)
+    keep = build.add(Keep, frozenset({t}), F32, None, (carried,), (K,), ((of_axis(K),),), (0,))
+    build.computed["n"] = build.constant(3, I32)
+    place = Index(0, ((Dynamic("n", frozenset({t}), 0, 7, True), 1),))
+    kept = build.add(Kept, frozenset({t}), F32, keep, (place,), (), (build.computed["n"],))
+    (found,) = build.simplified(kept).of_kind(Kept)
+    assert (found.place, found.axes) == ((constant(3),), frozenset({t}))
 
 
 def test_terms_of_ones_and_zeros() -> None:

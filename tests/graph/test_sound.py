@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph.nodes import Graph, Load, Reduce, Store
+from jaxpr2triton.graph.nodes import Graph, Load, Recurrence, Reduce, Store, changed
 from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.sound import check_graph
 from jaxpr2triton.ir.index import Axis, constant, of_axis
@@ -54,6 +55,18 @@ def test_axes_are_those_of_the_parts(graph: Graph) -> None:
     wrong = with_node(graph, Reduce, lambda node: replace(node, axes=frozenset()))
     with pytest.raises(CompilerBug, match=r"^value 1 varies along row:"):
         check_graph(wrong, SHAPES)
+
+
+def test_what_is_carried_has_the_axes_of_all_that_it_becomes() -> None:
+    fn = lambda x: lax.fori_loop(0, 3, lambda _, c: jnp.sin(c), x)  # noqa: E731
+    (plan,) = j2t.transpile(fn, jax.ShapeDtypeStruct((8,), np.float32)).stages["schedule"].plans
+    looped, lane = graph_of(plan), Axis("lane", 8)
+    check_graph(looped, [(8,)])
+    (loop,) = looped.of_kind(Recurrence)
+    beside = changed(loop.starts[0], place=(of_axis(lane),))
+    nodes = (beside, *(replace(n, starts=(beside,)) if n is loop else n for n in looped.nodes))
+    with pytest.raises(CompilerBug, match="is given what varies along lane, which it does not carry"):
+        check_graph(replace(looped, nodes=nodes, stores=()), [(8,)])
 
 
 def test_nothing_meets_along_the_grid(graph: Graph) -> None:

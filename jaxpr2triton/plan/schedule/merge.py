@@ -15,12 +15,12 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Position,
     Product,
     Recurrence,
     Swept,
     Take,
-    Turn,
 )
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import (
@@ -89,6 +89,8 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
             (pieces,) = strides[axis]
         elif boundaries.get(axis) and not strides.get(axis):
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])
+        if axis in space.axes_read_anywhere:  # each look would be one into all pieces
+            continue
         if pieces is None or axis.size % pieces or total * pieces > policy.axes.pieces:
             continue
         total *= pieces
@@ -118,7 +120,7 @@ def _cuts_of_lanes(space: Space, axes: Sequence[Axis], pieces: int) -> list[Cut]
 
 
 def _laid_out(space: Space) -> set[Axis]:
-    """The axes of what steps read or write in memory, and of what is multiplied, swept or turned."""
+    """The axes of what steps read or write in memory, and of what is multiplied, swept or looked up."""
     found: set[Axis] = set()
     for node in space.graph.nodes:
         own = {*node.axes, *(node.over if isinstance(node, Collected) else ())}
@@ -127,8 +129,8 @@ def _laid_out(space: Space) -> set[Axis]:
                 found |= own
             case Load() | Keep() | Kept() if own & space.steps:
                 found |= own
-            case Turn():
-                found.update(axis for pair in node.renamed for axis in pair)
+            case Lookup():
+                found.update(node.moved, *(index.axes for _, index in node.at))
     places = [{axis for index in place for axis in index.axes} for place in space.places]
     return found.union(*(axes for axes in places if axes & space.steps))
 

@@ -24,13 +24,13 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Product,
     Recurrence,
     Reduce,
     Swept,
     Take,
-    Turn,
     operands_of,
 )
 from jaxpr2triton.graph.space import Space
@@ -159,10 +159,8 @@ class _Rounds:
                 kind = Kind.SUM if isinstance(node, Reduce) else Kind.SWEPT
                 added = isinstance(node, Reduce) and node.eqn.primitive.name in ADDED and is_float(node.dtype)
                 return Value(kind, axes, self._weight(node), reads, over, tile.order, tile.vector, added)
-            case Take():
-                return Value(Kind.MOVED, axes, 1, reads, self.along([node.axis]))
-            case Turn():
-                return Value(Kind.MOVED, axes, 1, reads, self.along(axis for pair in node.renamed for axis in pair))
+            case Take() | Lookup():
+                return Value(Kind.MOVED, axes, 1, reads, self.along(axis for axis, _ in node.at))
             case Choose():
                 asked = [axis for condition in node.conditions for axis in condition.index.axes]
                 kind = Kind.CHOSEN if self.space.steps.isdisjoint(asked) else Kind.MADE
@@ -175,11 +173,15 @@ class _Rounds:
                 return Value(Kind.MADE, axes, self._weight(node), reads)
 
     def _from_lanes(self, moved: Moved) -> float:
-        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere."""
-        own, pieces = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
+        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere.
+
+        Lanes that are chosen along an axis may be one's own in between, which says nothing about the others.
+        """
+        own, side_by_side = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
         for axis in moved.axes:
-            apart = [abs(by) for by in shifts(moved.lanes, axis) if by is not None and abs(by) < pieces.get(axis, 1)]
-            own *= 1 - max(apart) / pieces[axis] if apart else 0
+            pieces = side_by_side.get(axis, 1)
+            near = [abs(by) for by in shifts(moved.lanes, axis) if by and abs(by) < pieces]
+            own *= 1 - max(near) / pieces if near else 0
         return 1 - own
 
     def _weight(self, node: Node) -> float:
