@@ -136,6 +136,7 @@ def join_sums(graph: Graph, apart: frozenset[int] = frozenset()) -> Graph:
     """
     reads = Counter(operand for node in graph.nodes for operand in operands_of(node))
     reads.update(store.value for store in graph.stores)
+    reads.update(graph.computed.values())  # places read them
     standing: dict[Node, Node] = {}
     dropped: set[Node] = set()
     order: list[Node] = []

@@ -27,7 +27,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
     with_operands,
 )
-from jaxpr2triton.graph.simplify import wanted
+from jaxpr2triton.graph.simplify import only_wanted
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 
 
@@ -98,8 +98,7 @@ class _Sharing:
             self.standing[node] = self._shared(with_operands(node, self.standing))
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in graph.stores)
         computed = {key: self.standing[node] for key, node in graph.computed.items()}
-        used = wanted(self.order, [store.value for store in stores])
-        return Graph(tuple(node for node in self.order if node in used), stores, computed)
+        return only_wanted(self.order, stores, computed)
 
     def _shared(self, node: Node) -> Node:
         """The node, or the same value along another axis under a new name."""

@@ -112,7 +112,23 @@ def _indices(node: Node) -> tuple[Hashable, ...]:
     return tuple(getattr(node, name, None) for name in ("place", "guard", "index", "conditions"))
 
 
-def wanted(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
+def only_wanted(
+    nodes: Sequence[Node], stores: Sequence[Store], computed: Mapping[Hashable, Node], idle: Set[Node] = frozenset()
+) -> Graph:
+    """The graph of what the stores and their places are made of, and of whatever belongs to a loop that is not idle.
+
+    A number that no place has any more is no number of the graph.
+    """
+    places = [store.place for store in stores]
+    places += [place for node in nodes for place in getattr(node, "places", ())]
+    in_places = [computed[number.key] for place in places for index in place for number in computed_in(index)]
+    targets = [*(store.value for store in stores), *in_places]
+    used = _used([node for node in nodes if node not in idle], targets)
+    numbers = {key: node for key, node in computed.items() if node in used}
+    return Graph(tuple(node for node in nodes if node in used), tuple(stores), numbers)
+
+
+def _used(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
     """What the targets are made of, and whatever belongs to a loop."""
     found: set[Node] = set()
     stack = [*targets, *(node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))]
@@ -143,15 +159,7 @@ class _Simplifying:
         stores = tuple(Store(s.output, s.place, self.standing[s.value]) for s in self.graph.stores)
         computed = {key: self.standing[node] for key, node in self.graph.computed.items()}
         idle = {part for loop in self.order if _never_runs(loop) for part in (loop, *loop.carried)}
-        targets = [*(store.value for store in stores), *self._in_stores(computed)]
-        used = wanted([node for node in self.order if node not in idle], targets)
-        nodes = tuple(node for node in self.order if node in used)
-        return Graph(nodes, stores, {key: node for key, node in computed.items() if node in used})
-
-    def _in_stores(self, computed: Mapping[Hashable, Node]) -> list[Node]:
-        places = [store.place for store in self.graph.stores]
-        places += [place for node in self.graph.nodes for place in getattr(node, "places", ())]
-        return [computed[number.key] for place in places for index in place for number in computed_in(index)]
+        return only_wanted(self.order, stores, computed, idle)
 
     # -- one node ---------------------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] =
             inside = zip(node.place, shapes[node.buffer], strict=True)
             outside = [index for index, size in inside if index.bounds[0] < 0 or index.bounds[1] >= size]
             _require(not outside, graph, node, "reads outside of its array")
+    for node in graph.computed.values():
+        _require(node in before, graph, node, "is the number of a place, but not computed")
     for store in graph.stores:
         beyond = store.value.axes - frozenset(axes_in(store.place, ()))
         _require(store.value in before, graph, store.value, "is stored, but not computed")

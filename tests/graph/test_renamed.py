@@ -13,7 +13,8 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.graph.nodes import Carried, Compute, Constant, Graph, Keep, Kept, Load, Node, Reduce, Store, Take
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
-from jaxpr2triton.ir.index import Axis, Index, of_axis
+from jaxpr2triton.graph.simplify import simplify
+from jaxpr2triton.ir.index import Axis, Dynamic, Index, of_axis
 
 ROW, K, OTHER, STEP = Axis("row", 8), Axis("k", 8), Axis("other", 8), Axis("t", 5)
 F32 = np.dtype(np.float32)
@@ -79,6 +80,37 @@ def test_gates_of_a_backward_loop_are_computed_once() -> None:
     loads = re.findall(r"tl\.load\((\w+)_ptr([^,\n]*)", loop.source)
     along = {(buffer, *re.findall(r"\b(?:row|col|k)\d*\b", place)) for buffer, place in loads}
     assert len(along) == len({buffer for buffer, _ in loads}) == 4, loop.source
+
+
+def number(key: str) -> Index:
+    return Index(0, ((Dynamic(key, frozenset({ROW}), 0, 7, False), 1),))
+
+
+def test_numbers_of_places_are_there_as_long_as_a_place_has_them() -> None:
+    """What a store's place needs is kept; a number that nothing reads any more is forgotten."""
+    place, idle, value = (load(n, ROW, buffer=n) for n in range(3))
+    stores = (Store(0, (number("place"),), value),)
+    whole = Graph((place, idle, value), stores, {"place": place, "idle": idle})
+    for changed in (share_renamed(whole, [frozenset({ROW, K})]), simplify(whole)):
+        assert set(changed.computed) == {"place"} and set(changed.computed.values()) <= set(changed.nodes)
+
+
+def test_the_gradient_of_a_table_walked_by_its_diagonals() -> None:
+    """Sharing leaves numbers of places that nothing reads."""
+
+    def best(scores: Any) -> Any:
+        rows, columns = scores.shape
+        row = jnp.arange(rows)
+
+        def step(last: Any, diagonal: Any) -> Any:
+            score = scores[row, jnp.clip(diagonal - row, 0, columns - 1)]
+            return jnp.maximum(jnp.concatenate([jnp.zeros(1), last[:-1]]), last + score), None
+
+        return lax.scan(step, jnp.zeros(rows), jnp.arange(rows + columns - 1))[0].max()
+
+    scores = np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+    fused = j2t.fuse(jax.grad(best), backend="interpret")
+    np.testing.assert_allclose(fused(scores), jax.jit(jax.grad(best))(scores), rtol=1e-6)
 
 
 def kept(*operands: Node, axis: Axis) -> tuple[Keep, Kept]:

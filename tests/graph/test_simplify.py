@@ -283,6 +283,7 @@ def test_sums_that_are_only_added_are_one() -> None:
     assert [node.buffer for node in found.operands] == [0, 1]
     stores = (Store(0, (), both), Store(1, (), one))  # one of them is read on its own
     assert join_sums(Graph(graph.nodes, stores, {})).nodes == graph.nodes
+    assert join_sums(Graph(graph.nodes, graph.stores, {"place": one})).nodes == graph.nodes  # a place has it
 
 
 @pytest.mark.parametrize("name", ["kalman", "ctc_loss", "value_iteration", "gru"])
