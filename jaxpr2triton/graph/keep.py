@@ -59,7 +59,7 @@ def _check_beside(walk: Keeping, out: Var, dims: tuple[int, ...], demands: Seque
 def _chosen(
     walk: Keeping, number: Number, operand: Atom, dims: tuple[int, ...], demands: Sequence[Demand]
 ) -> tuple[Index, ...]:
-    """What is written runs along none of the axes at which it is read, and along the steps of the loop that makes it."""
+    """What is written runs along none of the axes at which it is read; along the steps of the loop that makes it."""
     read = frozenset[Axis]().union(*(axes_in(place, guard) for place, guard in demands))
     hints = walk.hints(operand, dims)
     scan = next((scan for scan in scans_in(walk.jaxpr) if any(result is operand for _, result in scan.ys)), None)

@@ -167,7 +167,7 @@ class ByClass:
         known = None if isinstance(operand, Literal) else operand
         kinds = [hint or (known and self.classes.find((known, d))) for d, hint in zip(dims, hints)]
         if of_loop not in self.counted:
-            wish = (kinds[0], shape[dims[0]], "k")
+            wish = (kinds[0], shape[dims[0]], "t")
             (self.counted[of_loop],) = self._pick([wish], in_use | self.steps | self.state | self.final)
         step = self.counted[of_loop]
         self.backwards[step] = scan.reverse
