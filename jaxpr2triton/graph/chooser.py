@@ -34,6 +34,17 @@ class Chooser(Protocol):
     ) -> Place:
         """An index for each of these dimensions of the operand, over axes that are not in use; `hints` suit best."""
 
+    def stacked(
+        self,
+        number: Number,
+        operand: Atom,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+        loop: tuple[Number, Scan],
+    ) -> Place:
+        """The same for what a loop puts out, the first dimension of which counts its steps: that is settled then."""
+
     def loop(
         self,
         number: Number,

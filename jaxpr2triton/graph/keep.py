@@ -26,7 +26,7 @@ from jaxpr2triton.graph.reads import Written
 from jaxpr2triton.graph.walking import Keeping
 from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
-from jaxpr2triton.ir.scans import scans_in
+from jaxpr2triton.ir.scans import Scan, scans_in
 
 
 def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
@@ -59,20 +59,20 @@ def _check_beside(walk: Keeping, out: Var, dims: tuple[int, ...], demands: Seque
 def _chosen(
     walk: Keeping, number: Number, operand: Atom, dims: tuple[int, ...], demands: Sequence[Demand]
 ) -> tuple[Index, ...]:
-    """What is written runs along none of the axes at which it is read; along its loop's steps, if along any."""
-    in_use = walk.choose.steps.union(*(axes_in(place, guard) for place, guard in demands))
+    """What is written runs along none of the axes at which it is read; along the steps of the loop that makes it."""
+    read = frozenset[Axis]().union(*(axes_in(place, guard) for place, guard in demands))
     hints = walk.hints(operand, dims)
-    if 0 in dims and (steps := _steps_of(walk, operand)) is not None:
-        hints[dims.index(0)] = steps  # a loop runs once for all that it puts out
-    return walk.choose.reduction(number, operand, dims, in_use, hints)
+    scan = next((scan for scan in scans_in(walk.jaxpr) if any(result is operand for _, result in scan.ys)), None)
+    if scan is None or 0 not in dims:
+        return walk.choose.reduction(number, operand, dims, read | walk.choose.steps, hints)
+    loop = (*walk.path, walk.makers[scan.eqn.outvars[0]]), scan
+    return walk.choose.stacked(number, operand, dims, read, [_steps_of(walk, scan), *hints[1:]], loop)
 
 
-def _steps_of(walk: Keeping, var: Atom) -> Axis | None:
-    """Along what the steps of the loop are wanted that puts out a variable, so far."""
-    for scan in (scan for scan in scans_in(walk.jaxpr) if var in scan.eqn.outvars):
-        places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
-        return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
-    return None
+def _steps_of(walk: Keeping, scan: Scan) -> Axis | None:
+    """Along what the steps of a loop are wanted, so far: it runs once for all that it puts out."""
+    places = [place for _, result in scan.ys for place, _ in walk.demands_on(result)]
+    return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
 
 
 def _can_be_written(index: Index, size: int) -> bool:

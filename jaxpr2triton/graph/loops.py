@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -136,6 +136,7 @@ class ByClass:
     around: frozenset[Axis] = frozenset()  # the steps of the loops around, and beside them
     state: set[Axis] = field(default_factory=set)  # what carried values run along; never a step
     final: set[Axis] = field(default_factory=set)  # and what their results do
+    counted: dict[Number, Axis] = field(default_factory=dict)  # what counts the steps of loops that are not entered yet
 
     def reduction(
         self,
@@ -150,6 +151,28 @@ class ByClass:
         kinds: list[Hashable] = [known and self.classes.find((known, d)) for d in dims]
         kinds = [kind if hint is None or hint in in_use else hint for kind, hint in zip(kinds, hints)]
         self.chosen[number] = tuple(self._pick([(kind, shape[d], "k") for kind, d in zip(kinds, dims)], in_use))
+        return tuple(map(of_axis, self.chosen[number]))
+
+    def stacked(
+        self,
+        number: Number,
+        operand: Atom,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+        loop: tuple[Number, Scan],
+    ) -> Place:
+        of_loop, scan = loop
+        shape = operand.aval.shape
+        known = None if isinstance(operand, Literal) else operand
+        kinds = [hint or (known and self.classes.find((known, d))) for d, hint in zip(dims, hints)]
+        if of_loop not in self.counted:
+            wish = (kinds[0], shape[dims[0]], "t")
+            (self.counted[of_loop],) = self._pick([wish], in_use | self.steps | self.state | self.final)
+        step = self.counted[of_loop]
+        self.backwards[step] = scan.reverse
+        rest = self._pick([(kind, shape[d], "k") for kind, d in zip(kinds[1:], dims[1:])], in_use | self.steps)
+        self.chosen[number] = (step, *rest)
         return tuple(map(of_axis, self.chosen[number]))
 
     def loop(
@@ -167,8 +190,11 @@ class ByClass:
         times = time_dims(scan)
         time = self.classes.find(times[0]) if times else None
         wrong_way = {axis for axis, backwards in self.backwards.items() if backwards is not scan.reverse}
-        count = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
-        (step,) = self._pick(count, in_use | wrong_way | self.state | self.final)
+        if number in self.counted:
+            step = self.counted[number]
+        else:
+            count = [(hints.get(STEP, time), scan.length, "w" if scan.conditional else "t")]
+            (step,) = self._pick(count, in_use | wrong_way | self.state | self.final)
         self.backwards[step] = scan.reverse
         wishes = [(hints.get(kind, outside.get(kind[0])), facts.sizes[kind], "h") for kind in kinds]
         state = self._pick(wishes, in_use | self.state | self.steps)  # no step of any loop: those are never lanes
@@ -181,9 +207,9 @@ class ByClass:
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> ByClass:
         found = {kind: plain_axis(index) for (kind, copy), index in binding.items() if not copy}
-        exact = {kind: axis for kind, axis in found.items() if axis is not None}
+        exact: dict[Hashable, Axis] = {kind: axis for kind, axis in found.items() if axis is not None}
         around = self.around | frozenset(self.backwards)
-        return ByClass(facts.classes, exact, self.fresh, self.chosen, self.backwards, around, self.state, self.final)
+        return replace(self, classes=facts.classes, by_class=exact, around=around)
 
     def _pick(self, wishes: Sequence[tuple[Hashable, int, str]], in_use: Iterable[Axis]) -> list[Axis]:
         taken = set(in_use) | self.around
@@ -285,11 +311,14 @@ def _handed_on(walk: Looping, loop: LoopWalk) -> list[tuple[Atom, Place]]:
 
 def _put_out_at(walk: Looping, loop: LoopWalk) -> Iterator[tuple[Atom, Place]]:
     """What a step puts out, where that is wanted: in this very step, and not where the loop itself says at its end."""
+    elsewhere = []
     for atom, result in loop.scan.ys:
         for place, _ in walk.demands_on(result):
             if place[0] != loop.step or _waits_for(walk, loop.scan, place):
-                raise walk.crowded(result)
+                elsewhere.append(result)
             yield atom, place[1:]
+    if elsewhere:
+        raise walk.crowded(elsewhere[0], beside=elsewhere[1:])
 
 
 def _want_operands(walk: Looping, loop: LoopWalk) -> None:

@@ -91,9 +91,14 @@ class Order:
                 ends = self.ends_a_loop(node) and loop not in self.used[node]
                 if (ends and any(loop in self.used[o] for o in operands)) or not late.isdisjoint(operands):
                     late.add(node)
-        steps = [node for node in self.graph.nodes if loop in self.used[node]]
+        steps = [node for node in self.graph.nodes if self._is_made_in(loop, node)]
         beside = {operand for node in steps for operand in operands_of(node) if loop not in self.used[operand]} - late
         return [node for node in self.graph.nodes if node in beside]
+
+    def _is_made_in(self, loop: Recurrence, node: Node) -> bool:
+        """Whether the steps of a loop make a value, or gather what becomes one when it is over."""
+        gathers = self.ends_a_loop(node) and any(loop in self.used[operand] for operand in operands_of(node))
+        return loop in self.used[node] or gathers
 
     def _counted(self, leaves: Mapping[Node, Passes], before: Mapping[Node, Passes]) -> dict[Node, Passes]:
         passes: dict[Node, Passes] = {}

@@ -60,6 +60,17 @@ class Planned:
             raise CompilerBug(f"kernel {self.plan.name} reduces along an axis that is in use")
         return indices
 
+    def stacked(
+        self,
+        number: Number,
+        operand: Atom,
+        dims: Sequence[int],
+        in_use: frozenset[Axis],
+        hints: Sequence[Axis | None],
+        loop: tuple[Number, Scan],
+    ) -> tuple[Index, ...]:
+        return self.plan.reduced[number]
+
     def loop(
         self,
         number: Number,

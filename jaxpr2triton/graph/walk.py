@@ -88,9 +88,10 @@ from jaxpr2triton.rules.sweeps import Sweep
 class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(self, variable: Var, dims: tuple[int, ...] | None = None) -> None:
+    def __init__(self, variable: Var, dims: tuple[int, ...] | None = None, beside: Sequence[Var] = ()) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
+        self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
 
 
@@ -166,8 +167,8 @@ class Walk:
     def facts(self, scan: Scan) -> LoopFacts:
         return facts_of(scan)
 
-    def crowded(self, var: Var, dims: tuple[int, ...] | None = None) -> TooManyPlaces:
-        return TooManyPlaces(var, dims)
+    def crowded(self, var: Var, dims: tuple[int, ...] | None = None, beside: Sequence[Var] = ()) -> TooManyPlaces:
+        return TooManyPlaces(var, dims, beside)
 
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         _, demand = self.reading(atom, place, guard)

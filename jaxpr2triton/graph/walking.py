@@ -99,14 +99,17 @@ class Keeping(Protocol):
 
     jaxpr: Jaxpr
     choose: Chooser
+    path: Number
     steps: frozenset[Axis]
     unrolled: frozenset[Axis]
     reads: dict[tuple[Var, Demand], Asked]
     reduced_axes: set[Axis]
 
+    @property
+    def makers(self) -> Mapping[Var, int]: ...
     def demands_on(self, atom: Atom) -> tuple[Demand, ...]: ...
     def hints(self, operand: Atom, dims: Sequence[int]) -> list[Axis | None]: ...
-    def crowded(self, var: Var, dims: tuple[int, ...] | None = None) -> Exception: ...
+    def crowded(self, var: Var, dims: tuple[int, ...] | None = None, beside: Sequence[Var] = ()) -> Exception: ...
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]: ...
     def make(self, key: Hashable, build: Callable[[int], Made]) -> Made: ...
     def node(self, atom: Atom | Filling, demand: Demand) -> Node: ...
@@ -116,7 +119,6 @@ class Keeping(Protocol):
 class Looping(Keeping, Bringing, Protocol):
     """Enters the bodies of loops, and leaves them."""
 
-    path: Number
     wanted: dict[Var, dict[Demand, None]]
     outside: dict[Var, Callable[[Demand], Node]]
 

@@ -188,7 +188,7 @@ class _Shared:
             return True
         if self._guard(before, after) == alive:
             return True
-        if before.aval.shape != alive.atom.aval.shape:
+        if len(before.aval.shape) < len(alive.atom.aval.shape):
             return False
         facts = self._terms.facts(self._now.of(alive.atom), not alive.says)
         ended, was = (self._terms.where(of[before], facts) for of in (self._afters, self._befores))

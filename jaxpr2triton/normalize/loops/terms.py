@@ -10,10 +10,16 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var, frozen
+from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
+from jaxpr2triton.normalize.loops.windows_at import READS, Windows, is_moved, windows_of
 from jaxpr2triton.rules.dims import is_elementwise
 
 Term = int
 Facts = Mapping[Term, bool]
+# What terms are made of besides primitives: windows, read of an array and written to it, the end of what a loop
+# carries, and elements that are repeated, or that have other dimensions of one element beside them.
+READ, WRITTEN, CARRIED, SPREAD, MOVED = "read", "written", "carried", "spread", "moved"
 COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
     name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
@@ -23,7 +29,8 @@ class Terms:
     """Terms of several programs; two that are equal are the same number.
 
     A fact says of a term that each of its elements that is looked at is True, or False. It holds where elements are
-    combined with those at their own place, and says nothing of what is summed, moved or looked up.
+    combined with those at their own place, as those of a lane are if nothing moves from lane to lane: what is spread
+    along more dimensions, and a place that is looked up, belong to the lane; what is found there, or summed, does not.
     """
 
     def __init__(self) -> None:
@@ -31,21 +38,25 @@ class Terms:
         self._parts: list[tuple[Any, ...]] = []
         self._values: dict[Term, Any] = {}
 
-    def made(self, name: str, params: Hashable, *operands: Term) -> Term:
-        """What a primitive makes of terms; comparisons of known numbers are known."""
+    def made(self, name: str, params: Hashable, *operands: Term, first: int = 0) -> Term:
+        """What a primitive makes of terms, which stand at their own places from the `first` one on; comparisons of
+        known numbers are known, and so is what is spread of them.
+        """
         if name in COMPARED and all(each in self._values for each in operands):
             return self.known(COMPARED[name](*(self._values[each] for each in operands)))
-        return self._number((name, params, operands))
+        if name in (SPREAD, MOVED) and operands[0] in self._values:
+            return operands[0]
+        return self._number((name, params, operands, first))
 
     def known(self, value: Any) -> Term:
         """One number, in every element."""
         number = np.asarray(value)
-        term = self._number(("known", (str(number.dtype), number.tobytes()), ()))
+        term = self._number(("known", (str(number.dtype), number.tobytes()), (), 0))
         self._values[term] = number
         return term
 
     def opaque(self, thing: Hashable) -> Term:
-        return self._number(("opaque", thing, ()))
+        return self._number(("opaque", thing, (), 0))
 
     def _number(self, parts: tuple[Any, ...]) -> Term:
         if parts not in self._numbers:
@@ -79,9 +90,9 @@ class Terms:
     def _look(self, term: Term, facts: Facts, look: Callable[[Term], Term]) -> Term:
         if term in facts:
             return self._said(term, facts)
-        name, params, operands = self._parts[term]
-        if not operands or not is_elementwise(name):
-            return term
+        name, params, operands, first = self._parts[term]
+        if first >= len(operands):
+            return self._left(name, params, operands, look) or term
         if name == "select_n" and len(operands) == 3:
             which, off, on = operands
             which = look(which)
@@ -89,8 +100,28 @@ class Terms:
                 return look(on if which == self.true else off)
             off, on = look(off), look(on)
             return off if off == on else self.made(name, params, which, off, on)
-        now = tuple(map(look, operands))
-        return self._logical(name, now) or self.made(name, params, *now)
+        now = (*operands[:first], *map(look, operands[first:]))
+        return self._logical(name, now) or self.made(name, params, *now, first=first)
+
+    def _left(self, name: str, params: Hashable, operands: Sequence[Term], look: Callable[[Term], Term]) -> Term | None:
+        """What an array was before it was written to, or went through a loop, if neither changes it.
+
+        scatter x i (gather x i)   →   x
+        """
+        if name == CARRIED:
+            start, before, after = operands
+            return look(start) if look(after) == before else None
+        if name != WRITTEN:
+            return None
+        array, new, *places = operands
+        new = look(new)
+        while self._parts[new][0] == MOVED:
+            (new,) = self._parts[new][2]
+        what, read, found, _ = self._parts[new]
+        if what != READ or [found[0], *map(look, found[1:])] != [array, *map(look, places)]:
+            return None
+        assert isinstance(params, Windows) and isinstance(read, Windows)
+        return look(array) if params.is_of(read) else None
 
     def _said(self, term: Term, facts: Facts) -> Term:
         return self.known(np.bool_(facts[term])) if term in facts else term
@@ -119,7 +150,7 @@ class Terms:
         if term in (self.true, self.false):
             return
         found[term] = value
-        name, _, operands = self._parts[term]
+        name, _, operands, _ = self._parts[term]
         if name == "not":
             self._assume(operands[0], not value, found)
         elif name == ("and" if value else "or"):
@@ -154,14 +185,46 @@ class Reading:
         return self._found[atom]
 
     def _made(self, eqn: Eqn, var: Var) -> Term:
-        operands = [self.of(atom) for atom in eqn.invars]
         name = eqn.primitive.name
-        if name == "broadcast_in_dim" and len(operands) == 1 and not eqn.invars[0].aval.shape:
-            return operands[0]  # of a number: what every element is
         if eqn.effects:
             return self._terms.opaque(var)
+        if name in LOOPS:
+            return self._given_out(scan_of(eqn), var)
+        operands = [self.of(atom) for atom in eqn.invars]
+        if name == "broadcast_in_dim" and not eqn.invars[0].aval.shape:
+            return operands[0]  # of a number: what every element is
+        if (windows := windows_of(eqn, self._makers)) is not None:
+            where, starts = windows
+            reads = name in READS
+            array, *new = operands[:1] if reads else [operands[0], operands[1 if name == "dynamic_update_slice" else 2]]
+            places = [self._component(*start) for start in starts]
+            parts = (array, *new, *places)
+            return self._terms.made(READ if reads else WRITTEN, where, *parts, first=1 if reads else len(parts))
+        params = frozen(eqn.params), eqn.outvars.index(var)
+        if is_moved(eqn):
+            return self._terms.made(MOVED, params, *operands)
+        if name == "broadcast_in_dim":
+            return self._terms.made(SPREAD, params, *operands)
         # what is not computed element by element is no number, whatever it is computed from
-        return self._terms.made(name, (frozen(eqn.params), eqn.outvars.index(var)), *operands)
+        return self._terms.made(name, params, *operands, first=0 if is_elementwise(name) else len(operands))
+
+    def _component(self, atom: Atom, column: int | None) -> Term:
+        term = self.of(atom)
+        return term if column is None else self._terms.made("column", column, term)
+
+    def _given_out(self, scan: Scan, var: Var) -> Term:
+        """What a loop carries to its end: its start, and what a step makes of it."""
+        carried = next((each for each in scan.carries if each[3] is var), None)
+        if carried is None:
+            return self._terms.opaque(var)
+        start, before, after, _ = carried
+        given = {inside: self.of(operand) for operand, inside in scan.consts}
+        for outside, leaf, end, _ in scan.carries:
+            given[leaf] = self.of(outside) if end is leaf else self._terms.opaque(leaf)
+        makers = makers_of(scan.body)
+        inner = Reading(self._terms, lambda var: scan.body.eqns[makers[var]] if var in makers else None, given)
+        parts = self.of(start), given[before], inner.of(after)
+        return parts[0] if after is before else self._terms.made(CARRIED, id(scan.eqn), *parts, first=len(parts))
 
 
 def _variables(eqn: Eqn) -> list[Var]:

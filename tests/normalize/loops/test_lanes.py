@@ -66,7 +66,58 @@ def falling_flag(x: Any) -> Any:
     return lax.while_loop(lambda state: jnp.any(state[0] < 99), body, (x, jnp.ones(x.shape, bool)))[0]
 
 
-PARTED = [chosen_by_the_wish, carried_flags, all_are_done, falling_flag]
+def put(table: Any, place: Any, new: Any, due: Any, read: Any = None) -> Any:
+    """Each lane writes into a row of its own, where something is due; elsewhere it writes what it reads there."""
+
+    def one(row: Any, place: Any, read: Any, new: Any, due: Any) -> Any:
+        return row.at[place].set(jnp.where(due, new, row[read]))
+
+    return jax.vmap(one)(table, place, place if read is None else read, new, due)
+
+
+def written_where_due(x: Any) -> Any:
+    """Rows are not chosen whole: who has nothing to write, writes what stands there."""
+
+    def body(state: Any) -> Any:
+        x, place, table = state
+        due = x < 9
+        table = put(table, place, jnp.stack([x, -x], 1), due)
+        return jnp.where(due, x * 1.5 + 0.5, x), jnp.where(due, (place + 1) % 4, place), table
+
+    start = x, jnp.zeros(x.shape, int), jnp.zeros((*x.shape, 4, 2), x.dtype)
+    return lax.while_loop(lambda state: jnp.any(state[0] < 9), body, start)
+
+
+def saved_at_times(x: Any, guarded: bool = True) -> Any:
+    """As solvers save: a loop in each step writes what is due by then, for the sake of any lane."""
+    times = jnp.array([0.5, 2.0, 3.0, 8.0, 20.0], x.dtype)
+
+    def due_of(now: Any, place: Any) -> Any:
+        return (times[place] <= now) & (place < 5)
+
+    def body(state: Any) -> Any:
+        count, alive, x, place, table = state
+        new = x * 1.5 + 0.5
+
+        def save(inner: Any) -> Any:
+            count, due, place, table = inner
+            value = x + (times[place] - x) * 0.5
+            table = put(table, place, value, due & alive if guarded else due)
+            place = jnp.where(due, place + 1, place)
+            return count + 1, due & due_of(new, place), place, table
+
+        due = due_of(new, place)
+        inner = lax.while_loop(
+            lambda inner: jnp.any(due_of(new, inner[2])) & (inner[0] < 5), save, (0, due, place, table)
+        )
+        after = jnp.where(alive, new, x)
+        return count + 1, alive & (after < 9), after, jnp.where(alive, inner[2], place), inner[3]
+
+    start = 0, x < 9, x, jnp.zeros(x.shape, int), jnp.zeros((*x.shape, 5), x.dtype)
+    return lax.while_loop(lambda state: jnp.any(state[2] < 9) & (state[0] < 50), body, start)[2:]
+
+
+PARTED = [chosen_by_the_wish, carried_flags, all_are_done, falling_flag, written_where_due, saved_at_times]
 
 
 def the_count_is_read(x: Any) -> Any:
@@ -129,6 +180,32 @@ def lanes_ask_each_other(x: Any) -> Any:
     return lax.while_loop(lambda x: jnp.any(x < 9), body, x)
 
 
+def saved_for_those_that_have_ended(x: Any) -> Any:
+    return saved_at_times(x, guarded=False)
+
+
+def written_beside(x: Any) -> Any:
+    """A lane that has nothing to write writes what stands beside that place."""
+
+    def body(state: Any) -> Any:
+        x, place, table = state
+        due = x < 9
+        table = put(table, place, x, due, read=(place + 1) % 4)
+        return jnp.where(due, x * 1.5 + 0.5, x), jnp.where(due, (place + 1) % 4, place), table
+
+    start = x, jnp.zeros(x.shape, int), jnp.zeros((*x.shape, 4), x.dtype) + jnp.arange(4)
+    return lax.while_loop(lambda state: jnp.any(state[0] < 9), body, start)
+
+
+def looked_up_in_other_lanes(x: Any) -> Any:
+    place = jnp.argsort(x)
+
+    def body(x: Any) -> Any:
+        return jnp.where(x < 9, x + 0.5 + jnp.abs(x[place]), x)
+
+    return lax.while_loop(lambda x: jnp.any(x < 9), body, x)
+
+
 def lanes_read_their_neighbours(x: Any) -> Any:
     def body(x: Any) -> Any:
         return jnp.where(x < 9, x + 0.1 + jnp.abs(jnp.roll(x, 1)), x)
@@ -146,6 +223,9 @@ TOGETHER = [
     rising_flag,
     lanes_ask_each_other,
     lanes_read_their_neighbours,
+    saved_for_those_that_have_ended,
+    written_beside,
+    looked_up_in_other_lanes,
 ]
 
 
