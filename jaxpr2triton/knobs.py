@@ -20,7 +20,7 @@ class Knobs:
     cache_dir: Path = Path("~/.cache/jaxpr2triton")  # where compiled kernels are kept
     cache: bool = True  # keep compiled kernels on disk
     target: str = ""  # compile for this target when no device says otherwise: sm_90, gfx942, ...
-    backend: str = ""  # what backend="auto" means: auto, triton, interpret or xla
+    backend: str = ""  # what backend="auto" means: auto, triton, interpret, machine or xla
     raise_: bool = False  # a mistake of this compiler's is raised where it happens, and nothing is left to XLA for it
 
 

@@ -21,7 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.extend.core as jex
@@ -68,7 +68,8 @@ from jaxpr2triton.shards.constraints import run_between
 from jaxpr2triton.watching import Watched
 
 # What a user may ask for.
-BACKENDS = ("auto", "triton", "interpret", "machine", "xla")
+Backend = Literal["auto", "triton", "interpret", "machine", "xla"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
 KERNELS = "kernels"
 HOST_ONLY = ("interpret", "machine")  # those that run kernels on the host, whatever the program is lowered for

@@ -26,9 +26,9 @@ from jaxpr2triton.launch.call.assembler import check_assembler
 from jaxpr2triton.launch.call.bridge import ffi_call
 from jaxpr2triton.launch.call.callbacks import Callbacks, callbacks_here, lower_call
 from jaxpr2triton.launch.call.devices import planned_for, target_for
+from jaxpr2triton.launch.call.raised import noting
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
-from jaxpr2triton.launch.interpret.interrupts import noting_interrupts
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, run_on_machine
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.watching import Watched
@@ -125,10 +125,9 @@ def _lower_callback(
     is given in half, unless `jax_enable_x64` is set for all threads.
     """
 
+    @noting
     def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        inputs = [np.asarray(array) for array in arrays]
-        with noting_interrupts():
-            outputs = run(inputs)
+        outputs = run([np.asarray(array) for array in arrays])
         return tuple(_as_words(array) if array.dtype.itemsize == 8 else array for array in outputs)
 
     returned = [_words_of(aval) if aval.dtype.itemsize == 8 else aval for aval in ctx.avals_out]
