@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
-from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused, SourceRefused
+from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused, SourceRefused, warn
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call.assembler import check_assembler
@@ -219,7 +218,7 @@ def _warn_once(kernel: Kernel, refusal: KernelRefused) -> None:
         _fallen_back.add(told)
     subject = "what kernels were" if for_all else f"what kernel {kernel.name} was"
     hint = f"; {refusal.hint}" if refusal.hint else ""
-    warnings.warn(f"XLA runs {subject} made for: {refusal.what}{hint}", KernelFallback, stacklevel=2)
+    warn(f"XLA runs {subject} made for: {refusal.what}{hint}", KernelFallback)
 
 
 # what the primitive that wraps a whole program does instead

@@ -16,7 +16,7 @@ from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.elements import poisoned
 from jaxpr2triton.launch.machine.findings import Finding
 from jaxpr2triton.launch.machine.layout import LANES
-from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, run
+from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, prepare, run
 from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 from jaxpr2triton.watching import Watched
 
@@ -60,7 +60,10 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     is_newer = int(target.arch) > int(OLD.arch)
     known = OLD if is_newer and _MATRICES.search(kernel.source) else target
     # Triton gives a call within a map no line, and LLVM refuses it where all else has one
-    return compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
+    binary = compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
+    assert isinstance(binary.code, str)
+    prepare(program_of(binary.code, kernel.source))  # what is missing on this computer is told before anything runs
+    return binary
 
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
