@@ -352,13 +352,13 @@ def _prepare(forward: Any, num_outputs: int) -> Any:
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:
     """The backward program."""
     key = ("transpose", linear, nonzero)
-    with _pointing_at_loops(jaxpr):
+    with pointing_at_loops(jaxpr):
         found: split.Transposed = _derived(jaxpr, key, lambda: split.transpose(jaxpr, linear, nonzero))
         return found
 
 
 @contextlib.contextmanager
-def _pointing_at_loops(jaxpr: Any) -> Iterator[None]:
+def pointing_at_loops(jaxpr: Any) -> Iterator[None]:
     """JAX says that it cannot go back through a `while_loop`, but not through which one."""
     try:
         yield
@@ -428,7 +428,7 @@ def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **s
         back = transposed_program(jaxpr, linear, nonzero)
     except Exception as problem:
         instead = "JAX makes its gradient, and XLA runs that"
-        with instead_of(problem, name, settings["strict"], instead), _pointing_at_loops(jaxpr):
+        with instead_of(problem, name, settings["strict"], instead), pointing_at_loops(jaxpr):
             results = iter(split.plain_transpose(jaxpr, linear, nonzero, operands))
             return [next(results) if is_linear else None for is_linear in linear]
     operands = [*back.captured, *operands]

@@ -309,7 +309,8 @@ def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transpose
     try:
         return fused.transposed_program(halves.linear, linear, nonzero)
     except Exception as problem:
-        with instead_of(problem, name, strict, "the backward program makes all gradients, zeros included"):
+        instead = "the backward program makes all gradients, zeros included"
+        with instead_of(problem, name, strict, instead), fused.pointing_at_loops(halves.linear):
             return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
 
 
