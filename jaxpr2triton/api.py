@@ -109,7 +109,7 @@ def fuse(
               "triton"     matrix products are kernels as well, with what they are made of and what is made of them, as
                            exact as `precision` and `jax.default_matmul_precision` say
               "xla"        XLA's library multiplies, outside of loops
-              "auto"       whoever takes less time, by an estimate that `explain` prints
+              "auto"       whichever takes less time, by an estimate that `explain` prints
     checkpoint
               "sqrt"       of a loop of n steps a gradient keeps about the square root of n states, and as many at a
                            time for the steps between two of these, which are computed again on the way back

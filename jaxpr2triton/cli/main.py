@@ -222,7 +222,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     nothing = checking.why_nothing(comparisons, parts["values"])
     if nothing and not options.allow_none:
         _note("there was nothing to check; --allow-none takes that for success")
-    where = "on the machine" if options.compiled else "in Triton's interpreter"
+    where = "in the PTX simulator" if options.compiled else "in Triton's interpreter"
     title = f"{request.name}({', '.join(map(show_spec, request.shapes))}) {where}, {count(len(seeds), 'seed')}"
     runs = _compiled_runs(examined)
     compiled = show_compiled(planned_for().name, runs) if options.compiled else ""

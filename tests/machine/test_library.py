@@ -97,13 +97,13 @@ def test_without_a_compiler_the_message_says_what_to_do(folder: Path, monkeypatc
     with pytest.raises(BackendError) as caught:
         build.built(ANSWER)
     assert str(caught.value) == (
-        "the machine needs a compiler of C, and no-such-compiler cannot be run (No such file or directory)\n"
-        "  try  install gcc, or set CC to a compiler of C that is like it"
+        "the PTX simulator needs a C compiler, and no-such-compiler cannot be run (No such file or directory)\n"
+        "  try  install gcc, or set CC to a C compiler that is like it"
     )
 
 
 def test_c_that_does_not_compile_is_a_mistake_of_ours(folder: Path) -> None:
-    with pytest.raises(CompilerBug, match="gcc refuses the machine's own C"):
+    with pytest.raises(CompilerBug, match="gcc refuses the C of the PTX simulator"):
         build.built("int answer(void) { return nothing; }")
     assert list(folder.iterdir()) == []
 
@@ -132,7 +132,7 @@ def test_a_full_disk_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(BackendError) as caught:
         build.built(ANSWER)
     assert str(caught.value) == (
-        f"the machine's library cannot be written to {folder} (No space left on device)\n"
+        f"the library of the PTX simulator cannot be written to {folder} (No space left on device)\n"
         "  try  make room, or set J2T_CACHE_DIR, and TMPDIR for the compiler, to folders that have some"
     )
     assert list(folder.iterdir()) == []
@@ -163,8 +163,8 @@ def test_a_compiler_that_is_not_like_gcc_is_no_mistake_of_ours(
     with pytest.raises(BackendError) as caught:
         build.built(ANSWER)
     assert str(caught.value) == (
-        f"{path} cannot compile the machine's C: {told}\n"
-        "  try  install gcc, or set CC to a compiler of C that is like it"
+        f"{path} cannot compile the C of the PTX simulator: {told}\n"
+        "  try  install gcc, or set CC to a C compiler that is like it"
     )
 
 
@@ -184,7 +184,7 @@ def test_a_damaged_library_is_made_again(folder: Path, damage: str, compilations
     with pytest.warns(CacheWarning) as caught:
         assert build.built(ANSWER) == path
     (warning,) = caught
-    assert str(warning.message) == f"the machine's library {path} is damaged; it is compiled again"
+    assert str(warning.message) == f"the library {path} of the PTX simulator is damaged; it is compiled again"
     assert compilations == [ANSWER] * 2 and build.opened(path).answer() == 42
     build.built(ANSWER)  # and no second warning
     assert compilations == [ANSWER] * 2
@@ -192,7 +192,7 @@ def test_a_damaged_library_is_made_again(folder: Path, damage: str, compilations
 
 def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_text("no library")
-    with pytest.raises(BackendError, match="the machine's library cannot be loaded") as caught:
+    with pytest.raises(BackendError, match="the library of the PTX simulator cannot be loaded") as caught:
         build.opened(tmp_path / "broken.so")
     assert "set J2T_CACHE_DIR" in str(caught.value)
 
@@ -228,7 +228,7 @@ def test_users_are_told_that_there_is_no_compiler(tmp_path: Path) -> None:
     """Before anything runs, and so under every transformation; an error of a callback would be one of XLA's."""
     environ = {**os.environ, "J2T_CACHE_DIR": str(tmp_path), "CC": "no-such-gcc"}
     done = subprocess.run([sys.executable, "-c", USER], env=environ, capture_output=True, text=True)
-    told = "the machine needs a compiler of C, and no-such-gcc cannot be run (No such file or directory)\n"
+    told = "the PTX simulator needs a C compiler, and no-such-gcc cannot be run (No such file or directory)\n"
     assert (done.stdout, done.stderr) == (told * 3, "")
 
 
@@ -237,7 +237,7 @@ def test_long_compilations_are_seen(folder: Path, nothing_loaded: None, monkeypa
     monkeypatch.setattr(library, "working", lambda title: titles.append(title) or contextlib.nullcontext())
     library.operation_functions(["add.f32"])
     library.operation_functions(["xor.b32"])
-    assert titles == ["compiling the machine's operations, once for this computer"]
+    assert titles == ["compiling the PTX simulator's operations, once for this computer"]
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ FLAGS = (
     *("-fno-trapping-math", "-fno-strict-aliasing", "-w", "-shared", "-fPIC"),
 )
 _FORMAT = "with a digest"  # of the files
-_HINT = "install gcc, or set CC to a compiler of C that is like it"
+_HINT = "install gcc, or set CC to a C compiler that is like it"
 _OURS = re.compile(r"^<stdin>:\d+:\d+: error: |^\S*/machine/\w+\.h:\d+:\d+: error: ", re.MULTILINE)
 _folder_lock = threading.Lock()
 
@@ -56,7 +56,7 @@ def opened(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as problem:
         hint = f"delete {path}, or set J2T_CACHE_DIR to a folder that libraries may be loaded from"
-        raise BackendError(f"the machine's library cannot be loaded: {problem}", hint=hint) from problem
+        raise BackendError(f"the library of the PTX simulator cannot be loaded: {problem}", hint=hint) from problem
 
 
 def _is_whole(path: Path) -> bool:
@@ -65,10 +65,10 @@ def _is_whole(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as problem:
-        raise BackendError(f"the machine's library {path} cannot be read ({problem.strerror})") from problem
+        raise BackendError(f"the library {path} of the PTX simulator cannot be read ({problem.strerror})") from problem
     code, digest = content[:-32], content[-32:]
     if hashlib.sha256(code).digest() != digest:
-        warn(f"the machine's library {path} is damaged; it is compiled again", CacheWarning)
+        warn(f"the library {path} of the PTX simulator is damaged; it is compiled again", CacheWarning)
         return False
     used(path)
     return True
@@ -95,10 +95,10 @@ def _refused(compiler: str, said: str, folder: Path) -> BackendError | CompilerB
     if _FULL in said:
         return _cannot_be_written(folder, _FULL)
     if _OURS.search(said) and "CC" not in os.environ:
-        return CompilerBug(f"{compiler} refuses the machine's own C: {said[:2000]}")
+        return CompilerBug(f"{compiler} refuses the C of the PTX simulator: {said[:2000]}")
     lines = [line for line in said.splitlines() if line.strip()]
     telling = [*(line for line in lines if "error" in line or "fatal" in line), *lines, "it does not say why"]
-    return BackendError(f"{compiler} cannot compile the machine's C: {telling[0][:300]}", hint=_HINT)
+    return BackendError(f"{compiler} cannot compile the C of the PTX simulator: {telling[0][:300]}", hint=_HINT)
 
 
 _FULL = os.strerror(28)  # ENOSPC, as compilers say it too
@@ -106,7 +106,7 @@ _FULL = os.strerror(28)  # ENOSPC, as compilers say it too
 
 def _cannot_be_written(folder: Path, why: str) -> BackendError:
     hint = "make room, or set J2T_CACHE_DIR, and TMPDIR for the compiler, to folders that have some"
-    return BackendError(f"the machine's library cannot be written to {folder} ({why})", hint=hint)
+    return BackendError(f"the library of the PTX simulator cannot be written to {folder} ({why})", hint=hint)
 
 
 def _compiler() -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def _identity(compiler: tuple[str, ...]) -> str:
         try:
             said.append(subprocess.run([*compiler, question, *more], capture_output=True, text=True).stdout)
         except OSError as problem:
-            message = f"the machine needs a compiler of C, and {compiler[0]} cannot be run ({problem.strerror})"
+            message = f"the PTX simulator needs a C compiler, and {compiler[0]} cannot be run ({problem.strerror})"
             raise BackendError(message, hint=_HINT) from problem
     return "\n".join(said)
 
@@ -146,7 +146,7 @@ def _is_writable(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as problem:
-        text = f"the folder of the machine's libraries {folder} cannot be written ({problem}); they are compiled again"
+        text = f"the folder of the PTX simulator's libraries {folder} cannot be written ({problem}); they are compiled again"
         warn(text, CacheWarning)
         return False
 

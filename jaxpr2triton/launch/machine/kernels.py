@@ -56,7 +56,7 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     The machine multiplies matrices as sm_80 does; what is newer it does not know.
     """
     if target.backend != "cuda":
-        raise UserError(f"the machine runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
+        raise UserError(f"the PTX simulator runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
     is_newer = int(target.arch) > int(OLD.arch)
     known = OLD if is_newer and _MATRICES.search(kernel.source) else target
     # Triton gives a call within a map no line, and LLVM refuses it where all else has one
@@ -73,7 +73,7 @@ def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray])
     wrong = [str(finding) for finding in examined.findings]
     wrong += [f"elements of {name} are never written" for name in examined.forgotten]
     if wrong and not EXAMINED:
-        raise CompilerBug(f"kernel {kernel.name} on the machine ({examined.target}): " + "; ".join(wrong[:3]))
+        raise CompilerBug(f"kernel {kernel.name} in the PTX simulator ({examined.target}): " + "; ".join(wrong[:3]))
     return list(examined.outputs)
 
 
