@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxpr2triton.api import GradProgram, Kernel, Leftover, Program, Residual, __version__, fuse, transpile
+from jaxpr2triton.api import Fused, GradProgram, Kernel, Leftover, Program, Residual, __version__, fuse, transpile
 from jaxpr2triton.errors import (
     BackendError,
     BugWarning,
@@ -20,6 +20,7 @@ __all__ = [
     "BugWarning",
     "CacheWarning",
     "CompilerBug",
+    "Fused",
     "GradProgram",
     "Jaxpr2TritonError",
     "Kernel",

@@ -12,7 +12,13 @@ that nobody raised on purpose, becomes a `Mistake`: a reason to leave something 
 
 from __future__ import annotations
 
+import functools
+import sys
+import sysconfig
+import warnings
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 
 def _message(what: str, where: str | None, hint: str | None) -> str:
@@ -83,6 +89,27 @@ class BugWarning(UserWarning):
 
 class CacheWarning(UserWarning):
     """The folder of compiled kernels cannot be used; kernels are compiled again in each process."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """A warning that points at the line of the user's that led to it: the innermost one outside of this and of JAX."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_of_others(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_of_others(file: str) -> bool:
+    others, standard = _folders()
+    return file.startswith((*others, "<")) or (file.startswith(standard) and "-packages" not in file)
+
+
+@functools.cache
+def _folders() -> tuple[tuple[str, ...], str]:
+    """Of this and of JAX, and of Python's own modules."""
+    found = (find_spec(name) for name in ("jaxpr2triton", "jax", "jaxlib"))
+    others = tuple(f"{Path(each.origin).parent}/" for each in found if each is not None and each.origin)
+    return others, sysconfig.get_path("stdlib")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import contextlib
 import platform
 import threading
 import traceback
-import warnings
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
@@ -30,12 +29,14 @@ from jaxpr2triton.errors import (
     Mistake,
     NotFusible,
     UserError,
+    warn,
 )
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.version import __version__
 
 PACKAGE = Path(__file__).parent
-MEANT = (UserError, NotFusible, BackendError, KernelRefused, BugWarning)  # whoever sees one of these was meant to
+# Whoever sees one of these was meant to; what this computer refuses to do is no mistake either.
+MEANT = (UserError, NotFusible, BackendError, KernelRefused, BugWarning, OSError)
 
 _told: set[tuple[str, ...]] = set()
 _told_lock = threading.Lock()
@@ -89,7 +90,7 @@ def tell(mistake: Mistake, name: str, instead: str) -> None:
         if key in _told:
             return
         _told.add(key)
-    warnings.warn(message(mistake, name, instead), BugWarning, stacklevel=3)
+    warn(message(mistake, name, instead), BugWarning)
 
 
 def raise_with_context(mistake: Mistake, name: str) -> None:

@@ -64,6 +64,8 @@ def working(title: str) -> Iterator[Work]:
         if shows:
             thread.start()
         yield work
+    except KeyboardInterrupt as interrupt:  # who sees it is told what it was that took so long
+        raise interrupt if interrupt.args else KeyboardInterrupt(str(work)) from None
     finally:
         _CURRENT.reset(token)
         done.set()

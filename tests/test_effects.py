@@ -197,11 +197,11 @@ def test_the_report_says_which_equation_stays_and_why(monkeypatch: pytest.Monkey
     text = j2t.transpile(printed, X).explain()
     assert (
         f"    debug_print at test_effects.py:{line + 2} (printed): `debug_print` has side effects; "
-        "it stays with XLA by nature\n      debug_print[fmt={}"
+        "it stays with XLA by design\n      debug_print[fmt={}"
     ) in text
     assert (
         f"    scan at test_effects.py:{line + 3} (printed): the body of the loop cannot be in a kernel, at "
-        f"test_effects.py:{line + 6} (printed_step): `debug_print` has side effects; it stays with XLA by nature\n"
+        f"test_effects.py:{line + 6} (printed_step): `debug_print` has side effects; it stays with XLA by design\n"
     ) in text
 
 
@@ -211,7 +211,7 @@ def test_a_while_and_a_call_say_so_too() -> None:
         return c * 2
 
     loop = j2t.transpile(lambda x: lax.while_loop(lambda c: c[0, 0] < 9, step, x), X).leftovers[0]
-    assert loop.primitive == "while" and loop.takes == "it stays with XLA by nature"
+    assert loop.primitive == "while" and loop.takes == "it stays with XLA by design"
     assert re.fullmatch(
         r"the body of the loop cannot be in a kernel, at test_effects.py:\d+ \(step\): `io_callback` calls Python",
         loop.why,

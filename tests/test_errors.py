@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
+import jax
 import pytest
 
-from jaxpr2triton import errors
+from jaxpr2triton import errors, mistakes
 from jaxpr2triton.errors import Jaxpr2TritonError, NotFusible, UserError, WhyNot
 
 
@@ -57,3 +61,19 @@ def test_warnings_are_user_warnings() -> None:
 
 def test_a_refusal_prints_its_reason() -> None:
     assert str(WhyNot("the row is too long")) == "the row is too long"
+
+
+def test_a_warning_points_at_the_users_line() -> None:
+    """Not at what of ours, of JAX or of Python found something to warn of."""
+
+    def deep(x: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            stack.callback(errors.warn, "careful", errors.KernelFallback)
+        return x
+
+    with pytest.warns(errors.KernelFallback, match="careful") as caught:
+        jax.jit(deep)(1.0)
+    assert caught[0].filename == __file__
+    with pytest.warns(errors.BugWarning) as caught:
+        mistakes.tell(errors.Mistake(KeyError(), "KeyError", "here", ""), "a program of this test", "XLA runs it")
+    assert caught[0].filename == __file__

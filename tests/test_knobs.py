@@ -9,7 +9,7 @@ import pytest
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.knobs import Knobs, read_knobs
 
-KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_RAISE, J2T_TARGET"
+KNOWN = "J2T_BACKEND, J2T_CACHE, J2T_CACHE_DIR, J2T_CACHE_SIZE, J2T_RAISE, J2T_TARGET"
 
 
 def test_nothing_set_means_the_defaults() -> None:
@@ -22,15 +22,24 @@ def test_every_knob_is_read() -> None:
     environ = {
         "J2T_CACHE_DIR": "~/kernels",
         "J2T_CACHE": "0",
+        "J2T_CACHE_SIZE": "50",
         "J2T_TARGET": "sm_80",
         "J2T_BACKEND": "xla",
         "J2T_RAISE": "1",
     }
-    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, "sm_80", "xla", True)
+    assert read_knobs(environ) == Knobs(Path("~/kernels").expanduser(), False, 50, "sm_80", "xla", True)
 
 
 def test_an_empty_folder_name_means_the_default() -> None:
     assert read_knobs({"J2T_CACHE_DIR": ""}) == read_knobs({})
+
+
+@pytest.mark.parametrize(("caches", "folder"), [("/caches", "/caches/jaxpr2triton"), ("caches", None), ("", None)])
+def test_the_users_folder_of_caches(caches: str, folder: str | None) -> None:
+    """A relative one is ignored, as https://specifications.freedesktop.org/basedir-spec says."""
+    default = Path("~/.cache/jaxpr2triton").expanduser()
+    assert read_knobs({"XDG_CACHE_HOME": caches}).cache_dir == (Path(folder) if folder else default)
+    assert read_knobs({"XDG_CACHE_HOME": caches, "J2T_CACHE_DIR": "/mine"}).cache_dir == Path("/mine")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +68,7 @@ def test_the_environment_is_read_now(monkeypatch: pytest.MonkeyPatch) -> None:
     ("environ", "message"),
     [
         ({"J2T_CACHE": "maybe"}, "J2T_CACHE='maybe': expected 0 or 1"),
+        ({"J2T_CACHE_SIZE": "1 GB"}, "J2T_CACHE_SIZE='1 GB': expected a number of megabytes"),
         ({"J2T_TARGE": "x"}, f"unknown environment variable J2T_TARGE; known are {KNOWN}\n  try  J2T_TARGET"),
         ({"J2T_": "x"}, f"unknown environment variable J2T_; known are {KNOWN}"),
     ],

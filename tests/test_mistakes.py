@@ -22,7 +22,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton import api, mistakes, pipeline
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.cli import main
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import fused, transpiled
 from jaxpr2triton.launch.call import primitive
 from tests.programs import windows
 
@@ -365,7 +365,7 @@ def test_transformations_raise(
 
 
 def test_calls_that_cannot_be_written_out_at_once(breaks: Callable[..., None]) -> None:
-    breaks(api, "flatten", KeyError("row"))
+    breaks(transpiled, "flatten", KeyError("row"))
     program, _ = mistaken(j2t.transpile, weights, X)
     assert len(program.kernels) == 1 and not program.leftovers
     same(program(X), jax.jit(weights)(X))

@@ -355,3 +355,29 @@ def test_references_cannot_be_transpiled() -> None:
 def test_on_a_device() -> None:
     program = j2t.transpile(loss_of_two, X, V, V, grad=(0, 1, 2))
     close(program(X, V, V), jax.value_and_grad(loss_of_two, argnums=(0, 1, 2))(X, V, V))
+
+
+@pytest.mark.parametrize(
+    ("option", "said", "says"),
+    [
+        ("backend", "interpret", "\n  try  it is an option of fuse: fuse(mix, backend=...)"),
+        ("donate_argnums", 0, "\n  try  it is an option of fuse: fuse(mix, donate_argnums=...)"),
+        ("contraction", "triton", ". Did you mean 'contractions'?"),
+        ("static_argname", "x", ". Did you mean 'static_argnames'?"),
+    ],
+)
+def test_an_option_that_is_none_of_transpile(option: str, said: Any, says: str) -> None:
+    expected = f"{option!r} is neither an argument of mix nor an option of transpile{says}"
+    assert message(lambda: j2t.transpile(mix, X, Y, **{option: said})) == expected
+    assert message(lambda: j2t.fuse(mix).explain(X, Y, **{option: said})) == expected
+
+
+def test_a_function_may_have_arguments_called_like_options() -> None:
+    close(j2t.transpile(lambda x, backend: x * backend, X, backend=Y)(X, Y), X * Y)
+    close(j2t.transpile(lambda x, **more: x * more["contraction"], X, contraction=Y)(X, Y), X * Y)
+
+
+@pytest.mark.parametrize("option", ["exact_order", "strict"])
+def test_flags_are_true_or_false(option: str) -> None:
+    for call in (lambda: j2t.fuse(mix, **{option: "yes"}), lambda: j2t.transpile(mix, X, Y, **{option: "yes"})):
+        assert message(call) == f"{option}='yes' is not a choice\n  try  True or False"

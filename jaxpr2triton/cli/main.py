@@ -28,7 +28,7 @@ from jaxpr2triton.cli.request import Request, blaming, make_request, specs_of
 from jaxpr2triton.cli.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour, width_of
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
-from jaxpr2triton.front.fused import LOWERED
+from jaxpr2triton.front.fused import LOWERED, Backend
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.call.devices import planned_for
@@ -209,7 +209,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     draws = [(seed, request.draw(seed)) for seed in seeds]
     if options.target is not None:  # for the kernels of programs that are lowered, as for everybody
         os.environ["J2T_TARGET"] = target_named(options.target).name
-    backend = "machine" if options.compiled else "interpret"
+    backend: Backend = "machine" if options.compiled else "interpret"
     fused = api.fuse(request.function, backend=backend, **_asked(options))
     outputs = jax.eval_shape(request.function, *request.shapes)
     reference = _reference(request, jax.jit(request.function))
@@ -222,7 +222,7 @@ def _check(request: Request, options: argparse.Namespace) -> tuple[int, str]:
     nothing = checking.why_nothing(comparisons, parts["values"])
     if nothing and not options.allow_none:
         _note("there was nothing to check; --allow-none takes that for success")
-    where = "on the machine" if options.compiled else "in Triton's interpreter"
+    where = "in the PTX simulator" if options.compiled else "in Triton's interpreter"
     title = f"{request.name}({', '.join(map(show_spec, request.shapes))}) {where}, {count(len(seeds), 'seed')}"
     runs = _compiled_runs(examined)
     compiled = show_compiled(planned_for().name, runs) if options.compiled else ""

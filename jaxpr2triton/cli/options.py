@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Sequence
+import difflib
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from jaxpr2triton.errors import UserError
@@ -45,26 +47,52 @@ _EXAMPLES = {
 }
 
 
+_POSITIONS = re.compile(r"-?\d+(,-?\d+)*")
+
+
 class _Parser(argparse.ArgumentParser):
     """argparse, with errors as `UserError`."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(message, hint=f"{self.prog} --help")
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        options = [each for each in self._option_string_actions if each.startswith("--")]
+        meant = _meant(words.split()[0].partition("=")[0], options) if unknown and words else ""
+        raise UserError(f"{message}{meant}", hint=f"{self.prog} --help")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"; is it {close[0]}?" if close else ""
 
 
 def parse_options(words: Sequence[str], version: str) -> argparse.Namespace:
     """The options of one command line; `--help` and `--version` print and exit."""
     command = next((word for word in words if not word.startswith("-")), None)
     if command not in COMMANDS:
+        if command is not None:
+            known = ", ".join(COMMANDS)
+            what = f"there is no command {command}{_meant(command, COMMANDS)}"
+            raise UserError(what, hint=f"one of {known}, or jaxpr2triton --help")
         _top_parser(version).parse_args(words)
         raise UserError("expected a command: " + ", ".join(COMMANDS), hint="jaxpr2triton --help")
-    rest = ["--grad=all" if word == "--grad" else word for word in words]
+    rest = list(words)
     rest.remove(command)
-    options = _command_parser(command).parse_intermixed_args(rest)
+    options = _command_parser(command).parse_intermixed_args(_with_positions(rest))
     if options.function is None:
         raise UserError("expected FILE.py:FUNCTION", hint=f"jaxpr2triton {command} --help")
     options.command = command
     return options
+
+
+def _with_positions(words: Sequence[str]) -> list[str]:
+    """--grad, --grad 0,1 → --grad=all, --grad=0,1: no SPEC is a number."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] == "--grad=all" and _POSITIONS.fullmatch(word):
+            found[-1] = f"--grad={word}"
+        else:
+            found.append("--grad=all" if word == "--grad" else word)
+    return found
 
 
 def _top_parser(version: str) -> argparse.ArgumentParser:
@@ -103,7 +131,8 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "--args",
         metavar="FILE.py:NAME",
         type=_name,
-        help="instead of SPECs: a function that returns the arguments as a tuple; it may take a `seed`",
+        help="instead of SPECs: a function that returns the arguments as a tuple, of arrays or jax.ShapeDtypeStruct; "
+        "it may take a `seed`",
     )
     add("--grad", metavar="[=0,1]", type=_grad, default=False, help="the gradient too, of all or some arguments")
     add("--vmap", metavar="N", type=_positive, help="map over a new leading axis, of N, of every argument")
@@ -122,7 +151,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         "--contractions",
         choices=CONTRACTIONS,
         default="auto",
-        help="whether matrix products are kernels too (triton) or XLA's; auto is whoever is faster, by an estimate",
+        help="whether matrix products are kernels too (triton) or XLA's; auto is whichever is faster, by an estimate",
     )
     add(
         "--checkpoint",
@@ -190,7 +219,12 @@ def _positive(text: str) -> int:
 
 
 def _checkpoint(text: str) -> str | int:
-    return text if text == SQRT else _positive(text)
+    if text == SQRT:
+        return text
+    try:
+        return _positive(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"expected {SQRT} or a positive number, found {text!r}") from None
 
 
 def _role(text: str) -> tuple[str, str]:

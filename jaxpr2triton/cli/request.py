@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
@@ -44,8 +45,13 @@ def make_request(options: argparse.Namespace, specs: tuple[Any, ...]) -> Request
     """Loads the function and tries it; whatever is wrong with it or its arguments is a `UserError` in one line."""
     file, _, name = options.function.rpartition(":")
     function = load_function(options.function)
-    draw, seeds = (None, 0) if options.args is None else _example(options.args)
-    shapes = specs if draw is None else _shapes(draw(0))
+    draw: Callable[[int], tuple[Any, ...]] | None = None
+    shapes, seeds = specs, 0
+    if options.args is not None:
+        example = _example(options.args)
+        returned = example.returned(0)
+        draw, shapes = example.draw, _shapes(returned)
+        seeds = 0 if example.takes_seed or any(map(_is_shape, jax.tree.leaves(returned))) else 1
     static = dict(options.static)
     parameters = _parameters(function, name, file, shapes, static)
     grad = _argnums(options.grad, name, shapes)
@@ -56,9 +62,8 @@ def make_request(options: argparse.Namespace, specs: tuple[Any, ...]) -> Request
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((options.vmap, *leaf.shape), leaf.dtype), shapes)
     with blaming(f"{name} cannot be traced", file):
         jax.eval_shape(function, *shapes)
-    return Request(
-        function, name, file, shapes, parameters, grad, draw or functools.partial(random_arguments, shapes), seeds
-    )
+    draw = draw or functools.partial(random_arguments, shapes)
+    return Request(function, name, file, shapes, parameters, grad, draw, seeds)
 
 
 @contextlib.contextmanager
@@ -72,20 +77,36 @@ def blaming(what: str, file: str) -> Iterator[None]:
         raise UserError(f"{what}: {describe(problem, Path(file))}") from problem
 
 
-def _example(reference: str) -> tuple[Callable[[int], tuple[Any, ...]], int]:
-    """The user's function that returns example arguments, as a function of the seed."""
-    file, _, name = reference.rpartition(":")
-    example = load_function(reference)
-    with blaming(f"{name} has no signature", file):
-        takes_seed = "seed" in inspect.signature(example).parameters
+@dataclass(frozen=True)
+class _Example:
+    """The arguments that a function of the user's returns: arrays, and shapes that are filled at random."""
 
-    def draw(seed: int) -> tuple[Any, ...]:
-        with blaming(f"{name} failed", file):
-            found = example(seed=seed) if takes_seed else example()
+    function: Callable[..., Any]
+    name: str
+    file: str
+    takes_seed: bool
+
+    def returned(self, seed: int) -> tuple[Any, ...]:
+        with blaming(f"{self.name} failed", self.file):
+            found = self.function(seed=seed) if self.takes_seed else self.function()
             found = found if isinstance(found, tuple) else (found,)
-            return jax.tree.map(jnp.asarray, found)
+            return jax.tree.map(lambda leaf: leaf if _is_shape(leaf) else jnp.asarray(leaf), found)
 
-    return draw, 0 if takes_seed else 1
+    def draw(self, seed: int) -> tuple[Any, ...]:
+        leaves, tree = jax.tree.flatten(self.returned(seed))
+        drawn = iter(random_arguments([leaf for leaf in leaves if _is_shape(leaf)], seed))
+        return tuple(jax.tree.unflatten(tree, [next(drawn) if _is_shape(leaf) else leaf for leaf in leaves]))
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _example(reference: str) -> _Example:
+    file, _, name = reference.rpartition(":")
+    function = load_function(reference)
+    with blaming(f"{name} has no signature", file):
+        return _Example(function, name, file, "seed" in inspect.signature(function).parameters)
 
 
 def _parameters(
@@ -96,6 +117,11 @@ def _parameters(
         signature = inspect.signature(function)
     except ValueError:  # a builtin without a signature
         return tuple(f"argument {position}" for position in range(len(args)))
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    for key in [] if takes_any else static:
+        if key not in signature.parameters:
+            meant = _meant(key, signature)
+            raise UserError(f"--static {key}: {name}{signature} in {file} has no argument {key}{meant}")
     try:
         signature.bind(*args, **static)
     except TypeError as problem:
@@ -107,6 +133,11 @@ def _parameters(
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     return tuple(names[place] if place < len(names) else f"argument {place}" for place in range(len(args)))
+
+
+def _meant(word: str, signature: inspect.Signature) -> str:
+    close = difflib.get_close_matches(word, list(signature.parameters), 1)
+    return f"; is it {close[0]}?" if close else ""
 
 
 def _argnums(grad: bool | tuple[int, ...], name: str, shapes: tuple[Any, ...]) -> tuple[int, ...] | None:

@@ -65,6 +65,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
         num_warps=plan.num_warps,
         num_stages=plan.num_stages,
         bytes_read=emitter.bytes_read,
+        bytes_asked=max(emitter.bytes_asked, emitter.bytes_read),
         bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.kept.values())),
         flops=emitter.flops,
         choice=plan.choice,

@@ -25,7 +25,7 @@ from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.unaligned import matrices_of
 from jaxpr2triton.emit.widths import WORD, numbers_of
-from jaxpr2triton.emit.work import footprint_of
+from jaxpr2triton.emit.work import asked_of, footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.covered import call_of
@@ -102,6 +102,7 @@ class Statements:
         self.calls = Calls(graph, self.spell, plan)
         self.flops = 0
         self.bytes_read = 0
+        self.bytes_asked = 0
         self._footprints: Counter[tuple[str, object]] = Counter()
 
     def _computed(self, number: Dynamic, tile: Tile) -> str:
@@ -173,18 +174,19 @@ class Statements:
     def _kept(self, node: Kept, scope: Scope) -> None:
         self._read(node, self.buffers.kept[node.keep.slot], scope)
 
-    def _is_read(self, node: Load | Kept, buffer: Buffer, offset: Index) -> None:
+    def _is_read(self, node: Load | Kept, buffer: Buffer, offset: Index, scope: Scope) -> None:
         """What is read; neighbours, as the taps of a window are, come from a cache."""
         place, whole = (buffer.name, offset.terms), math.prod(buffer.shape)
         before = self._footprints[place]
         self._footprints[place] += footprint_of(node, buffer)
         self.bytes_read += (min(self._footprints[place], whole) - min(before, whole)) * buffer.dtype.itemsize
+        self.bytes_asked += asked_of(node, self.plan.axes, scope.open_loops) * buffer.dtype.itemsize
 
     def _read(self, node: Load | Kept, buffer: Buffer, scope: Scope, early: bool = False) -> None:
         """A tile of a buffer. What is read `early` is cast where it is wanted, which is where threads exchange it."""
         stem = buffer.name.removeprefix("kept_")
         offset = flatten(node.place, buffer.shape)
-        self._is_read(node, buffer, offset)
+        self._is_read(node, buffer, offset, scope)
         tile = self.spell.tile(node.axes)
         is_unaligned = node in self.matrices.unaligned or node in self.nearest
         address = f"{buffer.name}_ptr" + " + unaligned" * is_unaligned

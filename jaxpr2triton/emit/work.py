@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept, operands_of
-from jaxpr2triton.ir.index import flatten
-from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.rows import TABLE
 
 
@@ -38,6 +39,19 @@ def begins_of(nodes: Iterable[Node]) -> dict[Node, int]:
 
 def work_of(node: Node) -> int:
     return weight_of(node) * math.prod(axis.size for axis in node.axes.union(getattr(node, "over", ())))
+
+
+def asked_of(node: Load | Kept, axes: Iterable[PlannedAxis], open_loops: Collection[Axis]) -> int:
+    """How many elements all programs ask for, each for itself and in each step of the loops around."""
+    own = math.prod(axis.size for axis in node.axes)
+    again = (
+        planned.steps
+        for planned in axes
+        if planned.axis not in node.axes
+        and not planned.unbounded
+        and (planned.role is Role.GRID or planned.axis in open_loops)
+    )
+    return own * math.prod(again)
 
 
 def footprint_of(node: Load | Kept, buffer: Buffer) -> int:

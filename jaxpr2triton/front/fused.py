@@ -21,7 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 import jax.extend.core as jex
@@ -68,7 +68,8 @@ from jaxpr2triton.shards.constraints import run_between
 from jaxpr2triton.watching import Watched
 
 # What a user may ask for.
-BACKENDS = ("auto", "triton", "interpret", "machine", "xla")
+Backend = Literal["auto", "triton", "interpret", "machine", "xla"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
 # Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
 KERNELS = "kernels"
 HOST_ONLY = ("interpret", "machine")  # those that run kernels on the host, whatever the program is lowered for
@@ -352,13 +353,13 @@ def _prepare(forward: Any, num_outputs: int) -> Any:
 def transposed_program(jaxpr: Any, linear: tuple[bool, ...], nonzero: tuple[bool, ...]) -> split.Transposed:
     """The backward program."""
     key = ("transpose", linear, nonzero)
-    with _pointing_at_loops(jaxpr):
+    with pointing_at_loops(jaxpr):
         found: split.Transposed = _derived(jaxpr, key, lambda: split.transpose(jaxpr, linear, nonzero))
         return found
 
 
 @contextlib.contextmanager
-def _pointing_at_loops(jaxpr: Any) -> Iterator[None]:
+def pointing_at_loops(jaxpr: Any) -> Iterator[None]:
     """JAX says that it cannot go back through a `while_loop`, but not through which one."""
     try:
         yield
@@ -428,7 +429,7 @@ def _transpose(cotangents: Sequence[Any], *args: Any, jaxpr: Any, name: str, **s
         back = transposed_program(jaxpr, linear, nonzero)
     except Exception as problem:
         instead = "JAX makes its gradient, and XLA runs that"
-        with instead_of(problem, name, settings["strict"], instead), _pointing_at_loops(jaxpr):
+        with instead_of(problem, name, settings["strict"], instead), pointing_at_loops(jaxpr):
             results = iter(split.plain_transpose(jaxpr, linear, nonzero, operands))
             return [next(results) if is_linear else None for is_linear in linear]
     operands = [*back.captured, *operands]

@@ -22,8 +22,8 @@ from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
+from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
-from jaxpr2triton.launch.interpret.interrupts import delivering_interrupts, waited_for
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.plan.schedule.wishes import finds, unknown
@@ -90,8 +90,7 @@ class Program:
         return cycles_of_all(self.kernels, self.compiled.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with delivering_interrupts():
-            return waited_for(self._run(*args, **kwargs))
+        return called(self._run, args, kwargs)
 
 
 @dataclass(frozen=True)
@@ -310,7 +309,8 @@ def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transpose
     try:
         return fused.transposed_program(halves.linear, linear, nonzero)
     except Exception as problem:
-        with instead_of(problem, name, strict, "the backward program makes all gradients, zeros included"):
+        instead = "the backward program makes all gradients, zeros included"
+        with instead_of(problem, name, strict, instead), fused.pointing_at_loops(halves.linear):
             return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
 
 

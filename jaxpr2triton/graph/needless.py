@@ -33,7 +33,7 @@ OTHERS = {
 HARMLESS = frozenset({*PUBLIC, *OURS, *OTHERS, *CALLS, *TABLE, *dynamic.TABLE, *DECOMPOSITIONS})
 
 
-BY_NATURE = "it stays with XLA by nature"
+BY_NATURE = "it stays with XLA by design"
 
 
 def only_if_taken(jaxpr: Jaxpr) -> Iterator[tuple[Eqn, WhyNot]]:

@@ -38,7 +38,7 @@ def unsupported(dtype: Any) -> WhyNot | None:
     if str(dtype) in _TRITON:
         return None
     takes = "it would have to be two arrays of real numbers" if jnp.issubdtype(dtype, jnp.complexfloating) else ""
-    return WhyNot(f"the dtype {dtype} has no place in a kernel", takes)
+    return WhyNot(f"the dtype {dtype} is not supported in a kernel", takes)
 
 
 def triton_name(dtype: Any) -> str:

@@ -106,11 +106,12 @@ class Kernel:
     grid: tuple[int, int, int]  # programs
     num_warps: int  # of each program
     num_stages: int  # as Triton takes it
-    bytes_read: int  # by all programs
+    bytes_read: int  # by all programs together, what several of them want counted once
     bytes_written: int
     flops: int  # of all programs
     choice: Choice | None = None  # of kernels with loops
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
+    bytes_asked: int = 0  # that programs load, what several of them want counted for each
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Role
 
-Checkpoint = str | int | None
-SQRT = "sqrt"
+Checkpoint = Literal["sqrt"] | int | None
+Contractions = Literal["auto", "triton", "xla"]
+Schedule = Literal["estimate", "compile"]
+SQRT: Literal["sqrt"] = "sqrt"
+CONTRACTIONS: tuple[Contractions, ...] = get_args(Contractions)
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _KEY = re.compile(r"(?:\w+\.)?\w+")
 
 
@@ -36,10 +41,10 @@ class Roles:
 
     function: str = ""  # the name of its own program
     asked: tuple[Asked, ...] = ()
-    contractions: str = "auto"  # whose kernels contractions are
+    contractions: Contractions = "auto"  # whose kernels contractions are
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
     exact_order: bool = False  # whether the steps of loops are taken one after the other
-    schedule: str = "estimate"  # how the schedules of loops are compared
+    schedule: Schedule = "estimate"  # how the schedules of loops are compared
     strict: bool = False  # whether nothing may stay with XLA
     backend: str = "auto"  # what runs it, if that was asked for
     apart: tuple[str, ...] = ()  # of a fused function inside another one: what it names otherwise than that one
@@ -58,28 +63,28 @@ class Roles:
 
 
 NO_ROLES = Roles()
-SCHEDULES = ("estimate", "compile")
-CONTRACTIONS = ("auto", "triton", "xla")
 
 
 def parse_roles(
     function: str,
     roles: Mapping[str, str] | None,
-    contractions: str = "auto",
+    contractions: Contractions = "auto",
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
-    schedule: str = "estimate",
+    schedule: Schedule = "estimate",
     backend: str = "auto",
 ) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
     for word, said, known in (("contractions", contractions, CONTRACTIONS), ("schedule", schedule, SCHEDULES)):
         if said not in known:
             raise UserError(f"{word}={said!r} is not a choice", hint="one of " + ", ".join(known))
+    if not isinstance(exact_order, bool):
+        raise UserError(f"exact_order={exact_order!r} is not a choice", hint="True or False")
     if not (checkpoint is None or checkpoint == SQRT or (type(checkpoint) is int and checkpoint > 0)):
         hint = f'"{SQRT}", or of how many steps of a loop the state is kept'
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
-    made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=bool(exact_order))
+    made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=exact_order)
     made = replace(made, schedule=schedule, backend=backend)
     return parsed if made == parsed else made
 

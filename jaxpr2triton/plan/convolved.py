@@ -79,7 +79,7 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     saved = 0.0
     if around.goes_on(eqn):
         saved = 2 * bytes_of(made) / target.memory_rate / 1000 + products.launch
-    return Estimate(max(moved, library), max(moved, own), saved)
+    return Estimate(max(moved, library), max(moved, own), saved, products.launch)
 
 
 def _filled(size: int, unit: int) -> float:

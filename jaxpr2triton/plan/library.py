@@ -38,11 +38,12 @@ FREE = frozenset({"convert_element_type", "copy", "copy_p", "neg"})  # what libr
 
 @dataclass(frozen=True)
 class Estimate:
-    """Microseconds, without the launch that both have."""
+    """Microseconds, the launch that both have apart."""
 
     library: float
     kernel: float
     saved: float  # by a kernel, of what is around
+    launch: float
 
     @property
     def is_ours(self) -> bool:
@@ -50,7 +51,8 @@ class Estimate:
 
     def __str__(self) -> str:
         saved = f"{shown(self.saved)} µs" if self.saved else "nothing"
-        times = f"a library takes about {shown(self.library)} µs, and a kernel {shown(self.kernel)} µs"
+        library, kernel = (shown(time + self.launch) for time in (self.library, self.kernel))
+        times = f"with its launch a library takes about {library} µs, and a kernel {kernel} µs"
         return f"{times}, which saves {saved} of what is around it"
 
 
@@ -105,7 +107,8 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     share = min(1.0, products.of_members * around.members(eqn))
     passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
-    return Estimate(max(moved, least / products.library), max(moved, longer * share * least / own), saved)
+    kernel = max(moved, longer * share * least / own)
+    return Estimate(max(moved, least / products.library), kernel, saved, products.launch)
 
 
 def library_time(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = ()) -> float:

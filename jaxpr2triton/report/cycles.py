@@ -73,7 +73,7 @@ def _notes(cycles: Mapping[Kernel, Cycles]) -> list[str]:
         branches = count(sum(each.both_sides for each in cycles.values()), "branch", "branches")
         notes.append(f"lanes go apart, and both sides count, at {branches} of {first_of(both, KERNELS_NAMED)}")
     if unknown:
-        notes.append(f"how many steps {first_of(unknown, KERNELS_NAMED)} takes, the device finds out")
+        notes.append(f"the trip count of {first_of(unknown, KERNELS_NAMED)} is data-dependent")
     return notes
 
 

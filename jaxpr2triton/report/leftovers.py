@@ -68,7 +68,7 @@ def _places(wheres: Iterable[str]) -> str:
 
 def _step(step: StepOfLoop) -> str:
     """each step is 14 kernels (rollout_step_0, …), and XLA for dot_general (2)"""
-    names = first_of((kernel.name for kernel in step.kernels), PLACES_SHOWN, "more")
+    names = first_of((kernel.name for kernel in step.kernels), PLACES_SHOWN)
     left = Counter(step.left_to_xla).most_common()
     others = ", ".join(name if many == 1 else f"{many:,} x {name}" for name, many in left)
     text = f"each step launches {count(len(step.kernels), 'kernel')}: {names}"

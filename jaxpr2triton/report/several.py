@@ -46,7 +46,7 @@ def over_devices(divided: Sequence[Divided], width: int) -> list[str]:
     """
     lines = []
     for each in divided:
-        said = "may be split, and the devices meet along it" if each.meets else "may be split"
+        said = "may be split, with an all-reduce along it" if each.meets else "may be split"
         said = f"whole: {each.why_whole}" if each.why_whole else said
         lines.append(paragraph(f"{first_of(each.places, AXES_SHOWN)}: {said}", width, indent="    "))
     return ["", "  over several devices", *lines] if lines else []

@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxpr2triton.cli import main
+from jaxpr2triton.cli import main, request
 from jaxpr2triton.cli.options import COMMANDS
 from jaxpr2triton.errors import BackendError
 from jaxpr2triton.launch.compile import nvidia_tools
@@ -261,7 +261,48 @@ def test_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     words = ("loop.py:f", "f32[8]", "--grad", "--checkpoint")
     assert "320 bytes written for it alone" in Run(capsys, "explain", *words, "sqrt").out
     assert "160 bytes written for it alone" in Run(capsys, "explain", *words, "5").out
-    assert "--checkpoint: expected a positive number, found 'cube'" in Run(capsys, "explain", *words, "cube").err
+    assert "--checkpoint: expected sqrt or a positive number, found 'cube'" in Run(capsys, "explain", *words, "cube").err
+
+
+def test_positions_of_gradients_may_stand_apart(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("explain", "model.py:scaled", "f32[8]", "f32[8]", "--json")
+    apart = Run(capsys, *words, "--grad", "1", "--static", "power=2").out
+    assert apart == Run(capsys, *words, "--grad=1", "--static", "power=2").out
+    assert Run(capsys, *words[:-1], "--grad", "f32[]").err.startswith("jaxpr2triton: scaled(x, scale, *, power=1)")
+
+
+def test_a_loop_without_a_gradient_has_its_line_where_mistakes_are_left_to_xla(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of the second attempt is the one that is told, and it has to know the line as well."""
+    monkeypatch.delenv("J2T_RAISE")
+    run = Run(capsys, "dump", "model.py:stepwise", "f32[8]", "--grad")
+    assert " at model.py:76 (stepwise); try a `lax.scan` as long as" in run.err and run.code == 2
+
+
+def test_arguments_may_be_given_as_shapes(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is made of them for `explain`, and random numbers for `check`, others for each seed."""
+    shapes = """
+import jax, jax.numpy as jnp
+def huge():
+    return jax.ShapeDtypeStruct((1 << 20, 1 << 20), jnp.float32)
+def two(seed):
+    return jax.ShapeDtypeStruct((8,), jnp.float32), {"w": jax.ShapeDtypeStruct((8,), jnp.float32), "k": float(seed)}
+def softmax(x):
+    return jax.nn.softmax(x)
+def g(x, params):
+    return x * params["w"] + params["k"]
+"""
+    (model / "shapes.py").write_text(shapes)
+    run = Run(capsys, "explain", "shapes.py:softmax", "--args", "shapes.py:huge")
+    assert run.out.startswith("softmax: (f32[1048576,1048576]) → ")
+    run = Run(capsys, "check", "shapes.py:g", "--args", "shapes.py:two", "--seeds", "2")
+    assert run.out.startswith("g(f32[8], {k: f32[], w: f32[8]}) in Triton's interpreter, 2 seeds")
+    example = request._example("shapes.py:two")
+    first, second = example.draw(0), example.draw(1)
+    assert first[1]["k"] == 0 and second[1]["k"] == 1
+    drawn = [first[0], first[1]["w"], second[0], second[1]["w"]]
+    assert len({float(each[0]) for each in drawn}) == 4
 
 
 def test_explain_says_why_something_is_left(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,8 +425,7 @@ METHOD = (
         ("", "expected a command: dump, show, explain, check; try jaxpr2triton --help"),
         (
             "dmp model.py:softmax",
-            "argument command: invalid choice: 'dmp' (choose from 'dump', 'show', 'explain', 'check'); try "
-            "jaxpr2triton --help",
+            "there is no command dmp; is it dump?; try one of dump, show, explain, check, or jaxpr2triton --help",
         ),
         ("dump", "expected FILE.py:FUNCTION; try jaxpr2triton dump --help"),
         ("dump model.py", "expected FILE.py:FUNCTION, found 'model.py'"),
@@ -402,8 +442,7 @@ METHOD = (
         ),
         (
             "dump model.py:scaled f32[8] f32[8] --static poer=2",
-            "scaled(x, scale, *, power=1) in model.py does not fit 2 arguments: got an unexpected keyword "
-            "argument 'poer'",
+            "--static poer: scaled(x, scale, *, power=1) in model.py has no argument poer; is it power?",
         ),
         ("dump model.py:broken f32[8]", "broken cannot be traced: ValueError: no 1 dimensions, please (model.py:20)"),
         (
@@ -481,6 +520,15 @@ METHOD = (
         ("explain broken.py:f f32[8]", "cannot load broken.py: SyntaxError: expected ':' (broken.py:3)"),
         ("explain failing.py:f f32[8]", "cannot load failing.py: RuntimeError: too early (failing.py:4)"),
         ("show model.py:softmax f32[8]", "the following arguments are required: --stage; try jaxpr2triton show --help"),
+        (
+            "explain model.py:softmax f32[8] --jsn",
+            "unrecognized arguments: --jsn; is it --json?; try jaxpr2triton explain --help",
+        ),
+        (
+            "explain model.py:softmax f32[8] --grad 0 --checkpoint all",
+            "argument --checkpoint: expected sqrt or a positive number, found 'all'; try jaxpr2triton explain --help",
+        ),
+        ("dump model.py:softmax f32[8] --grad 0,2", "--grad=2: the arguments of softmax are numbered from 0 to 0"),
         ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
         (
             "explain bad.py:f f32[8]",

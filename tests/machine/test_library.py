@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -107,20 +108,102 @@ def test_without_a_compiler_the_message_says_what_to_do(folder: Path, monkeypatc
     with pytest.raises(BackendError) as caught:
         build.built(ANSWER)
     assert str(caught.value) == (
-        "the machine needs a compiler of C, and no-such-compiler cannot be run (No such file or directory)\n"
-        "  try  install gcc, or set CC to a compiler of C that is like it"
+        "the PTX simulator needs a C compiler, and no-such-compiler cannot be run (No such file or directory)\n"
+        "  try  install gcc, or set CC to a C compiler that is like it"
     )
 
 
 def test_c_that_does_not_compile_is_a_mistake_of_ours(folder: Path) -> None:
-    with pytest.raises(CompilerBug, match="gcc refuses the machine's own C"):
+    with pytest.raises(CompilerBug, match="gcc refuses the C of the PTX simulator"):
         build.built("int answer(void) { return nothing; }")
     assert list(folder.iterdir()) == []
 
 
+FULL = """#!/bin/sh
+case "$*" in *-Q*|*--version*) exec gcc "$@";; esac
+for last; do :; done
+rm -f "$(echo "$*" | sed 's/.* -o \\([^ ]*\\).*/\\1/')"
+echo "/tmp/cc5.s: Assembler messages:" >&2
+echo "Fatal error: cannot write to output file: No space left on device" >&2
+exit 1
+"""
+
+
+def as_compiler(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = folder / "compiler"
+    path.write_text(script)
+    path.chmod(0o755)
+    monkeypatch.setenv("CC", str(path))
+    return path
+
+
+def test_a_full_disk_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler removes what it could not write, so that there is nothing to remove."""
+    as_compiler(FULL, tmp_path, monkeypatch)
+    with pytest.raises(BackendError) as caught:
+        build.built(ANSWER)
+    assert str(caught.value) == (
+        f"the library of the PTX simulator cannot be written to {folder} (No space left on device)\n"
+        "  try  make room, or set J2T_CACHE_DIR, and TMPDIR for the compiler, to folders that have some"
+    )
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_is_told_where_the_digest_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(BackendError, match=r"cannot be written to .* \(No space left on device\)"):
+        build.built(ANSWER)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        ("gcc: fatal error: cannot execute 'cc1'", "gcc: fatal error: cannot execute 'cc1'"),
+        ("<stdin>:3:1: error: unknown attribute", "<stdin>:3:1: error: unknown attribute"),
+        ("", "it does not say why"),
+    ],
+)
+def test_a_compiler_that_is_not_like_gcc_is_no_mistake_of_ours(
+    says: str, told: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = as_compiler(f'#!/bin/sh\ncat >/dev/null\necho "{says}" >&2\nexit 1\n', tmp_path, monkeypatch)
+    with pytest.raises(BackendError) as caught:
+        build.built(ANSWER)
+    assert str(caught.value) == (
+        f"{path} cannot compile the C of the PTX simulator: {told}\n"
+        "  try  install gcc, or set CC to a C compiler that is like it"
+    )
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "before the digest"])
+def test_a_damaged_library_is_made_again(folder: Path, damage: str, compilations: list[str]) -> None:
+    path = build.built(ANSWER)
+    whole = path.read_bytes()
+    match damage:
+        case "cut":  # to load it would end the process: what is missing is looked for behind the end of the file
+            path.write_bytes(whole[: len(whole) // 2])
+        case "changed":
+            path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+        case "empty":
+            path.write_bytes(b"")
+        case _:
+            path.write_bytes(whole[:-32])
+    with pytest.warns(CacheWarning) as caught:
+        assert build.built(ANSWER) == path
+    (warning,) = caught
+    assert str(warning.message) == f"the library {path} of the PTX simulator is damaged; it is compiled again"
+    assert compilations == [ANSWER] * 2 and build.opened(path).answer() == 42
+    build.built(ANSWER)  # and no second warning
+    assert compilations == [ANSWER] * 2
+
+
 def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_text("no library")
-    with pytest.raises(BackendError, match="the machine's library cannot be loaded") as caught:
+    with pytest.raises(BackendError, match="the library of the PTX simulator cannot be loaded") as caught:
         build.opened(tmp_path / "broken.so")
     assert "set J2T_CACHE_DIR" in str(caught.value)
 
@@ -138,6 +221,34 @@ def test_two_processes_make_the_same_one_at_once(folder: Path) -> None:
     ]
     assert [process.communicate()[0] for process in running] == ["42\n", "42\n"]
     assert [path.suffix for path in folder.iterdir()] == [".so"]
+
+
+USER = """
+import jax, jax.numpy as jnp
+import jaxpr2triton as j2t
+
+for call in (lambda f: f, jax.jit, jax.grad):
+    try:
+        call(j2t.fuse(lambda x: jnp.sin(x).sum(), backend="machine"))(jnp.ones(8))
+    except j2t.BackendError as error:
+        print(str(error).splitlines()[0])
+"""
+
+
+def test_users_are_told_that_there_is_no_compiler(tmp_path: Path) -> None:
+    """Before anything runs, and so under every transformation; an error of a callback would be one of XLA's."""
+    environ = {**os.environ, "J2T_CACHE_DIR": str(tmp_path), "CC": "no-such-gcc"}
+    done = subprocess.run([sys.executable, "-c", USER], env=environ, capture_output=True, text=True)
+    told = "the PTX simulator needs a C compiler, and no-such-gcc cannot be run (No such file or directory)\n"
+    assert (done.stdout, done.stderr) == (told * 3, "")
+
+
+def test_long_compilations_are_seen(folder: Path, nothing_loaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    titles: list[str] = []
+    monkeypatch.setattr(library, "working", lambda title: titles.append(title) or contextlib.nullcontext())
+    library.operation_functions(["add.f32"])
+    library.operation_functions(["xor.b32"])
+    assert titles == ["compiling the PTX simulator's operations, once for this computer"]
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_what_had_to_be_decided_is_said() -> None:
     ]
     assert slow == "  slow paths are not taken, at 1 branch of newton"
     assert apart == "  lanes go apart, and both sides count, at 2 branches of newton"
-    assert unknown == "  how many steps newton takes, the device finds out"
+    assert unknown == "  the trip count of newton is data-dependent"
 
 
 def test_nothing_is_said_of_no_kernels() -> None:

@@ -44,8 +44,8 @@ def test_all_reasons_of_a_loop_are_known_and_those_of_the_loops_in_it() -> None:
     found = {each.why: (each.takes, {other.primitive for other in left.obstacles if other.why == each.why})
              for each in left.obstacles}  # fmt: skip
     assert found == {
-        "`pure_callback` calls Python": ("it stays with XLA by nature", {"pure_callback"}),
-        "the dtype complex64 has no place in a kernel": (
+        "`pure_callback` calls Python": ("it stays with XLA by design", {"pure_callback"}),
+        "the dtype complex64 is not supported in a kernel": (
             "it would have to be two arrays of real numbers", {"convert_element_type", "fft", "real"},
         ),
         "there is no rule for the primitive `hessenberg`": ("", {"hessenberg"}),
@@ -62,9 +62,9 @@ def test_they_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[first : first + 3] == [
         f"    scan at test_obstacles.py:{line + 7} (with_three_reasons): no kernel can hold its body, for 3 reasons",
         f"      2 x pure_callback at test_obstacles.py:{line - 3} (called): `pure_callback` calls Python; "
-        "it stays with XLA by nature",
-        f"      convert_element_type, fft, real at test_obstacles.py:{line + 3} (step): the dtype complex64 has no "
-        "place in a kernel; it would have to be two arrays of real numbers",
+        "it stays with XLA by design",
+        f"      convert_element_type, fft, real at test_obstacles.py:{line + 3} (step): the dtype complex64 is not "
+        "supported in a kernel; it would have to be two arrays of real numbers",
     ]
 
 
@@ -72,7 +72,7 @@ def test_one_reason_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = j2t.transpile(lambda x: lax.while_loop(lambda c: c[0] < 9, called, x), X[0]).explain()
     assert "\n    while at test_obstacles.py" in text
-    assert "`pure_callback` calls Python; it stays with XLA by nature\n" in text and "reasons" not in text
+    assert "`pure_callback` calls Python; it stays with XLA by design\n" in text and "reasons" not in text
 
 
 def test_what_is_left_outside_of_loops_says_what_it_takes() -> None:

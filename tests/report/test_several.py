@@ -74,7 +74,7 @@ def test_which_axes_several_devices_may_split() -> None:
         "",
         "  over several devices",
         "    x[0], out[0]: may be split",
-        "    x[1]: may be split, and the devices meet along it",
+        "    x[1]: may be split, with an all-reduce along it",
         "    w0[0], w1[0], w2[0], w3[0], w4[0], w5[0] and 3 more: whole: `sort` needs it whole",
     ]
     assert over_devices((), 100) == []

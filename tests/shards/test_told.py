@@ -88,7 +88,7 @@ def test_what_is_split_together() -> None:
     assert program.explain(why=True).splitlines()[-4:] == [
         "  over several devices",
         "    x[0], y[0]: may be split",
-        "    x[1], scale[0], y[1]: may be split, and the devices meet along it",
+        "    x[1], scale[0], y[1]: may be split, with an all-reduce along it",
         "    t[0], sums[0]: whole: `cumsum` needs it whole",
     ]
     facts = program.explain_json()["devices"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -19,16 +18,16 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import ad, batching, mlir
 
-from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused, SourceRefused
+from jaxpr2triton.errors import AssemblerTooOld, CompilerBug, KernelFallback, KernelRefused, SourceRefused, warn
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call.assembler import check_assembler
 from jaxpr2triton.launch.call.bridge import ffi_call
 from jaxpr2triton.launch.call.callbacks import Callbacks, callbacks_here, lower_call
 from jaxpr2triton.launch.call.devices import planned_for, target_for
+from jaxpr2triton.launch.call.raised import noting
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
-from jaxpr2triton.launch.interpret.interrupts import noting_interrupts
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, run_on_machine
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.watching import Watched
@@ -125,10 +124,9 @@ def _lower_callback(
     is given in half, unless `jax_enable_x64` is set for all threads.
     """
 
+    @noting
     def callback(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        inputs = [np.asarray(array) for array in arrays]
-        with noting_interrupts():
-            outputs = run(inputs)
+        outputs = run([np.asarray(array) for array in arrays])
         return tuple(_as_words(array) if array.dtype.itemsize == 8 else array for array in outputs)
 
     returned = [_words_of(aval) if aval.dtype.itemsize == 8 else aval for aval in ctx.avals_out]
@@ -220,7 +218,7 @@ def _warn_once(kernel: Kernel, refusal: KernelRefused) -> None:
         _fallen_back.add(told)
     subject = "what kernels were" if for_all else f"what kernel {kernel.name} was"
     hint = f"; {refusal.hint}" if refusal.hint else ""
-    warnings.warn(f"XLA runs {subject} made for: {refusal.what}{hint}", KernelFallback, stacklevel=2)
+    warn(f"XLA runs {subject} made for: {refusal.what}{hint}", KernelFallback)
 
 
 # what the primitive that wraps a whole program does instead

@@ -70,8 +70,16 @@ def _running() -> Helper:
 
 def _start() -> Helper:
     triton_version()  # is it there?
+    try:
+        return _started()
+    except OSError as problem:  # no file, no right, no memory, too many files that are open
+        what = f"the process in which Triton compiles cannot be started: {sys.executable} ({problem.strerror})"
+        raise BackendError(what, hint="sys.executable has to be a Python that can be run") from problem
+
+
+def _started() -> Helper:
     ours, theirs = socket.socketpair()
-    with theirs:
+    with ours, theirs:
         command = [sys.executable, "-P", str(_PROGRAM), str(theirs.fileno())]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = subprocess.Popen(
@@ -81,7 +89,7 @@ def _start() -> Helper:
             env=environment,
             start_new_session=True,  # an interrupt is for this process
         )
-    return Helper(process, Connection(ours.detach()), os.getpid())
+        return Helper(process, Connection(ours.detach()), os.getpid())
 
 
 @atexit.register

@@ -74,7 +74,10 @@ def _tool(name: str) -> str:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise BackendError(f"{command[0]} cannot be run ({problem.strerror})") from problem
     if done.returncode != 0:
         raise BackendError(f"{Path(command[0]).name} fails: {done.stderr.strip()[:300]}")
     return done.stdout + done.stderr

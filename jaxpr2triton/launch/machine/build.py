@@ -3,8 +3,9 @@
     built("int one(void) { return 1; }")   →   ~/.cache/jaxpr2triton/machine/3f….so
 
 A library is known by its text, the flags, the compiler and the processor that it is made for, and is written whole or
-not at all: of processes that make the same one at once, the last to finish wins. Where the folder cannot be written, or
-J2T_CACHE=0, libraries are in a temporary folder of this process.
+not at all: of processes that make the same one at once, the last to finish wins. Behind its end is the digest of what
+comes before, which nobody who loads it reads; where that is another one, the library is damaged, and is made again.
+Where the folder cannot be written, or J2T_CACHE=0, libraries are in a temporary folder of this process.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import tempfile
 import threading
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from jaxpr2triton.errors import BackendError, CacheWarning, CompilerBug
+from jaxpr2triton.errors import BackendError, CacheWarning, CompilerBug, warn
 from jaxpr2triton.knobs import read_knobs
+from jaxpr2triton.launch.compile.cache import LIBRARIES, tidied, unfinished, used
 
 HERE = Path(__file__).parent
 # No product is contracted into a sum, integers wrap, and rows are read as what they are; see `arithmetic.h`.
@@ -30,7 +32,9 @@ FLAGS = (
     *("-std=gnu11", "-O3", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno"),
     *("-fno-trapping-math", "-fno-strict-aliasing", "-w", "-shared", "-fPIC"),
 )
-_HINT = "install gcc, or set CC to a compiler of C that is like it"
+_FORMAT = "with a digest"  # of the files
+_HINT = "install gcc, or set CC to a C compiler that is like it"
+_OURS = re.compile(r"^<stdin>:\d+:\d+: error: |^\S*/machine/\w+\.h:\d+:\d+: error: ", re.MULTILINE)
 _folder_lock = threading.Lock()
 
 
@@ -39,10 +43,10 @@ def built(text: str, defines: Sequence[str] = ()) -> Path:
     compiler = _compiler()
     flags = [*FLAGS, *(f"-D{each}" for each in defines), f"-I{HERE}"]
     headers = [path.read_text("utf-8") for path in sorted(HERE.glob("*.h"))]
-    parts = [text, *headers, *FLAGS, *defines, _identity(compiler)]
+    parts = [_FORMAT, text, *headers, *FLAGS, *defines, _identity(compiler)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     path = _folder() / f"{key[:32]}.so"
-    if not path.exists():
+    if not _is_whole(path):
         _compile(compiler, flags, text, path)
     return path
 
@@ -52,21 +56,57 @@ def opened(path: Path) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as problem:
         hint = f"delete {path}, or set J2T_CACHE_DIR to a folder that libraries may be loaded from"
-        raise BackendError(f"the machine's library cannot be loaded: {problem}", hint=hint) from problem
+        raise BackendError(f"the library of the PTX simulator cannot be loaded: {problem}", hint=hint) from problem
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise BackendError(f"the library {path} of the PTX simulator cannot be read ({problem.strerror})") from problem
+    code, digest = content[:-32], content[-32:]
+    if hashlib.sha256(code).digest() != digest:
+        warn(f"the library {path} of the PTX simulator is damaged; it is compiled again", CacheWarning)
+        return False
+    used(path)
+    return True
 
 
 def _compile(compiler: tuple[str, ...], flags: Sequence[str], text: str, path: Path) -> None:
-    handle, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    os.close(handle)
     try:
-        command = [*compiler, *flags, "-x", "c", "-", "-o", unfinished, "-lm"]
-        done = subprocess.run(command, input=text, capture_output=True, text=True)
-        if done.returncode:
-            raise CompilerBug(f"{compiler[0]} refuses the machine's own C: {done.stderr[:2000]}")
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+        with unfinished(path) as file:
+            command = [*compiler, *flags, "-x", "c", "-", "-o", str(file), "-lm"]
+            done = subprocess.run(command, input=text, capture_output=True, text=True)
+            if done.returncode:
+                raise _refused(compiler[0], done.stderr, path.parent)
+            code = file.read_bytes()
+            with file.open("ab") as end:
+                end.write(hashlib.sha256(code).digest())
+        if path.parent == _shared():
+            tidied(path.parent.parent)
+    except OSError as problem:
+        raise _cannot_be_written(path.parent, str(problem.strerror)) from problem
+
+
+def _refused(compiler: str, said: str, folder: Path) -> BackendError | CompilerBug:
+    """Of gcc a mistake of ours, if it is our C that it complains of; else this computer's trouble."""
+    if _FULL in said:
+        return _cannot_be_written(folder, _FULL)
+    if _OURS.search(said) and "CC" not in os.environ:
+        return CompilerBug(f"{compiler} refuses the C of the PTX simulator: {said[:2000]}")
+    lines = [line for line in said.splitlines() if line.strip()]
+    telling = [*(line for line in lines if "error" in line or "fatal" in line), *lines, "it does not say why"]
+    return BackendError(f"{compiler} cannot compile the C of the PTX simulator: {telling[0][:300]}", hint=_HINT)
+
+
+_FULL = os.strerror(28)  # ENOSPC, as compilers say it too
+
+
+def _cannot_be_written(folder: Path, why: str) -> BackendError:
+    hint = "make room, or set J2T_CACHE_DIR, and TMPDIR for the compiler, to folders that have some"
+    return BackendError(f"the library of the PTX simulator cannot be written to {folder} ({why})", hint=hint)
 
 
 def _compiler() -> tuple[str, ...]:
@@ -82,17 +122,20 @@ def _identity(compiler: tuple[str, ...]) -> str:
         try:
             said.append(subprocess.run([*compiler, question, *more], capture_output=True, text=True).stdout)
         except OSError as problem:
-            message = f"the machine needs a compiler of C, and {compiler[0]} cannot be run ({problem.strerror})"
+            message = f"the PTX simulator needs a C compiler, and {compiler[0]} cannot be run ({problem.strerror})"
             raise BackendError(message, hint=_HINT) from problem
     return "\n".join(said)
 
 
 def _folder() -> Path:
+    folder = _shared()
+    return folder if folder is not None and _is_writable(folder) else _temporary()
+
+
+def _shared() -> Path | None:
+    """The folder of all processes."""
     knobs = read_knobs()
-    if not knobs.cache:
-        return _temporary()
-    folder = knobs.cache_dir / "machine"
-    return folder if _is_writable(folder) else _temporary()
+    return knobs.cache_dir / LIBRARIES if knobs.cache else None
 
 
 @functools.cache
@@ -103,10 +146,8 @@ def _is_writable(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as problem:
-        message = (
-            f"the folder of the machine's libraries {folder} cannot be written ({problem}); they are compiled again"
-        )
-        warnings.warn(message, CacheWarning, stacklevel=2)
+        text = f"the folder of the PTX simulator's libraries {folder} cannot be written ({problem}); they are compiled again"
+        warn(text, CacheWarning)
         return False
 
 

@@ -16,7 +16,7 @@ from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.elements import poisoned
 from jaxpr2triton.launch.machine.findings import Finding
 from jaxpr2triton.launch.machine.layout import LANES
-from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, run
+from jaxpr2triton.launch.machine.run import EVERYTHING, At, Block, Program, Ran, Settings, prepare, run
 from jaxpr2triton.launch.machine.statistics import Statistics, statistics
 from jaxpr2triton.watching import Watched
 
@@ -56,11 +56,14 @@ def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     The machine multiplies matrices as sm_80 does; what is newer it does not know.
     """
     if target.backend != "cuda":
-        raise UserError(f"the machine runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
+        raise UserError(f"the PTX simulator runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
     is_newer = int(target.arch) > int(OLD.arch)
     known = OLD if is_newer and _MATRICES.search(kernel.source) else target
     # Triton gives a call within a map no line, and LLVM refuses it where all else has one
-    return compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
+    binary = compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
+    assert isinstance(binary.code, str)
+    prepare(program_of(binary.code, kernel.source))  # what is missing on this computer is told before anything runs
+    return binary
 
 
 def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -70,7 +73,7 @@ def run_on_machine(kernel: Kernel, binary: Binary, arrays: Sequence[np.ndarray])
     wrong = [str(finding) for finding in examined.findings]
     wrong += [f"elements of {name} are never written" for name in examined.forgotten]
     if wrong and not EXAMINED:
-        raise CompilerBug(f"kernel {kernel.name} on the machine ({examined.target}): " + "; ".join(wrong[:3]))
+        raise CompilerBug(f"kernel {kernel.name} in the PTX simulator ({examined.target}): " + "; ".join(wrong[:3]))
     return list(examined.outputs)
 
 

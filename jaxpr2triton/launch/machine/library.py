@@ -26,6 +26,7 @@ from jaxpr2triton.launch.machine.build import HERE, built, opened
 from jaxpr2triton.launch.machine.families.spelling import C_TYPES, Operation
 from jaxpr2triton.launch.machine.layout import LANES, header
 from jaxpr2triton.launch.machine.operations import operation, usual_operations
+from jaxpr2triton.progress import working
 
 PARTS = 2  # of the usual operations, compiled at the same time
 
@@ -88,7 +89,7 @@ def _load(opcodes: Sequence[str], noise: bool) -> None:
     if not parts:
         return
     defines = ["NOISE"] if noise else []
-    with ThreadPoolExecutor(len(parts)) as pool:
+    with working("compiling the PTX simulator's operations, once for this computer"), ThreadPoolExecutor(len(parts)) as pool:
         paths = list(pool.map(lambda part: built(_text_of(part), defines), parts))
     for part, path in zip(parts, paths):
         library = opened(path)

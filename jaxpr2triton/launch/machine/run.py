@@ -73,6 +73,12 @@ class Ran:
     unwritten: Mapping[str, int]  # bytes of each writable block that nothing wrote
 
 
+def prepare(program: Program) -> None:
+    """What it takes to run a program is compiled, if it is not there."""
+    core()
+    operation_functions(program.encoded.opcodes.values())
+
+
 def run(
     program: Program,
     blocks: Sequence[Block],

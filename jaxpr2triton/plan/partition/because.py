@@ -20,7 +20,7 @@ WORDS = {
 CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
 BLOCKS = "a contraction has blocks of rows and columns, which what else would be made there has not"
 COMPARED = "it is compared for being equal, and is to be one number wherever it is read"
-LINKS = "a kernel makes few products of products"
+LINKS = "a kernel holds no longer chain of matrix products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
 FLAG = "a flag is set by all programs first"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
@@ -61,7 +61,7 @@ def wanted_often(eqn: Eqn) -> str:
     """Of what an equation makes and kernels read at many places; a loop is not run again for each."""
     if eqn.primitive.name in LOOPS:
         return "the loop has to be over first"
-    return "a value is wanted at too many places to be made for each"
+    return "a value has too many consumers to be recomputed for each"
 
 
 def not_held(carried: int, read: int, most_carried: int, most_read: int) -> str:

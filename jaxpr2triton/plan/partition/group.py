@@ -197,7 +197,7 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     try:
         joined = cuts.space_of(roots, union=common_loop)
     except TooManyPlaces:
-        return "what one of them makes is wanted at too many places in the other"
+        return "what one of them makes has too many consumers in the other to be recomputed there"
     if joined is None:
         loops = group.space.loops and cuts.spaces[root].loops
         return "their loops have different steps or axes" if loops else "they have different axes"

@@ -11,7 +11,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytest
 
 from jaxpr2triton.errors import CacheWarning
 from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.launch.compile import cache
 from jaxpr2triton.launch.compile import compile as compile_module
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
 from jaxpr2triton.launch.compile.triton_door import TRITON_SIDE
@@ -225,3 +228,52 @@ def test_threads_warn_once_together(cache_dir: Path, monkeypatch: pytest.MonkeyP
         for thread in threads:
             thread.join()
     assert [warning.category for warning in caught] == [CacheWarning]
+
+
+# ---------------------------------------------------------------------------------------------- how much there is
+def entry_of(folder: Path, number: int, size: int, age: float) -> Path:
+    """A file as if it had been used so many seconds ago."""
+    path = cache._path(folder, f"{number:02x}" * 32)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    os.utime(path, (time.time() - age,) * 2)
+    return path
+
+
+@pytest.fixture
+def once() -> Iterator[None]:
+    cache.tidied.cache_clear()
+    yield
+    cache.tidied.cache_clear()
+
+
+def test_what_was_used_least_recently_goes(cache_dir: Path, monkeypatch: pytest.MonkeyPatch, once: None) -> None:
+    monkeypatch.setenv("J2T_CACHE_SIZE", "1")
+    old, used, new = (entry_of(cache_dir, n, 300_000, age) for n, age in enumerate([300_000, 200_000, 100]))
+    users = cache_dir / "00" / "notes.json"
+    users.write_bytes(bytes(2_000_000))
+    cache.used(used)
+    cache.write_entry(cache_dir, "ab" * 32, {"code": "x" * 300_000})
+    assert not old.exists() and used.exists() and new.exists() and users.exists()
+    assert cache.read_entry(cache_dir, "ab" * 32) == {"code": "x" * 300_000}
+    cache.write_entry(cache_dir, "cd" * 32, {"code": "x" * 900_000})  # once in a process is enough
+    assert used.exists() and new.exists()
+
+
+def test_what_killed_processes_left_goes(cache_dir: Path, once: None) -> None:
+    (cache_dir / "machine").mkdir(parents=True)
+    old, new, users = (cache_dir / "machine" / name for name in ("j2t-a1_x.tmp", "j2t-b.tmp", "users.tmp"))
+    for path, age in ((old, 2 * cache.ABANDONED), (new, 10), (users, 2 * cache.ABANDONED)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    cache.write_entry(cache_dir, "ab" * 32, {})
+    assert not old.exists() and new.exists() and users.exists()
+
+
+def test_a_process_that_is_killed_while_it_writes(cache_dir: Path) -> None:
+    """What it leaves has a name that others know it by."""
+    cache_dir.mkdir()
+    with pytest.raises(ZeroDivisionError), cache.unfinished(cache_dir / "ab.json") as file:
+        assert re.fullmatch(r"j2t-\w+\.tmp", file.name) and file.parent == cache_dir
+        raise ZeroDivisionError
+    assert list(cache_dir.iterdir()) == []

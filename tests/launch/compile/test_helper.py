@@ -128,3 +128,15 @@ def test_xla_runs_what_triton_does_not_come_back_from(monkeypatch: pytest.Monkey
     with pytest.warns(KernelFallback, match="does not come back from kernel left_to_xla within 2 seconds"):
         (found,) = primitive.launch_kernel(endless("left_to_xla"), region, [x], "machine", False)
     np.testing.assert_array_equal(found, x + 4)
+
+
+def test_a_python_that_cannot_be_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is this computer's trouble, and no mistake of ours."""
+    helper._end()
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(BackendError) as caught:
+        compile_kernel(add_kernel(64, "nowhere"), SM_90)
+    assert str(caught.value) == (
+        "the process in which Triton compiles cannot be started: /no/such/python (No such file or directory)\n"
+        "  try  sys.executable has to be a Python that can be run"
+    )

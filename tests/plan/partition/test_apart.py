@@ -133,7 +133,7 @@ def test_a_computation_that_is_too_long() -> None:
 def test_the_line_that_makes_what_is_waited_for_is_given() -> None:
     found = apart(rolled, floats(1000, 100))
     assert {each.where for each in found} == {f"test_apart.py:{rolled.__code__.co_firstlineno + 2} (rolled)"}
-    assert {each.why for each in found} == {"a value is wanted at too many places to be made for each"}
+    assert {each.why for each in found} == {"a value has too many consumers to be recomputed for each"}
 
 
 def test_one_kernel_has_no_reasons() -> None:

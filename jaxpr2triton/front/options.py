@@ -1,0 +1,80 @@
+"""What a user asks for, beside a function and its arguments."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jax
+
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.front.fused import BACKENDS
+from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule, parse_roles
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a function is to be planned; of a function that is fused, what `fuse` was told."""
+
+    strict: bool = False
+    roles: Mapping[str, str] | None = None
+    contractions: Contractions = "auto"
+    checkpoint: Checkpoint = None
+    exact_order: bool = False
+    schedule: Schedule = "estimate"
+    static_argnums: int | Sequence[int] | None = None
+    static_argnames: str | Iterable[str] | None = None
+
+    @property
+    def of_plans(self) -> dict[str, Any]:
+        """All but what is static."""
+        return {name: value for name, value in vars(self).items() if name in OF_PLANS}
+
+    def asked(self, function: str, backend: str = "auto") -> Roles:
+        """For the program of that name, checked as far as that goes without the kernels."""
+        if not isinstance(self.strict, bool):
+            raise UserError(f"strict={self.strict!r} is not a choice", hint="True or False")
+        options = self.contractions, self.checkpoint, self.exact_order, self.schedule
+        return parse_roles(function, self.roles, *options, backend)
+
+
+OF_PLANS = frozenset(each.name for each in fields(Options) if not each.name.startswith("static"))
+OF_JIT = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
+OF_FUSE = OF_PLANS | OF_JIT | {"backend"}
+OF_TRANSPILE = OF_PLANS | {"static_argnums", "static_argnames", "grad", "for_target"}
+
+
+def known_backend(option: str, backend: str) -> str:
+    if backend not in BACKENDS:
+        raise UserError(f"{option}={backend!r} is not a backend", hint="one of " + ", ".join(BACKENDS))
+    return backend
+
+
+def unexpected_by_fuse(option: str) -> TypeError:
+    return TypeError(f"fuse() got an unexpected keyword argument {option!r}{_meant(option, OF_FUSE)}")
+
+
+def _meant(option: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(option, sorted(known), 1)
+    return f". Did you mean {close[0]!r}?" if close else ""
+
+
+def refuse_options_of_others(function: Callable[..., Any], name: str, keywords: Iterable[str]) -> None:
+    """Keywords that are no arguments of the function, but nearly options of ours."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # builtins have no signature
+        return
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    for word in keywords:
+        if any(each.name == word for each in parameters):
+            continue
+        what = f"{word!r} is neither an argument of {name} nor an option of transpile"
+        if word in OF_FUSE:
+            raise UserError(what, hint=f"it is an option of fuse: fuse({name}, {word}=...)")
+        if close := _meant(word, OF_TRANSPILE):
+            raise UserError(f"{what}{close}")
