@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, Store, axes_of, operands_of, with_operands
+from jaxpr2triton.graph.nodes import Compute, Graph, Node, Place, Reduce, Store, axes_of, operands_of, with_operands
 from jaxpr2triton.graph.reads import Elements, Filling, Read, Terms
 from jaxpr2triton.graph.walking import Summing
 from jaxpr2triton.ir.contracted import compared
@@ -65,13 +65,16 @@ def only_summed(jaxpr: Jaxpr) -> dict[Var, Eqn]:
     return found
 
 
-def build(walk: Summing, eqn: Eqn, asked: Elements) -> Node | None:
+def build(walk: Summing, eqn: Eqn, asked: Elements, place: Place) -> Node | None:
     """One sum of the terms of all, if an equation sums contractions along the same axes."""
     if eqn.primitive.name not in SUMS or (found := _terms_of_sum(walk, asked.operands)) is None:
         return None
     first, terms, over = found.first, found.terms, found.over
     axes, dtype, positions = axes_of(terms) - frozenset(over), np.dtype(eqn.outvars[0].aval.dtype), (ZERO,) * len(terms)
-    return walk.make(("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, first, terms, over, positions))
+    return walk.make(
+        ("reduce", id(eqn), terms, over),
+        lambda n: Reduce(n, axes, dtype, first, terms, over, positions, place, eqn),
+    )
 
 
 def _terms_of_sum(walk: Summing, reads: Sequence[Read]) -> Sum | None:
@@ -173,4 +176,6 @@ def _joined(node: Compute) -> Reduce | None:
     if axes_of(one.operands) != axes_of(other.operands):
         return None
     operands, positions = (*one.operands, *other.operands), (*one.positions, *other.positions)
-    return replace(one, number=node.number, operands=operands, positions=positions)
+    return replace(
+        one, number=node.number, operands=operands, positions=positions, place=node.place, total=node.eqn
+    )
