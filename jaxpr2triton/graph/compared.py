@@ -19,11 +19,11 @@ kernels, so that it can be asked of a plan in the making as well as of the one t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -56,6 +56,8 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p, reg
 from jaxpr2triton.ir.rounded import CHOICES, rounded_p
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
+
+Found = TypeVar("Found", bound=Hashable)
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"))
 PLACES = frozenset(("argmax", "argmin", "places"))  # decisions whose results say where something is
@@ -111,6 +113,9 @@ class Value(NamedTuple):
     stored: bool = False
 
 
+Cone = Mapping[Eqn, frozenset[Value]]  # values, by what makes them
+
+
 @dataclass(frozen=True)
 class Copy:
     """What was made twice, by this equation, for the sake of one decision."""
@@ -155,15 +160,39 @@ def _equal_ones(first: Jaxpr, other: Jaxpr) -> Iterator[tuple[int, Eqn]]:
             stack += zip(jaxprs_in(mine), jaxprs_in(theirs), strict=True)
 
 
+def met(eqns: Sequence[Eqn]) -> set[Eqn]:
+    """The equations of a program that lead to a value which is compared with its copy, or by which places are found.
+
+    That value is one only if all of these are made once, whichever of its results is asked for.
+    """
+    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
+
+    def origins(var: Var) -> set[Var]:
+        return set(_reached([var], lambda each: (_moved_by(makers[each]) if each in makers else None) or ()))
+
+    compared: set[Var] = set()
+    found: set[Eqn] = set()
+    for eqn in reversed(eqns):
+        operands = variables(eqn.invars)
+        if eqn.primitive.name in PLACES | SORTS:
+            compared.update(operands)
+        elif eqn.primitive.name in COMPARISONS and len(set(operands)) == 2:
+            compared |= origins(operands[0]) & origins(operands[1])
+        if not compared.isdisjoint(eqn.outvars):
+            compared.update(operands)
+            found.add(eqn)
+    return found
+
+
 class _Program:
     def __init__(self, steps: Sequence[Step], outputs: Sequence[Var]) -> None:
         self.steps, self.outputs = steps, outputs
         self.makers: dict[Var, int] = {}
         for number, step in enumerate(steps):
             self.makers.update(dict.fromkeys(step.written if isinstance(step, Kernel) else step.outvars, number))
-        self.cones: dict[Value, Mapping[Eqn, frozenset[Value]]] = {}
-        self.origins: dict[Value, Mapping[Eqn, frozenset[Value]]] = {}
-        self.decided: dict[Value, Mapping[Eqn, frozenset[Value]]] = {}
+        self.cones: dict[Value, Cone] = {}
+        self.origins: dict[Value, Cone] = {}
+        self.decided: dict[Value, Cone] = {}
         self.found: dict[Eqn, Copy] = {}
 
     def broken(self) -> list[Copy]:
@@ -202,7 +231,14 @@ class _Program:
             self._read_at(values[0], values[1:])
 
     def _all_of(self, values: Sequence[Value], who: str) -> None:
-        """Of values any two of which may be compared, or looked up by one another."""
+        """Of values any two of which may be compared, or looked up by one another.
+
+        What an extreme was chosen of may be computed again, from others of them, to look for it.
+        """
+        extremes = {each for value in values for each in self._compared_by_extremes(value)}
+        for one in extremes:
+            for other in values:
+                self._note(self._cone(one), self._cone(other), who)
         known: dict[Eqn, dict[Value, None]] = {}
         for value in values:
             for found in (self._origins(value), self._decided(value)):
@@ -231,14 +267,14 @@ class _Program:
         """Note what makes copies of one equation's value differ."""
         for first in one - other:
             for second in other - one:
-                if not self._may_be_one(first, second):
-                    continue
-                below, beside = self._cone(first), self._cone(second)
-                for made in below.keys() & beside.keys():
-                    left, right = below[made] - beside[made], beside[made] - below[made]
-                    if any(self._may_be_one(a, b) for a in left for b in right) and made not in self.found:
-                        places = sorted({each.step for each in left | right})
-                        self.found[made] = Copy(made, who, tuple(places))
+                if self._may_be_one(first, second):
+                    self._note(self._cone(first), self._cone(second), who)
+
+    def _note(self, one: Cone, other: Cone, who: str) -> None:
+        for made in one.keys() & other.keys() - self.found.keys():
+            left, right = one[made] - other[made], other[made] - one[made]
+            if any(self._may_be_one(a, b) for a in left for b in right):
+                self.found[made] = Copy(made, who, tuple(sorted({each.step for each in left | right})))
 
     def _may_be_one(self, one: Value, other: Value) -> bool:
         """Whether two nodes of one equation may be the same element of it."""
@@ -250,7 +286,7 @@ class _Program:
     def _of_var(self, var: Var) -> Value:
         return Value(-1, var, True)
 
-    def _origins(self, value: Value) -> Mapping[Eqn, frozenset[Value]]:
+    def _origins(self, value: Value) -> Cone:
         """The values that this one was chosen of, by what makes them."""
         if value not in self.origins:
             found: dict[Eqn, set[Value]] = {}
@@ -261,7 +297,15 @@ class _Program:
             self.origins[value] = {eqn: frozenset(places) for eqn, places in found.items()}
         return self.origins[value]
 
-    def _decided(self, value: Value) -> Mapping[Eqn, frozenset[Value]]:
+    def _compared_by_extremes(self, value: Value) -> Iterator[Value]:
+        """What the extremes were chosen of that a value was moved from."""
+        for each in _reached([value], lambda each: self._moves(each) or ()):
+            eqn = self._eqn(each)
+            if eqn is not None and eqn.primitive.name in EXTREMES | SORTS:
+                for places in self._origins(each).values():
+                    yield from places
+
+    def _decided(self, value: Value) -> Cone:
         """The values whose comparison has led to this number."""
         if value not in self.decided:
             found: dict[Eqn, set[Value]] = {}
@@ -281,14 +325,15 @@ class _Program:
             return ()
         return self._operands(value)
 
-    def _cone(self, value: Value) -> Mapping[Eqn, frozenset[Value]]:
+    def _cone(self, value: Value) -> Cone:
         """What it is made of that is another number each time it is made; what that is made of does not matter."""
         if value not in self.cones:
             found: dict[Eqn, set[Value]] = {}
             for each in _reached([value], lambda each: () if self._varies(each) else self._operands(each)):
                 eqn = self._eqn(each) if isinstance(each.what, Node) else None
                 if eqn is not None and self._varies(each):
-                    found.setdefault(eqn, set()).add(each)
+                    for made in _made_by(each.what, eqn):
+                        found.setdefault(made, set()).add(each)
                 elif eqn is not None and self._is_held(each):
                     found.setdefault(eqn, set()).add(Value(-1, eqn.outvars[0], each.stored))
             self.cones[value] = {eqn: frozenset(places) for eqn, places in found.items()}
@@ -351,14 +396,19 @@ class _Program:
         return isinstance(value.what, Compute) and _is_narrow(value.what.dtype) and self._moves(value) is None
 
 
-def _reached(starts: Iterable[Value], after: object) -> Iterator[Value]:
+def _made_by(what: object, eqn: Eqn) -> Iterable[Eqn]:
+    """Of a sum of several sums the equation that adds those, and one of theirs: others may add them one by one."""
+    return dict.fromkeys((eqn, what.eqn)) if isinstance(what, Reduce) and what.total is not None else (eqn,)
+
+
+def _reached(starts: Iterable[Found], after: Callable[[Found], Iterable[Found]]) -> Iterator[Found]:
     """All that values lead to, they themselves first; each once."""
     stack = list(starts)
     seen = set(stack)
     while stack:
         value = stack.pop()
         yield value
-        for each in after(value):  # type: ignore[operator]
+        for each in after(value):
             if each not in seen:
                 seen.add(each)
                 stack.append(each)

@@ -13,17 +13,23 @@ from jaxpr2triton.graph.compared import Kernel, Step, apart
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
 from jaxpr2triton.ir.region import IN_MEMORY
-from jaxpr2triton.plan.decisions import Refuse
+from jaxpr2triton.plan.decisions import KeepMore, Refuse
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.group import Group
 from jaxpr2triton.plan.refusal import body_of
 
 
-def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | Refuse:
-    """What has to come into memory, because several kernels, or one kernel in several ways, make it and compare it."""
+WHY = "a step compares copies of a value that it makes at several places"
+
+
+def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | KeepMore:
+    """What has to come into memory, because several kernels, or one kernel at several places, make it and compare it.
+
+    What the steps of a loop make so, its kernel has to keep.
+    """
     found: dict[Var, None] = {}
-    refused: dict[int, str] = {}
+    kept: dict[Var, int] = {}  # and the body of its loop
     for copy in apart(list(_steps(cuts, groups)), variables(cuts.jaxpr.outvars)):
         value = copy.eqn.outvars[0]
         if value in cuts.makers:
@@ -34,9 +40,12 @@ def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | Refuse:
             if len(copy.kernels) > 1 and unwritten:
                 found.update(dict.fromkeys(unwritten))
             else:
-                refused[body_of(loop)] = "a step compares copies of a sum, each of which is added up in its own order"
+                kept[value] = body_of(loop)
     values = [var for var in found if var not in cuts.loaded or var in cuts.shared]
-    return values or (Refuse(refused) if refused else [])
+    if values or not kept:
+        return values
+    wanted = tuple((var, tuple(range(len(var.aval.shape)))) for var in kept)
+    return KeepMore(wanted, Refuse(dict.fromkeys(kept.values(), WHY)))
 
 
 def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:

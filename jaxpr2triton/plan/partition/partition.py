@@ -21,7 +21,7 @@ from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
-from jaxpr2triton.plan.decisions import FIRM, Decisions, Refuse, RunOnce, Wish
+from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
 from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
@@ -93,7 +93,7 @@ def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped |
         if again := _run_again(cuts, groups, decisions) - decisions.ended:
             return RunOnce(again)
         values = made_apart(cuts, groups)
-        if isinstance(values, Refuse):
+        if isinstance(values, KeepMore):
             return values
         if not values:
             return Grouped(jaxpr, cuts, groups, outside_levels)
