@@ -15,6 +15,7 @@ from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.beside_xla import left_by, parted_by
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
+from jaxpr2triton.graph.compared import check_compared
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import graph_of
@@ -199,7 +200,10 @@ def _of_all(
 def _graph_all(plans: Plans) -> Graphs | Wish:
     lost = dict(plans.lost)
     graphs = _of_all(plans.plans, graph_of, lost)
-    return graphs if isinstance(graphs, WISHES) else Graphs(plans, graphs, lost)
+    if isinstance(graphs, WISHES):
+        return graphs
+    check_compared(plans.program.jaxpr, {plan.name: plan.jaxpr for plan in plans.plans}, graphs)
+    return Graphs(plans, graphs, lost)
 
 
 def _emit_all(graphs: Graphs) -> Kernels | Wish:

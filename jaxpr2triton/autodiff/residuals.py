@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxpr2triton import policy
+from jaxpr2triton.graph.compared import met
 from jaxpr2triton.ir.cheapest import cheapest, price, price_of_products
-from jaxpr2triton.ir.contracted import compared, terms_of
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -32,7 +33,7 @@ def choose(
     there_anyway = {*inner.invars, *variables(inner.outvars[:num_outputs])}
     producer = {var: eqn for eqn in inner.eqns for var in eqn.outvars}
     # what is compared with its own maximum is one number in both programs
-    products = set(filter(_is_by_a_small_matrix, inner.eqns)) - set(compared(inner.eqns))
+    products = set(filter(_is_by_a_small_matrix, inner.eqns)) - met(inner.eqns)
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)  # none of an input

@@ -60,7 +60,7 @@ def _equation(walk: Making, read: Computed) -> Eqn:
 def _joined(walk: Making, read: Computed) -> Node | None:
     """One sum of the terms of several contractions, if that is what the value is."""
     asked = walk.reads[read]
-    return joint_sums.build(walk, _equation(walk, read), asked) if isinstance(asked, Elements) else None
+    return joint_sums.build(walk, _equation(walk, read), asked, read[1][0]) if isinstance(asked, Elements) else None
 
 
 def _first(walk: Making, read: Computed) -> list[Read]:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, Store, axes_of, operands_of, with_operands
+from jaxpr2triton.graph.nodes import Compute, Graph, Node, Place, Reduce, Store, axes_of, operands_of, with_operands
 from jaxpr2triton.graph.reads import Elements, Filling, Read, Terms
 from jaxpr2triton.graph.walking import Summing
-from jaxpr2triton.ir.contracted import compared
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import ZERO, Axis
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
@@ -43,17 +42,15 @@ Found = dict[Read, Sum | None]
 def only_summed(jaxpr: Jaxpr) -> dict[Var, Eqn]:
     """Results of contractions, and of sums of those, that one sum reads and nothing else → the equation of each.
 
-    Sums of 16 bits are rounded one by one, as JAX does; so is what is compared for being equal, which others may
-    have read of memory one by one.
+    Sums of 16 bits are rounded one by one, as JAX does.
     """
-    apart = {id(eqn) for eqn in compared(jaxpr.eqns)}
     reads = Counter(var for eqn in jaxpr.eqns for var in variables(eqn.invars))
     reads.update(variables(jaxpr.outvars))
     found: dict[Var, Eqn] = {}
     summed: set[Var] = set()
     for eqn in reversed(jaxpr.eqns):
         name = eqn.primitive.name
-        if name not in (*SUMS, "dot_general") or id(eqn) in apart:
+        if name not in (*SUMS, "dot_general"):
             continue
         (out,) = eqn.outvars
         if np.dtype(out.aval.dtype).itemsize < 4:
@@ -65,13 +62,16 @@ def only_summed(jaxpr: Jaxpr) -> dict[Var, Eqn]:
     return found
 
 
-def build(walk: Summing, eqn: Eqn, asked: Elements) -> Node | None:
+def build(walk: Summing, eqn: Eqn, asked: Elements, place: Place) -> Node | None:
     """One sum of the terms of all, if an equation sums contractions along the same axes."""
     if eqn.primitive.name not in SUMS or (found := _terms_of_sum(walk, asked.operands)) is None:
         return None
     first, terms, over = found.first, found.terms, found.over
     axes, dtype, positions = axes_of(terms) - frozenset(over), np.dtype(eqn.outvars[0].aval.dtype), (ZERO,) * len(terms)
-    return walk.make(("reduce", id(eqn), terms, over), lambda n: Reduce(n, axes, dtype, first, terms, over, positions))
+    return walk.make(
+        ("reduce", id(eqn), terms, over),
+        lambda n: Reduce(n, axes, dtype, first, terms, over, positions, place, eqn),
+    )
 
 
 def _terms_of_sum(walk: Summing, reads: Sequence[Read]) -> Sum | None:
@@ -129,11 +129,8 @@ def _added(found: Mapping[Read, Sum | None], reads: Sequence[Read]) -> Sum | Non
     return Sum(first.first, (*first.terms, *second.terms), first.over)
 
 
-def join_sums(graph: Graph, apart: frozenset[int] = frozenset()) -> Graph:
-    """The graph with one sum where two, along the same axes of the same lanes, are only added to each other.
-
-    Not by an equation that leads to a comparison: those are `apart`, by their identity.
-    """
+def join_sums(graph: Graph) -> Graph:
+    """The graph with one sum where two, along the same axes of the same lanes, are only added to each other."""
     reads = Counter(operand for node in graph.nodes for operand in operands_of(node))
     reads.update(store.value for store in graph.stores)
     reads.update(graph.computed.values())  # places read them
@@ -144,7 +141,7 @@ def join_sums(graph: Graph, apart: frozenset[int] = frozenset()) -> Graph:
         now = with_operands(node, standing)
         is_sum = isinstance(now, Compute) and now.eqn.primitive.name in SUMS
         if isinstance(now, Compute) and is_sum and all(reads[each] == 1 for each in operands_of(node)):
-            joined = _joined(now) if id(now.eqn) not in apart else None
+            joined = _joined(now)
             if joined is not None:
                 dropped.update(now.operands)
                 now = joined
@@ -174,4 +171,6 @@ def _joined(node: Compute) -> Reduce | None:
     if axes_of(one.operands) != axes_of(other.operands):
         return None
     operands, positions = (*one.operands, *other.operands), (*one.positions, *other.positions)
-    return replace(one, number=node.number, operands=operands, positions=positions)
+    return replace(
+        one, number=node.number, operands=operands, positions=positions, place=node.place, total=node.eqn
+    )

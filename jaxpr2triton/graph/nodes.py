@@ -74,12 +74,20 @@ class Reduce(Collected):
     """The operands combined, then collapsed along `over`."""
 
     positions: tuple[Index, ...]  # of the operands along the reduced dimension, for argmax
-    place: Place = ()
+    place: Place = ()  # as of `Compute`
+    total: Eqn | None = None  # what adds up several sums, where this is one sum of all of their terms
+
+    @property
+    def made_by(self) -> Eqn:
+        """The equation whose result it is."""
+        return self.total or self.eqn
 
 
 @dataclass(frozen=True, eq=False)
 class Swept(Collected):
     """What varies along the axis `over` and needs all of the operand along it: a running sum, places in an order."""
+
+    place: Place = ()  # as of `Compute`, all along the axis
 
     @property
     def axis(self) -> Axis:

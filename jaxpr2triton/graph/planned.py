@@ -15,7 +15,6 @@ from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.graph.sound import check_graph
 from jaxpr2triton.graph.walk import walk
-from jaxpr2triton.ir.contracted import compared
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.jaxprs import Atom
 from jaxpr2triton.ir.kernel import Role
@@ -31,7 +30,7 @@ def graph_of(plan: Plan) -> Graph:
     graph = simplify(walk(jaxpr, list(zip(stored_by(jaxpr), plan.places)), Planned(plan), plan.unrolled), lanes)
     if any(True for _ in graph.of_kind(Recurrence)):
         graph = simplify(keep_lanes(share_renamed(graph, _alike(plan)), _streamed(plan)), lanes)
-    graph = join_sums(graph, frozenset(map(id, compared(jaxpr.eqns))))
+    graph = join_sums(graph)
     graph = lay_out(graph, {p.axis: p.block for p in plan.axes if p.is_tile})
     shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
     check_graph(graph, [tuple(var.aval.shape) for var in jaxpr.invars], shared)

@@ -50,8 +50,9 @@ def build(walk: Sweeping, eqn: Eqn, asked: Along, dtype: np.dtype) -> Node:
     """The node of a sweep, and of the place of it that is wanted."""
     operands = tuple(walk.node(*read) for read in asked.operands)
     axes = frozenset((asked.axis,)).union(*(operand.axes for operand in operands))
+    whole, _ = asked.operands[0][1]
     swept = walk.make(
         ("sweep", id(eqn), operands, asked.axis),
-        lambda n: Swept(n, axes, dtype, eqn, operands, (asked.axis,)),
+        lambda n: Swept(n, axes, dtype, eqn, operands, (asked.axis,), whole),
     )
     return swept if asked.index == of_axis(asked.axis) else walk.take(swept, asked.axis, asked.index)

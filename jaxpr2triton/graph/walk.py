@@ -361,12 +361,13 @@ class Walk:
     def _built(self, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.dtype) -> Node:
         match asked:
             case Elements():
-                return joint_sums.build(self, eqn, asked) or self._computed(eqn, asked, dtype, demand[0])
+                return joint_sums.build(self, eqn, asked, demand[0]) or self._computed(eqn, asked, dtype, demand[0])
             case Terms():
                 terms = tuple(self.term(left, right, dtype) for left, right in asked.factors)
                 return self._reduced(eqn, terms, asked, dtype, demand[0])
             case Combined():
-                return self._reduced(eqn, tuple(self.node(*read) for read in asked.operands), asked, dtype)
+                operands = tuple(self.node(*read) for read in asked.operands)
+                return self._reduced(eqn, operands, asked, dtype, demand[0])
             case Along():
                 return sweeps.build(self, eqn, asked, dtype)
             case Written():
@@ -387,7 +388,7 @@ class Walk:
         )
 
     def _reduced(
-        self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype, place: Place = ()
+        self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype, place: Place
     ) -> Node:
         over, positions = asked.over, asked.positions
         axes = axes_of(operands) - frozenset(over)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.drawn.check import check
 from tests.drawn.choices import Random
-from tests.drawn.families import ALL, CONTRACTIONS, WINDOWS, unary
+from tests.drawn.families import ALL, COMPARED, CONTRACTIONS, WINDOWS, unary
 from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
 from tests.drawn.loop_families import drawn_loop_program, loop, over_places
@@ -25,7 +25,12 @@ from tests.drawn.transforms import TRANSFORMS
 
 SLOW = 20  # seconds
 KINDS = {"all": (loop,), "places": (over_places,)}
-FAMILIES = {"all": ALL, "windows": (*WINDOWS, unary), "contractions": (*CONTRACTIONS, unary)}
+FAMILIES = {
+    "all": ALL,
+    "windows": (*WINDOWS, unary),
+    "contractions": (*CONTRACTIONS, unary),
+    "compared": (*COMPARED, unary),
+}
 
 # Time in parallel, values ahead, sums and rows in chunks: as is drawn, wherever they can be, or nowhere.
 MECHANISMS = {"drawn": {}, "forced": {"small": True, "in_order": False}, "off": {"small": False, "in_order": True}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.drawn.compared import compared, routed
 from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
 from tests.drawn.streams import streamed
@@ -592,6 +593,7 @@ IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
 WINDOWS: tuple[Family, ...] = (pool, convolution)
 CONTRACTIONS: tuple[Family, ...] = (contraction, einsum, pairs)
+COMPARED: tuple[Family, ...] = (compared, compared, compared, routed)
 
 # How often each is drawn, by repetition; the first is what hypothesis shrinks to.
 ALL: tuple[Family, ...] = (
@@ -610,4 +612,6 @@ ALL: tuple[Family, ...] = (
     collective,
     associative,
     *WINDOWS * 2,
+    compared,
+    routed,
 )

@@ -216,3 +216,40 @@ def around(x: Any) -> Any:
     """The neighbour's."""
     size = lax.axis_size("i")
     return lax.ppermute(x, "i", [(n, (n + 1) % size) for n in range(size)])
+
+
+def similarities(x: Any) -> Any:
+    """Of rows, but not with themselves."""
+    n = x / jnp.sqrt(jnp.sum(jnp.square(x), -1, keepdims=True, dtype=x.dtype) + jnp.asarray(0.125, x.dtype))
+    return n @ n.T - 2 * jnp.eye(len(x), dtype=x.dtype)
+
+
+def largest_mask(x: Any, k: int) -> Any:
+    """The largest ones of each row, all others are zero."""
+    return jnp.where(x >= lax.top_k(x, k)[0][..., -1:], x, 0)
+
+
+def at_its_largest(x: Any, axis: int) -> Any:
+    """How far what lies where the largest one is, is from the largest one."""
+    place = jnp.argmax(x, axis, keepdims=True)
+    return jnp.take_along_axis(x, place, axis) - jnp.max(x, axis, keepdims=True)
+
+
+def places_of_its_largest(x: Any, axis: int) -> Any:
+    return jnp.take_along_axis(jnp.cos(x), jnp.argmax(x, axis, keepdims=True), axis)
+
+
+def by_its_places(x: Any, axis: int) -> Any:
+    """What is in its own order."""
+    return jnp.diff(jnp.take_along_axis(x, jnp.argsort(x, axis), axis), axis=axis)
+
+
+def routed(x: Any, w: Any, capacity: int) -> Any:
+    """Each row goes to the buffer of its largest weight, as long as there is room, and comes back."""
+    p = softmax(w, -1)
+    expert, gate = jnp.argmax(p, -1), jnp.max(p, -1)
+    chosen = jax.nn.one_hot(expert, w.shape[-1], dtype=jnp.int32)
+    place = jnp.sum(jnp.cumsum(chosen, 0) * chosen, -1) - 1
+    room = jnp.zeros((w.shape[-1], capacity, x.shape[-1]), x.dtype)
+    room = room.at[expert, place].add(x * gate[:, None], mode="drop")
+    return room[expert, jnp.minimum(place, capacity - 1)] * gate[:, None]

@@ -1,67 +1,68 @@
-"""Sums that are compared for being equal, as with their own maximum: they are made once.
+"""What is compared is one value: copies of it that would meet in a decision come into memory, where they are one.
 
-    m = reduce_max[axes=(1,)] (dot_general x w);   g = eq (dot_general x w) m      the gradient of a maximum asks so
+    m = reduce_max (dot_general x w);   g = eq (dot_general x w) m      the gradient of a maximum asks so
 
-Two kernels with other blocks add up the terms in another order, and no two numbers of theirs would be equal.
+Which values those are, `graph.compared.py` says of the kernels that there would be.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.space import Space
-from jaxpr2triton.ir.contracted import compared, terms_of
-from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
-from jaxpr2triton.plan.partition import because
-from jaxpr2triton.plan.partition.criteria import elements, loads_of
+from jaxpr2triton.graph.compared import Kernel, Step, apart
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
+from jaxpr2triton.ir.region import IN_MEMORY
+from jaxpr2triton.plan.decisions import KeepMore, Refuse
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.ends import end_of
+from jaxpr2triton.plan.partition.group import Group
+from jaxpr2triton.plan.refusal import body_of
 
 
-def contractions_once(cuts: Cuts) -> None:
-    """Let contractions be in memory, of which each kernel chooses the blocks, or the sums that they are part of."""
-    for eqn in compared(cuts.inside):
-        if eqn.primitive.name == "dot_general" and _adds_up(eqn, cuts.policy.axes.unrolled_sum):
-            cuts.add_root(eqn.outvars[0], because.COMPARED)
+WHY = "a step compares copies of a value that it makes at several places"
 
 
-def made_otherwise(cuts: Cuts) -> list[Var]:
-    """The other sums that a kernel makes, and reads what a kernel of other axes has made of them, or both put out.
+def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | KeepMore:
+    """What has to come into memory, because several kernels, or one kernel at several places, make it and compare it.
 
-    Not those of pairs, which memory has no room for.
+    What the steps of a loop make so, its kernel has to keep.
     """
-    written = (var for var in cuts.jaxpr.outvars if not isinstance(var, Literal))
-    most = max(map(elements, (*cuts.loaded, *written)), default=0)
-    found = []
-    for eqn in compared(cuts.inside):
-        result = eqn.outvars[0]
-        if _adds_up(eqn, cuts.policy.axes.unrolled_sum) and result not in cuts.loaded and elements(result) <= most:
-            makers = {root: space for root in cuts.roots if id(eqn) in (space := cuts.spaces[root]).computes}
-            if any(_reads_of_others(cuts, space, makers) for space in makers.values()) or _are_put_out(cuts, makers):
-                found.append(result)
-    return found
+    found: dict[Var, None] = {}
+    kept: dict[Var, int] = {}  # and the body of its loop
+    for copy in apart(list(_steps(cuts, groups)), variables(cuts.jaxpr.outvars)):
+        value = copy.eqn.outvars[0]
+        if value in cuts.makers:
+            end = end_of(cuts, copy.eqn, value)
+            found.setdefault(value if end in cuts.loaded else end)
+        elif (loop := _loop_of(cuts, copy.eqn)) is not None:
+            unwritten = [var for var in loop.outvars if var not in cuts.loaded]
+            if len(copy.kernels) > 1 and unwritten:
+                found.update(dict.fromkeys(unwritten))
+            else:
+                kept[value] = body_of(loop)
+    values = [var for var in found if var not in cuts.loaded or var in cuts.shared]
+    if values or not kept:
+        return values
+    wanted = tuple((var, tuple(range(len(var.aval.shape)))) for var in kept)
+    return KeepMore(wanted, Refuse(dict.fromkeys(kept.values(), WHY)))
 
 
-def _reads_of_others(cuts: Cuts, space: Space, makers: Mapping[Var, Space]) -> bool:
-    return any(var in makers and _sizes(makers[var]) != _sizes(space) for var in loads_of(cuts, space))
+def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:
+    yield from cuts.outside
+    yield from cuts.views
+    yield from (eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY)
+    for group in groups:
+        yield Kernel(group.space.graph, cuts.in_memory, group.space.outputs, {})
 
 
-def _are_put_out(cuts: Cuts, makers: Mapping[Var, Space]) -> bool:
-    """By one kernel, beside one of other axes: who reads that may compare both, as the gradient of a maximum does."""
-    return any(var in cuts.jaxpr.outvars for var in makers) and len(set(map(_sizes, makers.values()))) > 1
-
-
-def _sizes(space: Space) -> tuple[int, ...]:
-    return tuple(sorted(axis.size for axis in space.axes))
-
-
-def _adds_up(eqn: Eqn, unrolled: int) -> bool:
-    """Whether an equation adds up more floats than are variables, in an order that depends on the kernel."""
-    name = eqn.primitive.name
-    if name not in ("dot_general", "reduce_sum", "cumsum") or not is_float(eqn.outvars[0].aval.dtype):
-        return False
-    if name == "dot_general":
-        return terms_of(eqn) > unrolled
-    dims = eqn.params["axes"] if name == "reduce_sum" else (eqn.params["axis"],)
-    return math.prod(eqn.invars[0].aval.shape[dim] for dim in dims) > unrolled
+def _loop_of(cuts: Cuts, eqn: Eqn) -> Eqn | None:
+    """The loop in whose body, or in a body of that, an equation is."""
+    for loop in cuts.inside:
+        stack = list(jaxprs_in(loop))
+        while stack:
+            body = stack.pop()
+            if any(each is eqn for each in body.eqns):
+                return loop
+            stack += [inner for each in body.eqns for inner in jaxprs_in(each)]
+    return None

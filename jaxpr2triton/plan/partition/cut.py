@@ -19,7 +19,6 @@ from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess,
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
-from jaxpr2triton.plan.partition.compared import contractions_once, made_otherwise
 from jaxpr2triton.plan.partition.criteria import (
     acceptable,
     culprits_of,
@@ -43,23 +42,18 @@ from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
-def find_cuts(jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY) -> Cuts | Wish:
+def find_cuts(
+    jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY, compared: Iterable[Var] = ()
+) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
+    So is what is `compared`, and would be made at several places. A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
     """
     cuts = _first_cuts(jaxpr, decisions, policy)
+    for value in compared:
+        cuts.add_root(value, because.COMPARED)
     _end_loops(cuts)
-    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or _cut_what_is_compared(cuts) or cuts
-
-
-def _cut_what_is_compared(cuts: Cuts) -> Wish | None:
-    while values := made_otherwise(cuts):
-        for value in values:
-            cuts.add_root(value, because.COMPARED)
-        if wish := _cut_until_acceptable(cuts):
-            return wish
-    return None
+    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
 def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
@@ -76,7 +70,6 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     roots = [v for v in written if v in computed]
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
-    contractions_once(cuts)
     _few_at_once(cuts)
     return cuts
 

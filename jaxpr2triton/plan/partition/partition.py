@@ -21,10 +21,11 @@ from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
-from jaxpr2triton.plan.decisions import FIRM, Decisions, RunOnce, Wish
+from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
 from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
+from jaxpr2triton.plan.partition.compared import made_apart
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.flags import with_flags
@@ -79,16 +80,25 @@ class Grouped:
 
 
 def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped | Wish:
-    found = _cut_and_split(program, decisions, policy)
-    if not isinstance(found, tuple):
-        return found
-    jaxpr, cuts = found
-    chains = chain_results(cuts)
-    root_levels, outside_levels = levels_of(cuts)
-    groups = with_what_follows(cuts, group_roots(cuts, root_levels, chains), outside_levels)
-    if again := _run_again(cuts, groups, decisions) - decisions.ended:
-        return RunOnce(again)
-    return Grouped(jaxpr, cuts, groups, outside_levels)
+    """The kernels; what would be made at several of them and is compared comes into memory, until nothing is."""
+    compared: tuple[Var, ...] = ()
+    while True:
+        found = _cut_and_split(program, decisions, policy, compared)
+        if not isinstance(found, tuple):
+            return found
+        jaxpr, cuts = found
+        chains = chain_results(cuts)
+        root_levels, outside_levels = levels_of(cuts)
+        groups = with_what_follows(cuts, group_roots(cuts, root_levels, chains), outside_levels)
+        if again := _run_again(cuts, groups, decisions) - decisions.ended:
+            return RunOnce(again)
+        values = made_apart(cuts, groups)
+        if isinstance(values, KeepMore):
+            return values
+        if not values:
+            return Grouped(jaxpr, cuts, groups, outside_levels)
+        compared = (*compared, *values) if jaxpr is program else tuple(values)
+        program = jaxpr
 
 
 def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> frozenset[int]:
@@ -106,28 +116,28 @@ def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> fro
 
 
 def _cut_and_split(
-    jaxpr: Closed, decisions: Decisions, policy: Policy, rounds: int = ROUNDS_AT_MOST
+    jaxpr: Closed, decisions: Decisions, policy: Policy, compared: Iterable[Var] = (), rounds: int = ROUNDS_AT_MOST
 ) -> tuple[Closed, Cuts] | Wish:
-    """The program with long reductions in two, and where its kernels end."""
-    cuts = find_cuts(jaxpr.jaxpr, decisions, policy)
+    """The program with long reductions in two, and where its kernels end; what is `compared` is in memory."""
+    cuts = find_cuts(jaxpr.jaxpr, decisions, policy, compared)
     if not isinstance(cuts, Cuts):
         return cuts
     splits = to_split(cuts)
     if rounds > 1 and (apart := streams_apart(cuts, splits)):
-        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds - 1)
+        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds=rounds - 1)
     if rounds > 1 and (spread := moments_apart(cuts, splits)):
-        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds - 1)
+        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds=rounds - 1)
     products = split_products(cuts)
     if rounds > 1 and (summed := summed_products(cuts, splits, products)):
         found = with_sums(cuts, jaxpr, summed)
-        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds - 1)
+        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds=rounds - 1)
     chunked = companions(cuts, splits)
     swept = long_sweeps(cuts)
     if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not products):
         return jaxpr, cuts
     others = {**swept.rewritten(), **products}
     split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, others)
-    return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds - 1)
+    return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds=rounds - 1)
 
 
 def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:

@@ -1,0 +1,120 @@
+"""What is compared is one value: it is made at one place, in every plan, and a plan in which it is not is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.plan.partition import partition
+
+RNG = np.random.default_rng(15)
+EYE = 9 * np.eye(15, dtype=np.float32)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Any:
+    return jnp.asarray(RNG.normal(size=shape), dtype)
+
+
+X, LONG = normal(15, 3), normal(40, 300)
+NARROW = normal(15, 3, dtype=jnp.bfloat16)
+WEIGHTS, ROWS = normal(40, 3), normal(40, 5)
+
+
+def peaks(x: Any) -> Any:
+    return (x @ x.T - EYE).max(-1)
+
+
+def normed(x: Any) -> Any:
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def routed(weights: Any, x: Any) -> Any:
+    """Rows by capacity: each goes to the buffer of its largest weight, as far as there is room."""
+    p = jax.nn.softmax(weights)
+    expert, gate = p.argmax(-1), p.max(-1)
+    chosen = jax.nn.one_hot(expert, 3, dtype=jnp.int32)
+    place = (jnp.cumsum(chosen, 0) * chosen).sum(-1) - 1
+    room = jnp.zeros((3, 4, 5)).at[expert, place].add(x * gate[:, None], mode="drop")
+    return room[expert, jnp.minimum(place, 3)] * gate[:, None]
+
+
+def turning(x: Any) -> Any:
+    return lax.scan(lambda c, _: (jnp.cos(c) + x, None), x, None, length=3)[0]
+
+
+def soft(x: Any) -> Any:
+    return jnp.tanh(x @ x.T) - 2 * jnp.eye(15)
+
+
+def apart_from_itself(x: Any) -> Any:
+    return jnp.where(jnp.eye(15, dtype=bool), -1e3, x @ x.T)
+
+
+Function = Callable[..., Any]
+# Without the partition's care, several kernels would make what is compared, or one at several places.
+MADE_ONCE: dict[str, tuple[Function, tuple[Any, ...]]] = {
+    "the gradient of a hard maximum over products": (jax.grad(lambda x: peaks(x).sum()), (X,)),
+    "its square": (jax.grad(lambda x: (peaks(x) ** 2).sum()), (X,)),
+    "the largest of all": (jax.grad(lambda x: peaks(x).max()), (X,)),
+    "a contrastive loss": (
+        jax.grad(lambda x: jax.nn.relu(1 + apart_from_itself(x).max(-1) - (x * x).sum(-1)).sum()),
+        (X,),
+    ),
+    "the nearest neighbour by angle": (jax.grad(lambda x: peaks(normed(x)).sum()), (X,)),
+    "sorted maxima": (jax.grad(lambda x: (jnp.sort(soft(x).max(-1)) * jnp.arange(15)).sum()), (X,)),
+    "maxima and their places": (
+        jax.grad(lambda x: (soft(x).max(-1) * jnp.cumsum(soft(x).argmax(-1))).sum()),
+        (X,),
+    ),
+    "routing by capacity, a sum of few terms": (
+        jax.grad(lambda weights, x: jnp.sin(routed(weights, x)).sum(), (0, 1)),
+        (WEIGHTS, ROWS),
+    ),
+    "sorted products": (lambda x: jnp.sqrt(jnp.diff(jnp.sort((normed(x) @ normed(x).T).reshape(-1)))), (X,)),
+    "a sum of many terms, sorted": (lambda x: jnp.sort(jnp.cos(x).sum(-1)), (LONG,)),
+    "a row's sum, sorted with its rows": (lambda x: jnp.sort(jax.nn.softmax(x).reshape(-1)), (WEIGHTS,)),
+    "products of products": (jax.grad(lambda x, w: peaks((x @ w) @ w.T).sum()), (X, normal(3, 5))),
+    "windows of products": (
+        jax.grad(lambda x: lax.reduce_window(x @ x.T, -jnp.inf, lax.max, (2, 2), (2, 2), "VALID").sum()),
+        (X,),
+    ),
+    "what a loop has made": (lambda x: jnp.sort(jnp.cos(turning(x)).sum(-1)), (LONG,)),
+    "16 bits": (jax.grad(lambda x: (x @ x.T).max(-1).astype(jnp.float32).sum()), (NARROW,)),
+    "16 bits, sorted": (lambda x: jnp.sort(jax.nn.softmax(x).reshape(-1)), (NARROW,)),
+    "two outputs": (
+        lambda x: (jnp.sin(x).sum(-1).max(), jnp.broadcast_to(jnp.sin(x).sum(-1), (3, 40))),
+        (normal(40, 30),),
+    ),
+    "a place and what lies there": (lambda x: ((x @ x.T).argmax(-1), (x @ x.T)[:, :4]), (X,)),
+    "in a branch": (
+        lambda p, x: jax.grad(lambda x: lax.cond(p > 0, lambda x: peaks(x).sum(), jnp.sum, x))(x),
+        (np.float32(1), X),
+    ),
+    "the largest of each row": (lambda x: jnp.where(x @ x.T >= lax.top_k(x @ x.T, 3)[0][:, -1:], x @ x.T, 0), (X,)),
+    "a median": (lambda x: (x @ x.T == jnp.median(x @ x.T, axis=-1, keepdims=True)).sum(-1), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", MADE_ONCE)
+def test_copies_that_are_compared_are_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, args = MADE_ONCE[name]
+    monkeypatch.setattr(partition, "made_apart", lambda cuts, groups: [])
+    with pytest.raises(CompilerBug, match="compares it with its copy"):
+        j2t.transpile(function, *args, contractions="triton")
+
+
+@pytest.mark.parametrize("name", MADE_ONCE)
+def test_what_is_compared_is_one_value(name: str) -> None:
+    function, args = MADE_ONCE[name]
+    found = j2t.fuse(function, backend="interpret", contractions="triton")(*args)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
+        rtol = 2e-2 if "16 bits" in name else 1e-3
+        np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=rtol, atol=rtol)
