@@ -40,13 +40,13 @@ from jaxpr2triton.graph.nodes import (
     Keep,
     Kept,
     Load,
+    Lookup,
     Node,
     Place,
     Recurrence,
     Reduce,
     Swept,
     Take,
-    Turn,
     operands_of,
 )
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
@@ -430,7 +430,7 @@ def _moved(kernel: Kernel, node: Node) -> Iterable[Node] | None:
     match node:
         case Choose():
             return node.then, node.other
-        case Take() | Turn():
+        case Lookup() | Take():
             return (node.source,)
         case Carried():
             return kernel.loops[node]
