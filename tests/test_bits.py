@@ -181,3 +181,30 @@ def test_reduced_precision_in_loops() -> None:
 
     nothing = fuse(without_mantissa, backend="interpret")
     assert np.isnan(np.asarray(nothing(x))[2])
+
+
+SUMS: Mapping[str, Callable[..., Any]] = {
+    "two": lambda x: 1 / x[0, :2].sum(),
+    "three": lambda x: 1 / x[0, :3].sum(),
+    "rows": lambda x: 1 / x.sum(0),
+    "columns": lambda x: 1 / -x.sum(1),
+    "all": lambda x: jnp.arctan2(x.sum(), -1.0),
+    "a mean": lambda x: jnp.signbit(x.mean(1)),
+    "of what is doubled": lambda x: lax.rsqrt(jnp.sum(x * 2, 0)),
+    "running": lambda x: 1 / jnp.cumsum(x, 0),
+    "running, short": lambda x: jnp.signbit(jnp.cumsum(x[:3], 0)),
+    "running, from the end": lambda x: 1 / lax.cumsum(x, 1, reverse=True),
+    "in a loop": lambda x: lax.scan(lambda c, y: (c * 0.5, 1 / jnp.sum(y)), x[0], x),
+    "of one": lambda x: 1 / x[:1].sum(0),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_of_zeros_is_the_zero_that_it_begins_with(name: str) -> None:
+    x = np.full((16, 4), -0.0, np.float32)
+    keeps(SUMS[name], (x,), "interpret")
+    keeps(SUMS[name], (-x,), "interpret")
+
+
+def test_a_sum_of_zeros_on_the_machine() -> None:
+    keeps(lambda x: (1 / x.sum(1), 1 / jnp.cumsum(x, 1)), (np.full((3, 8), -0.0, np.float32),), "machine")
