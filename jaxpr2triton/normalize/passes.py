@@ -41,6 +41,7 @@ from jaxpr2triton.normalize.loops.sweep import sweep_affine
 from jaxpr2triton.normalize.loops.unrolled import unroll_short
 from jaxpr2triton.normalize.loops.written import write_loops
 from jaxpr2triton.normalize.numbers.algebra import simplify_algebra
+from jaxpr2triton.normalize.numbers.begun_sums import begin_sums
 from jaxpr2triton.normalize.numbers.decompose import decompose, decompose_inside
 from jaxpr2triton.normalize.numbers.folding import fold_constants
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
@@ -78,6 +79,7 @@ class Fact(Flag):
     PLAIN_STRUCTURE = auto()  # neither is one that means several moves
     PLACES = auto()  # gathers and scatters are left where places are computed, and there one at a time
     NOTHING_EMPTY = auto()  # nothing is computed of arrays without elements
+    SUMS_BEGUN = auto()  # a sum that is zero is 0.0 where the program asks for its sign
     FOLDED = auto()  # a number that is known is a literal
     SIMPLE = auto()  # arithmetic changes something
     TURNED = auto()  # contractions have the order in which they are read
@@ -222,6 +224,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("expand_structure", expand_structure, gives=Fact.PLAIN_STRUCTURE, needs=Fact.NO_CALLS),
     PLACES,
     Pass("fold_empty", fold_empty, gives=Fact.NOTHING_EMPTY, needs=Fact.NO_CALLS),
+    Pass("begin_sums", begin_sums, gives=Fact.SUMS_BEGUN, needs=Fact.NO_CALLS),
     Pass("fold_constants", fold_constants, gives=Fact.FOLDED, needs=Fact.NO_CALLS | Fact.PLAIN_STRUCTURE),
     Pass("simplify_algebra", simplify_algebra, gives=Fact.SIMPLE, needs=Fact.NO_CALLS | Fact.FOLDED),
     Pass("turn_contractions", turn_contractions, gives=Fact.TURNED, needs=Fact.NO_CALLS),
