@@ -37,7 +37,9 @@ def _asks_for_equals(eqn: Eqn, makers: dict[Var, Eqn]) -> bool:
 
 def _is_number(atom: Atom, makers: dict[Var, Eqn]) -> bool:
     """Whether it is one known number everywhere."""
-    if isinstance(atom, Literal):
-        return True
-    maker = makers.get(atom)
-    return maker is not None and maker.primitive.name == "broadcast_in_dim" and _is_number(maker.invars[0], makers)
+    while not isinstance(atom, Literal):
+        maker = makers.get(atom)
+        if maker is None or maker.primitive.name != "broadcast_in_dim":
+            return False
+        atom = maker.invars[0]
+    return True

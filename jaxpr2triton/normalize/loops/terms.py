@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var, frozen
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.dims import is_elementwise
 
 Term = int
@@ -67,29 +68,24 @@ class Terms:
         select_n p old new, where p is False   →   old
         """
         found: dict[Term, Term] = {}
+        for each in in_order([term], lambda each: self._operands(each, facts), found):
+            found[each] = self._said(self._look(each, facts, found), facts)
+        return found[term]
 
-        def look(each: Term) -> Term:
-            if each not in found:
-                left = self._look(each, facts, look)
-                found[each] = self._said(left, facts)
-            return found[each]
+    def _operands(self, term: Term, facts: Facts) -> Sequence[Term]:
+        name, _, operands = self._parts[term]
+        return operands if term not in facts and is_elementwise(name) else ()
 
-        return look(term)
-
-    def _look(self, term: Term, facts: Facts, look: Callable[[Term], Term]) -> Term:
-        if term in facts:
-            return self._said(term, facts)
-        name, params, operands = self._parts[term]
-        if not operands or not is_elementwise(name):
+    def _look(self, term: Term, facts: Facts, found: Mapping[Term, Term]) -> Term:
+        now = tuple(found[operand] for operand in self._operands(term, facts))
+        if not now:
             return term
-        if name == "select_n" and len(operands) == 3:
-            which, off, on = operands
-            which = look(which)
+        name, params, _ = self._parts[term]
+        if name == "select_n" and len(now) == 3:
+            which, off, on = now
             if which in (self.true, self.false):
-                return look(on if which == self.true else off)
-            off, on = look(off), look(on)
+                return on if which == self.true else off
             return off if off == on else self.made(name, params, which, off, on)
-        now = tuple(map(look, operands))
         return self._logical(name, now) or self.made(name, params, *now)
 
     def _said(self, term: Term, facts: Facts) -> Term:
@@ -111,20 +107,20 @@ class Terms:
         found: dict[Term, bool] = {}
         self._assume(term, value, found)
         for each, known in list(found.items()):  # the same once more, each in the light of the others
-            others = {other: now for other, now in found.items() if other != each}
-            self._assume(self.where(each, others), known, found)
+            del found[each]
+            now = self.where(each, found)
+            found[each] = known
+            self._assume(now, known, found)
         return found
 
     def _assume(self, term: Term, value: bool, found: dict[Term, bool]) -> None:
-        if term in (self.true, self.false):
-            return
-        found[term] = value
-        name, _, operands = self._parts[term]
-        if name == "not":
-            self._assume(operands[0], not value, found)
-        elif name == ("and" if value else "or"):
-            for each in operands:
-                self._assume(each, value, found)
+        def follows(fact: tuple[Term, bool]) -> Sequence[tuple[Term, bool]]:
+            name, _, operands = self._parts[fact[0]]
+            if name == "not":
+                return [(operands[0], not fact[1])]
+            return [(each, fact[1]) for each in operands] if name == ("and" if fact[1] else "or") else []
+
+        found.update(fact for fact in reached([(term, value)], follows) if fact[0] not in (self.true, self.false))
 
 
 class Reading:
