@@ -25,7 +25,10 @@ class Variable:
 
     @property
     def root(self) -> Variable:
-        return self if self.joined is None else self.joined.root
+        found = self
+        while found.joined is not None:
+            found = found.joined
+        return found
 
 
 def names_in(*nodes: ast.AST) -> list[ast.Name]:

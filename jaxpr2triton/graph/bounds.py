@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Position, Take
 from jaxpr2triton.ir.dtypes import is_bool, is_float
+from jaxpr2triton.ir.walks import in_order
 
 Bounds = tuple[int, int]  # the least and the largest value, both included
 
@@ -24,8 +25,8 @@ class Ranges:
 
     def of(self, node: Node) -> Bounds | None:
         """What an integer lies between; None for other numbers."""
-        if node not in self.known:
-            self.known[node] = self._found(node)
+        for each in in_order([node], _parts, self.known):
+            self.known[each] = self._found(each)
         return self.known[node]
 
     def _found(self, node: Node) -> Bounds | None:
@@ -39,9 +40,9 @@ class Ranges:
             case Position():
                 found = node.index.bounds
             case Choose():
-                found = _union([self.of(node.then), self.of(node.other)])
+                found = _union([self.known[node.then], self.known[node.other]])
             case Take() | Lookup():
-                found = self.of(node.source)
+                found = self.known[node.source]
             case Compute():
                 found = self._of_result(node)
         if found is None or found[0] < all_of_it[0] or found[1] > all_of_it[1]:
@@ -49,7 +50,7 @@ class Ranges:
         return found
 
     def _of_result(self, node: Compute) -> Bounds | None:
-        name, known = node.eqn.primitive.name, [self.of(operand) for operand in node.operands]
+        name, known = node.eqn.primitive.name, [self.known[operand] for operand in node.operands]
         if name == "select_n":
             return _union(known[1:])
         found = [bounds for bounds in known if bounds is not None]
@@ -76,6 +77,20 @@ class Ranges:
             case "and", [(a, b), (c, d)] if a >= 0 and c >= 0:
                 return 0, min(b, d)
         return None
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    """What the bounds of a node depend on."""
+    if is_float(node.dtype):
+        return ()
+    match node:
+        case Choose():
+            return node.then, node.other
+        case Take() | Lookup():
+            return (node.source,)
+        case Compute():
+            return node.operands
+    return ()
 
 
 def _union(bounds: Sequence[Bounds | None]) -> Bounds | None:

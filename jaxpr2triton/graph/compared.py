@@ -222,8 +222,8 @@ class _Program:
                 one, other = node.operands
                 self._meet(Value(number, one), Value(number, other), node.eqn.primitive.name)
             if isinstance(node, Compute) and is_measured(node.eqn) and len(set(operands_of(node.operands[0]))) == 2:
-                one, other = (self._cone(Value(number, each)) for each in operands_of(node.operands[0]))
-                self._note(one, other, "rounded")
+                cones = [self._cone(Value(number, each)) for each in operands_of(node.operands[0])]
+                self._note(cones[0], cones[1], "rounded")
             needs: tuple[Node, ...] = getattr(node, "needs", ())
             if any(True for _ in needs):
                 self._read_at(here, [Value(number, each) for each in needs])

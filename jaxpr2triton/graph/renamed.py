@@ -29,6 +29,9 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.simplify import only_wanted
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
+from jaxpr2triton.ir.walks import in_order
+
+FORMS = (Load, Kept, Position, Compute, Choose, Product, Reduce, Swept)  # that are the same along other axes
 
 
 def share_renamed(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
@@ -145,18 +148,25 @@ class _Sharing:
 
     def _form(self, node: Node, axis: Axis) -> int:
         """A number for what a value is, but for the name of an axis."""
-        if (node, axis) not in self.forms:
-            self.forms[node, axis] = self._number_of(node, axis)
+        for each in in_order([(node, axis)], self._parts, self.forms):
+            self.forms[each] = self._number_of(*each)
         return self.forms[node, axis]
 
-    def _number_of(self, node: Node, axis: Axis) -> int:
+    def _parts(self, form: tuple[Node, Axis]) -> list[tuple[Node, Axis]]:
+        """The forms that one is made of; none of what nothing else is the same as."""
+        node, axis = form
         if node in self.plain and self.plain[node][2] is axis:
-            source, usual, _ = self.plain[node]
-            return self._form(source, usual)
+            return [self.plain[node][:2]]
+        is_known = axis in node.axes and isinstance(node, FORMS)
+        return [(operand, axis) for operand in operands_of(node)] if is_known else []
+
+    def _number_of(self, node: Node, axis: Axis) -> int:
+        parts = tuple(self.forms[part] for part in self._parts((node, axis)))
+        if node in self.plain and self.plain[node][2] is axis:
+            return parts[0]
         head = self._head(node, axis) if axis in node.axes else None
-        if head is None:  # nothing else is the same
+        if head is None:
             return self.numbers.setdefault(node, len(self.numbers))
-        parts = tuple(self._form(operand, axis) for operand in operands_of(node))
         return self.numbers.setdefault((*head, node.axes - {axis}, *parts), len(self.numbers))
 
     def _head(self, node: Node, axis: Axis) -> tuple[Hashable, ...] | None:

@@ -6,21 +6,35 @@ import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.walks import in_order
 
 
 def has_no_sign(node: Node) -> bool:
     """Whether a float is an absolute value, or one of several."""
+    found: dict[Node, bool] = {}
+    for each in in_order([node], _chosen_of, found):
+        chosen = _chosen_of(each)
+        found[each] = all(found[part] for part in chosen) if chosen else _is_without(each)
+    return found[node]
+
+
+def _chosen_of(node: Node) -> tuple[Node, ...]:
+    """The values of which it is one."""
+    match node:
+        case Choose():
+            return node.then, node.other
+        case Take() | Lookup():
+            return (node.source,)
+        case Compute() if node.eqn.primitive.name == "select_n":
+            return node.operands[1:]
+        case Compute() if node.eqn.primitive.name == "max":
+            return node.operands
+    return ()
+
+
+def _is_without(node: Node) -> bool:
     if not is_float(node.dtype):
         return False
-    match node:
-        case Constant():
-            return not bool(np.signbit(np.float64(node.value)))
-        case Choose():
-            return has_no_sign(node.then) and has_no_sign(node.other)
-        case Take() | Lookup():
-            return has_no_sign(node.source)
-        case Compute():
-            name, operands = node.eqn.primitive.name, node.operands
-            chosen = operands[1:] if name == "select_n" else operands
-            return name == "abs" or (name in ("select_n", "max") and all(map(has_no_sign, chosen)))
-    return False
+    if isinstance(node, Constant):
+        return not bool(np.signbit(np.float64(node.value)))
+    return isinstance(node, Compute) and node.eqn.primitive.name == "abs"

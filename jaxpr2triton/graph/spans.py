@@ -11,8 +11,9 @@ unless the product is one that such a 0 has no part in (`member`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, 
 from jaxpr2triton.ir.dtypes import is_bool, working_dtype
 from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, add, computed_in, constant, scale, shift
 from jaxpr2triton.ir.members import member_p
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
@@ -82,56 +84,88 @@ def limits_of(node: Reduce, axis: Axis) -> frozenset[Limit]:
     return frozenset.intersection(*found)
 
 
+class _Part(Enum):
+    """What a node is for the one that is looked at: outside of limits it is neutral, has no part in a product, …"""
+
+    TERM = "term"
+    FACTOR = "factor"
+    MASK = "mask"  # … holds, or
+    DENIED = "denied"  # does not
+
+
+Parts = Sequence[tuple[Node, _Part]]
+
+
 def _of_term(node: Node, axis: Axis, row: Reduction) -> Iterator[Limit]:
     """Outside of these the node is what changes nothing."""
-    neutral = row.identity(working_dtype(node.dtype))
+    walk: Mapping[_Part, Callable[[Node], Parts]] = {
+        _Part.TERM: lambda each: _in_term(each, row),
+        _Part.FACTOR: _in_factor,
+        _Part.MASK: lambda each: _in_mask(each, False),
+        _Part.DENIED: lambda each: _in_mask(each, True),
+    }
+    start = [(node, _Part.TERM)]
+    for each, what in reached(start, lambda part: walk[part[1]](part[0])):
+        if what in (_Part.MASK, _Part.DENIED):
+            yield from _of_comparisons(each, what is _Part.DENIED, axis)
+        chosen = what is _Part.TERM and isinstance(each, Choose) and _is(each.other, row.identity(_working(each)))
+        if chosen or (what is _Part.MASK and isinstance(each, Choose) and _is(each.other, False)):
+            assert isinstance(each, Choose)
+            yield from _of_conditions(each.conditions, axis)
+
+
+def _working(node: Node) -> np.dtype:
+    return working_dtype(node.dtype)
+
+
+def _in_term(node: Node, row: Reduction) -> Parts:
+    neutral = row.identity(_working(node))
     match node:
-        case Choose():
-            if _is(node.other, neutral):
-                yield from _of_conditions(node.conditions, axis)
-                yield from _of_term(node.then, axis, row)
+        case Choose() if _is(node.other, neutral):
+            return [(node.then, _Part.TERM)]
         case Compute(operands=(mask, other, then)) if node.eqn.primitive.name == "select_n" and is_bool(mask.dtype):
             if _is(other, neutral):
-                yield from _of_mask(mask, axis)
-                yield from _of_term(then, axis, row)
-            elif _is(then, neutral):
-                yield from _of_mask(mask, axis, denied=True)
-                yield from _of_term(other, axis, row)
+                return [(mask, _Part.MASK), (then, _Part.TERM)]
+            if _is(then, neutral):
+                return [(mask, _Part.DENIED), (other, _Part.TERM)]
         case Compute(operands=(operand,)) if node.eqn.primitive.name == "convert_element_type":
             if not isinstance(neutral, bool) and neutral == 0 and not is_bool(operand.dtype):
-                yield from _of_term(operand, axis, row)
+                return [(operand, _Part.TERM)]
         case Product():
-            for factor in node.operands:
-                yield from _of_factor(factor, axis, row)
+            return [(factor, _Part.FACTOR) for factor in node.operands]
+    return []
 
 
-def _of_factor(node: Node, axis: Axis, row: Reduction) -> Iterator[Limit]:
+def _in_factor(node: Node) -> Parts:
     """A factor that a product has no part in where it is zero."""
     if not isinstance(node, Compute) or len(node.operands) != 1:
-        return
+        return []
     if node.eqn.primitive is member_p:
-        yield from _of_term(node.operands[0], axis, row)
-    elif node.eqn.primitive.name == "convert_element_type":
-        yield from _of_factor(node.operands[0], axis, row)
+        return [(node.operands[0], _Part.TERM)]
+    return [(node.operands[0], _Part.FACTOR)] if node.eqn.primitive.name == "convert_element_type" else []
 
 
-def _of_mask(mask: Node, axis: Axis, denied: bool = False) -> Iterator[Limit]:
-    """What holds wherever the mask does (or does not)."""
+def _in_mask(mask: Node, denied: bool) -> Parts:
+    """What holds as well wherever the mask does (or does not)."""
     if isinstance(mask, Choose) and not denied and _is(mask.other, False):
-        yield from _of_conditions(mask.conditions, axis)
-        yield from _of_mask(mask.then, axis)
+        return [(mask.then, _Part.MASK)]
     if not isinstance(mask, Compute):
+        return []
+    name, same = mask.eqn.primitive.name, _Part.DENIED if denied else _Part.MASK
+    if name == "not":
+        return [(mask.operands[0], _Part.MASK if denied else _Part.DENIED)]
+    if name == ("or" if denied else "and") and is_bool(mask.dtype):
+        return [(operand, same) for operand in mask.operands]
+    return []
+
+
+def _of_comparisons(mask: Node, denied: bool, axis: Axis) -> Iterator[Limit]:
+    if not isinstance(mask, Compute) or len(mask.operands) != 2 or mask.eqn.primitive.name in ("and", "or"):
         return
     name, operands = mask.eqn.primitive.name, mask.operands
-    if name == "not":
-        yield from _of_mask(operands[0], axis, not denied)
-    elif name == ("or" if denied else "and") and is_bool(mask.dtype):
-        for operand in operands:
-            yield from _of_mask(operand, axis, denied)
-    elif len(operands) == 2:
-        compared = _DENIED.get(name, "") if denied else name
-        for (one, other), relation in ((operands, compared), (operands[::-1], _FLIPPED.get(compared, ""))):
-            yield from _of_comparison(one, relation, other, axis)
+    compared = _DENIED.get(name, "") if denied else name
+    for (one, other), relation in ((operands, compared), (operands[::-1], _FLIPPED.get(compared, ""))):
+        yield from _of_comparison(one, relation, other, axis)
 
 
 def _of_comparison(one: Node, relation: str, other: Node, axis: Axis) -> Iterator[Limit]:
@@ -148,22 +182,35 @@ def _of_comparison(one: Node, relation: str, other: Node, axis: Axis) -> Iterato
 
 def _index_of(node: Node) -> Index | None:
     """A place as an index, or a sum of such; None where it is none, or wraps around."""
-    found: Index | None = None
-    match node:
-        case Position():
-            found = node.index
-        case Constant() if np.issubdtype(node.dtype, np.signedinteger):
-            found = constant(int(node.value))
-        case Compute(operands=(one,)) if node.eqn.primitive.name == "convert_element_type":
-            found = _index_of(one)
-        case Compute(operands=(one, other)) if node.eqn.primitive.name in ("add", "sub"):
-            parts = _index_of(one), _index_of(other)
-            if parts[0] is not None and parts[1] is not None:
-                found = add(parts[0], scale(parts[1], 1 if node.eqn.primitive.name == "add" else -1))
-    if found is None or not np.issubdtype(node.dtype, np.signedinteger):
+    found: dict[Node, Index | None] = {}
+    for each in in_order([node], _summed_in, found):
+        index = _sum_of(each, [found[part] for part in _summed_in(each)])
+        is_signed = index is not None and np.issubdtype(each.dtype, np.signedinteger)
+        low, high = index.bounds if index is not None and is_signed else (0, -1)
+        fits = is_signed and np.iinfo(each.dtype).min <= low and high <= np.iinfo(each.dtype).max
+        found[each] = index if fits else None
+    return found[node]
+
+
+def _summed_in(node: Node) -> tuple[Node, ...]:
+    is_sum = isinstance(node, Compute) and node.eqn.primitive.name in ("convert_element_type", "add", "sub")
+    return node.operands if isinstance(node, Compute) and is_sum else ()
+
+
+def _sum_of(node: Node, parts: Sequence[Index | None]) -> Index | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
         return None
-    low, high = found.bounds
-    return found if np.iinfo(node.dtype).min <= low and high <= np.iinfo(node.dtype).max else None
+    match node, known:
+        case Position(), _:
+            return node.index
+        case Constant(), _ if np.issubdtype(node.dtype, np.signedinteger):
+            return constant(int(node.value))
+        case Compute(), [one]:
+            return one
+        case Compute(), [one, other]:
+            return add(one, scale(other, -1 if node.eqn.primitive.name == "sub" else 1))
+    return None
 
 
 def _of_conditions(conditions: Sequence[Condition], axis: Axis) -> Iterator[Limit]:

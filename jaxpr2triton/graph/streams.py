@@ -232,11 +232,11 @@ def _extreme(node: Node) -> _Below | None:
 
 def _says_whether_finite(which: Node, value: Node, finite: bool) -> bool:
     """Whether a predicate holds for all finite values, or for none of them."""
+    while isinstance(which, Compute) and which.eqn.primitive.name == "not":
+        which, finite = which.operands[0], not finite
     if not isinstance(which, Compute):
         return False
     name, operands = which.eqn.primitive.name, [_uncast(each) for each in which.operands]
-    if name == "not":
-        return _says_whether_finite(which.operands[0], value, not finite)
     if name == "is_finite":
         return operands == [value] and finite
     infinite = [isinstance(each, Constant) and bool(np.isinf(each.value)) for each in operands]

@@ -387,13 +387,12 @@ def constant(value: Value) -> np.ndarray | None:
 
 def splat(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     """The one constant that every element of the value equals, if it is known."""
-    known = constant(value)
-    if known is not None:
-        return known
-    maker = rewriter.maker(value)
-    if maker is not None and maker.name in ("broadcast_in_dim", "pvary"):
-        return splat(maker.args[0], rewriter)
-    return None
+    while (known := constant(value)) is None:
+        maker = rewriter.maker(value)
+        if maker is None or maker.name not in ("broadcast_in_dim", "pvary"):
+            return None
+        value = maker.args[0]
+    return known
 
 
 def spread(value: Value, shape: tuple[int, ...], rewriter: Rewriter) -> Value:

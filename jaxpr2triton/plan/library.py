@@ -23,6 +23,7 @@ from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.ir.windows import windowed_p
 from jaxpr2triton.plan.rounds import named
 from jaxpr2triton.policy import Policy
@@ -192,14 +193,17 @@ class Around:
 
     def has_windows(self, eqn: Eqn) -> bool:
         """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""
-        stack = [self.jaxpr.eqns[self.makers[atom]] for atom in eqn.invars if self._has_maker(atom)]
-        while stack:
-            each = stack.pop()
-            if each.primitive is windowed_p:
-                return True
-            if isinstance(TABLE.get(each.primitive.name), Indexing):
-                stack += [self.jaxpr.eqns[self.makers[atom]] for atom in each.invars if self._has_maker(atom)]
-        return False
+
+        def before(place: int) -> list[int]:
+            each = self.jaxpr.eqns[place]
+            return self._makers_of(each) if isinstance(TABLE.get(each.primitive.name), Indexing) else []
+
+        found = reached(self._makers_of(eqn), before)
+        return any(self.jaxpr.eqns[place].primitive is windowed_p for place in found)
+
+    def _makers_of(self, eqn: Eqn) -> list[int]:
+        """The equations that make its operands."""
+        return [self.makers[atom] for atom in eqn.invars if self._has_maker(atom)]
 
     def members(self, eqn: Eqn) -> float:
         """The share of its terms that a kernel has to add, as rows are multiplied with those of one group only."""
@@ -217,10 +221,18 @@ class Around:
 
     def is_made(self, atom: Atom) -> bool:
         """Whether a factor is computed where it is multiplied, of products too."""
-        if not self._has_maker(atom):
-            return False
-        eqn = self.jaxpr.eqns[self.makers[atom]]
-        return _is_light(eqn) and (_is_work(eqn) or any(map(self.is_made, eqn.invars)))
+        return any(map(_is_work, self._light(atom)))
+
+    def _light(self, atom: Atom) -> Iterator[Eqn]:
+        """What makes a value of what is in memory, as far as it is done on the way."""
+
+        def before(place: int) -> list[int]:
+            eqn = self.jaxpr.eqns[place]
+            return self._makers_of(eqn) if _is_light(eqn) else []
+
+        for place in reached([self.makers[atom]] if self._has_maker(atom) else [], before):
+            if _is_light(self.jaxpr.eqns[place]):
+                yield self.jaxpr.eqns[place]
 
     def _has_maker(self, atom: Atom) -> TypeGuard[Var]:
         return not isinstance(atom, Literal) and atom in self.makers
@@ -232,11 +244,20 @@ class Around:
         """
         if not self._has_maker(atom):
             return False
-        if atom not in self._made:
-            eqn = self.jaxpr.eqns[self.makers[atom]]
-            self._made[atom] = _is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
-            self._made[atom] = self._made[atom] and (_is_work(eqn) or any(map(self._is_computed, eqn.invars)))
+        for each in in_order([atom], self._handed_on, self._made):
+            eqn = self.jaxpr.eqns[self.makers[each]]
+            is_made = _is_work(eqn) or any(self._made[part] for part in self._handed_on(each))
+            self._made[each] = is_made and self._is_on_the_way(each)
         return self._made[atom]
+
+    def _handed_on(self, atom: Var) -> list[Var]:
+        """What makes nothing of its operands makes these."""
+        eqn = self.jaxpr.eqns[self.makers[atom]]
+        return [] if _is_work(eqn) or not _is_light(eqn) else [each for each in eqn.invars if self._has_maker(each)]
+
+    def _is_on_the_way(self, atom: Var) -> bool:
+        eqn = self.jaxpr.eqns[self.makers[atom]]
+        return _is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
 
     def _is_of_products(self, eqn: Eqn, size: int) -> bool:
         stack, seen = [eqn], set[int]()
@@ -255,16 +276,17 @@ class Around:
 
     def goes_on(self, eqn: Eqn) -> bool:
         """Whether all that reads the result computes something of it, wherever it is read."""
-        stack: list[Var] = [eqn.outvars[0]]
         is_work = False
-        while stack:
-            for reader in self.readers.get(stack.pop(), [None]):
+
+        def handed(var: Var) -> list[Var]:
+            readers = [reader for reader in self.readers.get(var, []) if reader is not None and not _is_work(reader)]
+            return [out for reader in readers for out in reader.outvars]
+
+        for var in reached([eqn.outvars[0]], handed):
+            for reader in self.readers.get(var, [None]):
                 if reader is None or not _is_light(reader):
                     return False
-                if _is_work(reader):
-                    is_work = True
-                else:
-                    stack += reader.outvars
+                is_work = is_work or _is_work(reader)
         return is_work
 
 

@@ -130,7 +130,7 @@ def _key(kernel: Kernel, target: Target, lines: bool) -> str:
     """All that a binary is made of, as one word."""
     elements = [element_name(buffer.dtype) for buffer in kernel.buffers]
     names = [buffer.name for buffer in kernel.buffers]
-    parts = [makers(), triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
+    parts: list[Any] = [makers(), triton_version(), target.backend, target.arch, target.warp_size, target.shared_bytes]
     parts += [kernel.name, kernel.source, names, elements, kernel.grid, _options(kernel, target)]
     parts += [_latency(target), _is_alone(kernel, target)]
     text = json.dumps(parts + ["lines"] if lines else parts)

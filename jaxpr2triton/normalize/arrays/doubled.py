@@ -9,7 +9,7 @@ The gradient of a square has one. Nothing is rounded by it, so that no term need
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jax import lax
@@ -17,6 +17,7 @@ from jax import lax
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
 from jaxpr2triton.ir.once import makers_of, readers_of
+from jaxpr2triton.ir.walks import reached
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned, spread
@@ -49,21 +50,36 @@ class _Read:
             return None
         if any(reader is None or reader.primitive.name != "reduce_sum" for reader in self.readers[terms]):
             return None
-        return self._below(terms)
+        return self._below(terms) if self._products(terms) else None
 
     def _below(self, var: Atom) -> Path | None:
-        place = None if isinstance(var, Literal) else self.makers.get(var)
-        eqn = None if place is None else self.eqns[place]
-        if eqn is None or eqn.primitive.name != "mul":
-            return None
-        for position, atom in enumerate(eqn.invars):
-            if _is_power(atom) and eqn.invars[1 - position].aval.shape == var.aval.shape:
-                return (position,)
-        for position, atom in enumerate(eqn.invars):
-            alone = not isinstance(atom, Literal) and len(self.readers[atom]) == 1
-            if alone and (path := self._below(atom)) is not None:
-                return (position, *path)
+        above: dict[Atom, tuple[Atom, int]] = {}  # the product that a factor is of, and which it is
+        for each in reached([var], self._factors):
+            (eqn,) = self._products(each)
+            for position, atom in enumerate(eqn.invars):
+                if _is_power(atom) and eqn.invars[1 - position].aval.shape == each.aval.shape:
+                    return self._path(above, each, position)
+            above |= {atom: (each, position) for position, atom in enumerate(eqn.invars) if self._is_alone(atom)}
         return None
+
+    def _products(self, atom: Atom) -> list[Eqn]:
+        """What makes a value, if it is a product."""
+        place = None if isinstance(atom, Literal) else self.makers.get(atom)
+        return [] if place is None or self.eqns[place].primitive.name != "mul" else [self.eqns[place]]
+
+    def _factors(self, atom: Atom) -> list[Atom]:
+        """The factors that are products themselves, and that nothing else reads."""
+        return [each for eqn in self._products(atom) for each in eqn.invars if self._is_alone(each)]
+
+    def _is_alone(self, atom: Atom) -> bool:
+        return not isinstance(atom, Literal) and len(self.readers[atom]) == 1 and bool(self._products(atom))
+
+    def _path(self, above: Mapping[Atom, tuple[Atom, int]], product: Atom, position: int) -> Path:
+        path = [position]
+        while product in above:
+            product, position = above[product]
+            path.append(position)
+        return tuple(path[::-1])
 
 
 def _is_power(atom: Atom) -> bool:
@@ -79,10 +95,13 @@ def _rebuilt(node: Node, path: Path, rewriter: Rewriter) -> Sequence[Value]:
 
 def _without(value: Value, path: Path, rewriter: Rewriter) -> tuple[Value, Value]:
     """The value without its factor, and that."""
-    maker = rewriter.maker(value)
-    assert maker is not None
-    position, *further = path
-    if not further:
-        return maker.args[1 - position], maker.args[position]
-    rest, factor = _without(maker.args[position], tuple(further), rewriter)
-    return rewriter.write(maker, *(rest if n == position else arg for n, arg in enumerate(maker.args))), factor
+    products: list[Node] = []
+    for position in path:
+        maker = rewriter.maker(value)
+        assert maker is not None
+        products.append(maker)
+        value = maker.args[position]
+    rest = products[-1].args[1 - path[-1]]
+    for maker, position in zip(products[-2::-1], path[-2::-1]):
+        rest = rewriter.write(maker, *(rest if n == position else arg for n, arg in enumerate(maker.args)))
+    return rest, value

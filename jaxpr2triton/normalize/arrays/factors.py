@@ -8,7 +8,7 @@ does a kernel wait for `r`: a norm of the rows of x is summed beside the product
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,11 +26,13 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.ir.tracing import again
+from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
 
 Env = dict[Var, Any]
 EXTREMES = ("reduce_max", "reduce_min")
+PRODUCTS = ("convert_element_type", "mul", "div")  # of which factors may be taken
 SUMS = ("reduce_sum", "dot_general")
 
 
@@ -43,11 +45,27 @@ class Factor:
     divides: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Rest:
+    """What is left of a value without factors: the value itself, or what a function makes of others that are left."""
+
+    atom: Atom | None = None
+    function: Callable[..., Any] = tuple
+    parts: tuple[Rest, ...] = ()
+
+    def of(self, env: Env) -> jax.Array:
+        found: dict[Rest, jax.Array] = {}
+        for each in in_order([self], lambda rest: rest.parts, found):
+            parts = [found[part] for part in each.parts]
+            found[each] = each.function(*parts) if each.atom is None else read(env, each.atom)
+        return found[self]
+
+
 @dataclass(frozen=True)
 class Side:
-    """One side of a contraction without its factors; `rest` computes it, and None is 1."""
+    """One side of a contraction without its factors; None of `rest` is 1."""
 
-    rest: Callable[[Env], jax.Array] | None
+    rest: Rest | None
     factors: tuple[Factor, ...] = ()
     source: Any = None  # the dtype of what was there, if the rest is nothing but that
 
@@ -118,7 +136,20 @@ class Factors:
             stack.extend(variables(eqn.invars))
         return False
 
-    def _side(self, atom: Atom, sums: frozenset[int]) -> Side:
+    def _side(self, atom: Var, sums: frozenset[int]) -> Side:
+        found: dict[Atom, Side] = {}
+        for each in in_order([atom], lambda each: self._parts(each, sums), found):
+            found[each] = self._made(each, sums, found)
+        return found[atom]
+
+    def _parts(self, atom: Atom, sums: frozenset[int]) -> Sequence[Var]:
+        """What a side is made of that may have factors."""
+        eqn = self._maker(atom)
+        if eqn is None or eqn.primitive.name not in PRODUCTS or self._factor(atom, sums) is not None:
+            return ()
+        return variables(eqn.invars)
+
+    def _made(self, atom: Atom, sums: frozenset[int], known: Mapping[Atom, Side]) -> Side:
         if (factor := self._factor(atom, sums)) is not None:
             return Side(None, (factor,))
         eqn = self._maker(atom)
@@ -126,23 +157,25 @@ class Factors:
             return _left(atom)
         match eqn.primitive.name:
             case "convert_element_type":
-                inner = self._operand(eqn.invars[0], sums)
+                inner = self._operand(eqn.invars[0], sums, known)
                 made = _made_of(atom, partial(_converted, atom.aval.dtype), inner)
                 return replace(made, source=inner.source) if _holds(atom.aval.dtype, inner.source) else made
             case "mul":
                 again = partial(eqn.primitive.bind, **eqn.params)
-                return _made_of(atom, again, *(self._operand(each, sums) for each in eqn.invars))
+                return _made_of(atom, again, *(self._operand(each, sums, known) for each in eqn.invars))
             case "div" if (divisor := self._factor(eqn.invars[1], sums)) is not None:
-                inner = self._operand(eqn.invars[0], sums)
+                inner = self._operand(eqn.invars[0], sums, known)
                 by = Factor(divisor.atom, divisor.dims, divides=True)
                 return Side(inner.rest, (*inner.factors, by), inner.source)
         return _left(atom)
 
-    def _operand(self, atom: Atom, sums: frozenset[int]) -> Side:
-        """Of a value in between, which nothing else may read."""
-        alone = isinstance(atom, Literal) or len(self.readers[atom]) == 1
-        found = self._side(atom, sums)
-        return found if alone or found.rest is None else _left(atom)
+    def _operand(self, atom: Atom, sums: frozenset[int], known: Mapping[Atom, Side]) -> Side:
+        """Of a value in between, which nothing else may read but where it is one factor."""
+        if isinstance(atom, Literal):
+            factor = self._factor(atom, sums)
+            return _left(atom) if factor is None else Side(None, (factor,))
+        found, alone = known[atom], len(self.readers[atom]) == 1
+        return found if alone or (found.rest is None and len(found.factors) == 1) else _left(atom)
 
     def _maker(self, atom: Atom) -> Eqn | None:
         place = None if isinstance(atom, Literal) else self.makers.get(atom)
@@ -185,7 +218,7 @@ def _holds(dtype: Any, source: Any) -> bool:
 
 
 def _left(atom: Atom) -> Side:
-    return Side(lambda env: read(env, atom), source=atom.aval.dtype)
+    return Side(Rest(atom), source=atom.aval.dtype)
 
 
 def _made_of(atom: Atom, function: Callable[..., jax.Array], *parts: Side) -> Side:
@@ -196,7 +229,7 @@ def _made_of(atom: Atom, function: Callable[..., jax.Array], *parts: Side) -> Si
         return _left(atom)
     if len(rests) == len(parts):
         source = parts[0].source if len(parts) == 1 else None
-        return Side(lambda env: function(*(rest(env) for rest in rests)), factors, source)
+        return Side(Rest(None, function, tuple(rests)), factors, source)
     alone = next((part for part in parts if part.rest is not None), Side(None))
     return Side(alone.rest, factors, alone.source)
 
@@ -216,7 +249,7 @@ def _contracted(eqn: Eqn, sides: tuple[Side, Side], env: Env) -> jax.Array:
     out = eqn.outvars[0].aval
     dtype = working_dtype(out.dtype)
     with source_of(eqn):
-        rests = [_as(atom.aval, side.rest(env)) for atom, side in zip(eqn.invars, sides) if side.rest is not None]
+        rests = [_as(atom.aval, side.rest.of(env)) for atom, side in zip(eqn.invars, sides) if side.rest is not None]
         result = eqn.primitive.bind(*rests, **{**eqn.params, "preferred_element_type": dtype})
         for number, side in enumerate(sides):
             places = _places(eqn, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from jax import lax
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
 from jaxpr2triton.ir.scans import Body
+from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
 from jaxpr2triton.rules.linear import linear_in
 
@@ -70,33 +71,51 @@ class Terms:
 
     def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
         self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._most = len(body.jaxpr.eqns) + 1
         self._invariant = body.invariants()
         self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
 
     def of(self, atom: Any, negative: bool = False) -> list[Term]:
         """The terms of a sum; one term, the atom itself, if none of its parts is worth the trouble."""
-        whole = Term(atom, None if isinstance(atom, jex.Literal) else self._producers.get(atom), (), negative)
-        if whole.maker is None or self.is_invariant(atom):
-            return [Term(atom, None, (), negative)]
-        eqn = whole.maker
+        found: dict[Any, list[Term]] = {}
+        for each in in_order([atom], self._summed, found, key=id):
+            found[id(each)] = self._terms(each, found)
+        return list(map(_negated, found[id(atom)])) if negative else found[id(atom)]
+
+    def _summed(self, atom: Any) -> Sequence[Any]:
+        """The parts of a sum, of an array put together, or of what is proportional to something."""
+        eqn = None if isinstance(atom, jex.Literal) else self._producers.get(atom)
+        if eqn is None or self.is_invariant(atom):
+            return ()
         position = self._linear_in(eqn)
         if _is_sum(eqn):
-            signs = negative, negative is not (eqn.primitive.name == "sub")
-            parts = [term for part, sign in zip(eqn.invars, signs) for term in self._part(part, sign, atom.aval.shape)]
+            return [part for part in eqn.invars if part.aval.shape == atom.aval.shape]
+        return eqn.invars if eqn.primitive.name == "concatenate" else [] if position is None else [eqn.invars[position]]
+
+    def _terms(self, atom: Any, known: Mapping[int, list[Term]]) -> list[Term]:
+        """There are no more of them than equations: what is added more often is one term."""
+        whole = Term(atom, None if isinstance(atom, jex.Literal) else self._producers.get(atom))
+        eqn = whole.maker
+        if eqn is None or self.is_invariant(atom):
+            return [Term(atom, None)]
+        position = self._linear_in(eqn)
+        if _is_sum(eqn):
+            signs = False, eqn.primitive.name == "sub"
+            pairs = [(self._part(part, known, atom.aval.shape), sign) for part, sign in zip(eqn.invars, signs)]
+            parts = [each for terms, sign in pairs for each in (map(_negated, terms) if sign else terms)]
         elif eqn.primitive.name == "concatenate":
-            pieces = [(pad, self.of(piece, negative)) for pad, piece in zip(padded_parts(eqn), eqn.invars)]
+            pieces = [(pad, known[id(piece)]) for pad, piece in zip(padded_parts(eqn), eqn.invars)]
             parts = [replace(term, links=(*term.links, (pad, 0))) for pad, terms in pieces for term in terms]
         elif position is not None:
-            deeper = self.of(eqn.invars[position], negative)
-            parts = [replace(term, links=(*term.links, (eqn, position))) for term in deeper]
+            parts = [replace(term, links=(*term.links, (eqn, position))) for term in known[id(eqn.invars[position])]]
         else:
             return [whole]
-        return parts if any(map(self.is_wanted, parts)) else [whole]
+        return parts if len(parts) <= self._most and any(map(self.is_wanted, parts)) else [whole]
 
-    def _part(self, atom: Any, negative: bool, shape: tuple[int, ...]) -> list[Term]:
+    def _part(self, atom: Any, known: Mapping[int, list[Term]], shape: tuple[int, ...]) -> list[Term]:
         if atom.aval.shape == shape:
-            return self.of(atom, negative)
-        return [Term(atom, None, (), negative, shape)]
+            return known[id(atom)]
+        return [Term(atom, None, spread_to=shape)]
 
     def is_invariant(self, atom: Any) -> bool:
         return isinstance(atom, jex.Literal) or atom in self._invariant
@@ -113,6 +132,10 @@ class Terms:
         """The operand that the result is proportional to, if nothing else about it changes from step to step."""
         moving = self.moving_operand(eqn)
         return moving if moving in linear_in(eqn) else None
+
+
+def _negated(term: Term) -> Term:
+    return replace(term, negative=not term.negative)
 
 
 def _is_sum(eqn: Any) -> bool:

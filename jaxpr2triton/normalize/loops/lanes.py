@@ -132,18 +132,19 @@ class _Shared:
 
     def _condition(self, atom: Atom) -> tuple[list[Flag], list[Atom]]:
         """What any lane says in it, and the rest."""
-        eqn = self._made(atom)
-        if eqn is None:
-            return [], [atom]
-        if eqn.primitive.name == "and":
-            parts = [self._condition(side) for side in eqn.invars]
-            return [flag for flags, _ in parts for flag in flags], [rest for _, others in parts for rest in others]
-        if (asked := _any(eqn)) is not None:
-            return [Flag(asked, True)], []
-        inner = self._made(eqn.invars[0]) if eqn.primitive.name == "not" else None
-        if inner is not None and (asked := _any(inner, "reduce_and")) is not None:
-            return [Flag(asked, False)], []
-        return [], [atom]
+        flags: list[Flag] = []
+        rest: list[Atom] = []
+        for side in _sides(atom, self._makers):
+            eqn = self._made(side)
+            asked = None if eqn is None else _any(eqn)
+            inner = self._made(eqn.invars[0]) if eqn is not None and eqn.primitive.name == "not" else None
+            denied = None if inner is None else _any(inner, "reduce_and")
+            if asked is not None or denied is not None:
+                flags += [Flag(asked, True)] if asked is not None else []
+                flags += [Flag(denied, False)] if denied is not None else []
+            else:
+                rest.append(side)
+        return flags, rest
 
     def _made(self, atom: Atom) -> Eqn | None:
         return None if isinstance(atom, Literal) else self._makers(atom)
@@ -210,18 +211,36 @@ class _Shared:
 
 def _sides(atom: Atom, makers: Makers) -> list[Atom]:
     """What an `and`, and those in it, are made of."""
-    eqn = None if isinstance(atom, Literal) else makers(atom)
-    if eqn is None or eqn.primitive.name != "and":
-        return [atom]
-    return [side for operand in eqn.invars for side in _sides(operand, makers)]
+
+    def operands(each: Atom) -> Sequence[Atom]:
+        eqn = None if isinstance(each, Literal) else makers(each)
+        return eqn.invars if eqn is not None and eqn.primitive.name == "and" else ()
+
+    return _leaves(atom, operands)
 
 
 def _values(value: Value, rewriter: Rewriter) -> list[Value]:
     """The same of a value."""
-    maker = rewriter.maker(value)
-    if maker is None or maker.name != "and":
-        return [value]
-    return [side for operand in maker.args for side in _values(operand, rewriter)]
+
+    def operands(each: Value) -> Sequence[Value]:
+        maker = rewriter.maker(each)
+        return maker.args if maker is not None and maker.name == "and" else ()
+
+    return _leaves(value, operands)
+
+
+def _leaves(whole: Any, operands: Callable[[Any], Sequence[Any]]) -> list[Any]:
+    """What has no operands, in order, as often as it stands there; what stands there twice is taken apart once."""
+    found, stack, seen = [], [whole], set[int]()
+    while stack:
+        each = stack.pop()
+        inner = operands(each)
+        if not inner:
+            found.append(each)
+        elif id(each) not in seen:
+            seen.add(id(each))
+            stack.extend(inner[::-1])
+    return found
 
 
 def _is_spread(eqn: Eqn) -> bool:

@@ -53,10 +53,12 @@ def compute_in_tiles(closed: Closed) -> Closed:
 
     def is_stored(atom: Atom) -> bool:
         """By a loop, in whatever order."""
-        if isinstance(atom, Literal) or atom not in makers:
-            return False
-        maker = jaxpr.eqns[makers[atom]]
-        return maker.primitive.name == "scan" or (maker.primitive.name == "transpose" and is_stored(maker.invars[0]))
+        while not isinstance(atom, Literal) and atom in makers:
+            maker = jaxpr.eqns[makers[atom]]
+            if maker.primitive.name != "transpose":
+                return maker.primitive.name == "scan"
+            atom = maker.invars[0]
+        return False
 
     def is_joined(eqn: Eqn) -> bool:
         (atom,) = eqn.invars

@@ -12,6 +12,7 @@ import numpy as np
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var, frozen
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.normalize.loops.windows_at import READS, Windows, is_moved, windows_of
 from jaxpr2triton.rules.dims import is_elementwise
 
@@ -78,50 +79,63 @@ class Terms:
         select_n p old new, where p is False   →   old
         """
         found: dict[Term, Term] = {}
+        for each in in_order([term], lambda each: self._operands(each, facts), found):
+            found[each] = self._said(self._look(each, facts, found), facts)
+        return found[term]
 
-        def look(each: Term) -> Term:
-            if each not in found:
-                left = self._look(each, facts, look)
-                found[each] = self._said(left, facts)
-            return found[each]
-
-        return look(term)
-
-    def _look(self, term: Term, facts: Facts, look: Callable[[Term], Term]) -> Term:
+    def _operands(self, term: Term, facts: Facts) -> Sequence[Term]:
+        """The terms that have to be known where the facts hold before this one is."""
         if term in facts:
-            return self._said(term, facts)
+            return ()
+        name, _, operands, first = self._parts[term]
+        if name == CARRIED:
+            start, _, after = operands
+            return start, after
+        if name == WRITTEN:
+            what, _, read, _ = self._parts[self._unmoved(operands[1])]
+            return (*operands, *(read[1:] if what == READ else ()))
+        return operands[first:]
+
+    def _look(self, term: Term, facts: Facts, found: Mapping[Term, Term]) -> Term:
+        if term in facts:
+            return term
         name, params, operands, first = self._parts[term]
         if first >= len(operands):
-            return self._left(name, params, operands, look) or term
-        if name == "select_n" and len(operands) == 3:
-            which, off, on = operands
-            which = look(which)
+            return self._left(name, params, operands, found) or term
+        now = (*operands[:first], *(found[each] for each in operands[first:]))
+        if name == "select_n" and len(now) == 3:
+            which, off, on = now
             if which in (self.true, self.false):
-                return look(on if which == self.true else off)
-            off, on = look(off), look(on)
+                return on if which == self.true else off
             return off if off == on else self.made(name, params, which, off, on)
-        now = (*operands[:first], *map(look, operands[first:]))
         return self._logical(name, now) or self.made(name, params, *now, first=first)
 
-    def _left(self, name: str, params: Hashable, operands: Sequence[Term], look: Callable[[Term], Term]) -> Term | None:
+    def _left(
+        self, name: str, params: Hashable, operands: Sequence[Term], found: Mapping[Term, Term]
+    ) -> Term | None:
         """What an array was before it was written to, or went through a loop, if neither changes it.
 
         scatter x i (gather x i)   →   x
         """
         if name == CARRIED:
             start, before, after = operands
-            return look(start) if look(after) == before else None
+            return found[start] if found[after] == before else None
         if name != WRITTEN:
             return None
         array, new, *places = operands
-        new = look(new)
-        while self._parts[new][0] == MOVED:
-            (new,) = self._parts[new][2]
-        what, read, found, _ = self._parts[new]
-        if what != READ or [found[0], *map(look, found[1:])] != [array, *map(look, places)]:
+        what, windows, read, _ = self._parts[self._unmoved(found[new])]
+        if what != READ:
             return None
-        assert isinstance(params, Windows) and isinstance(read, Windows)
-        return look(array) if params.is_of(read) else None
+        if [read[0], *(found.get(each, each) for each in read[1:])] != [array, *(found[each] for each in places)]:
+            return None
+        assert isinstance(params, Windows) and isinstance(windows, Windows)
+        return found[array] if params.is_of(windows) else None
+
+    def _unmoved(self, term: Term) -> Term:
+        """What other dimensions of one element stand beside."""
+        while self._parts[term][0] == MOVED:
+            (term,) = self._parts[term][2]
+        return term
 
     def _said(self, term: Term, facts: Facts) -> Term:
         return self.known(np.bool_(facts[term])) if term in facts else term
@@ -142,20 +156,20 @@ class Terms:
         found: dict[Term, bool] = {}
         self._assume(term, value, found)
         for each, known in list(found.items()):  # the same once more, each in the light of the others
-            others = {other: now for other, now in found.items() if other != each}
-            self._assume(self.where(each, others), known, found)
+            del found[each]
+            now = self.where(each, found)
+            found[each] = known
+            self._assume(now, known, found)
         return found
 
     def _assume(self, term: Term, value: bool, found: dict[Term, bool]) -> None:
-        if term in (self.true, self.false):
-            return
-        found[term] = value
-        name, _, operands, _ = self._parts[term]
-        if name == "not":
-            self._assume(operands[0], not value, found)
-        elif name == ("and" if value else "or"):
-            for each in operands:
-                self._assume(each, value, found)
+        def follows(fact: tuple[Term, bool]) -> Sequence[tuple[Term, bool]]:
+            name, _, operands, _ = self._parts[fact[0]]
+            if name == "not":
+                return [(operands[0], not fact[1])]
+            return [(each, fact[1]) for each in operands] if name == ("and" if fact[1] else "or") else []
+
+        found.update(fact for fact in reached([(term, value)], follows) if fact[0] not in (self.true, self.false))
 
 
 class Reading:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.scans import Scan, scan_of
+from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite
 from jaxpr2triton.rules.dims import is_elementwise
@@ -113,29 +115,44 @@ def _says_places(scan: Scan, control: Sequence[Var]) -> bool:
     return False
 
 
+def _made_of(value: Value, rewriter: Rewriter) -> tuple[Value, ...]:
+    """The numbers that a number is computed from."""
+    maker = rewriter.maker(value)
+    if constant(value) is not None or maker is None or jnp.ndim(value) or not is_elementwise(maker.name):
+        return ()
+    return tuple(maker.args)
+
+
+def _is_choice(value: Value, rewriter: Rewriter) -> bool:
+    """Whether a number is chosen of known ones."""
+    maker, parts = rewriter.maker(value), _made_of(value, rewriter)
+    chosen = maker is not None and maker.name == "select_n" and bool(parts)
+    return chosen and all(constant(each) is not None for each in parts[1:])
+
+
 def _flags(value: Value, rewriter: Rewriter) -> Iterator[Value]:
     """The flags between whose numbers a number is chosen."""
-    maker = rewriter.maker(value)
-    if constant(value) is not None or maker is None or jnp.ndim(value):
-        return
-    if maker.name == "select_n" and all(constant(each) is not None for each in maker.args[1:]):
-        yield maker.args[0]
-    elif is_elementwise(maker.name):
-        for each in maker.args:
-            yield from _flags(each, rewriter)
+    seen: dict[int, Value] = {}
+    parts = partial(_made_of, rewriter=rewriter)
+    for each in in_order([value], lambda each: () if _is_choice(each, rewriter) else parts(each), seen, key=id):
+        seen[id(each)] = each
+        if _is_choice(each, rewriter):
+            yield parts(each)[0]
 
 
 def _known(value: Value, flags: Mapping[int, bool], rewriter: Rewriter) -> np.ndarray | None:
     """The number, if the flag is known."""
-    if id(value) in flags:
-        return np.asarray(flags[id(value)])
-    number, maker = constant(value), rewriter.maker(value)
-    if number is not None or maker is None or jnp.ndim(value) or not is_elementwise(maker.name):
-        return number
-    operands = [_known(each, flags, rewriter) for each in maker.args]
-    if any(each is None for each in operands):
-        return None
-    return computed(maker.primitive, operands, maker.params, jax.typeof(value).dtype)
+    found: dict[int, np.ndarray | None] = {flag: np.asarray(known) for flag, known in flags.items()}
+    for each in in_order([value], lambda each: _made_of(each, rewriter), found, key=id):
+        parts = [found[id(part)] for part in _made_of(each, rewriter)]
+        maker, operands = rewriter.maker(each), [part for part in parts if part is not None]
+        if not parts or maker is None:
+            found[id(each)] = constant(each)
+        else:
+            whole = len(operands) == len(parts)
+            dtype = jax.typeof(each).dtype
+            found[id(each)] = computed(maker.primitive, operands, maker.params, dtype) if whole else None
+    return found[id(value)]
 
 
 def _steps(

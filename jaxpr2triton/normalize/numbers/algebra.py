@@ -125,16 +125,24 @@ def _sub(node: Node, rewriter: Rewriter) -> Value | None:
 
 def _negated(value: Value, rewriter: Rewriter, steps: int = STEPS_TO_NEGATION) -> Value | None:
     """What is made of x as the value is of `neg x`: moved, multiplied or divided."""
-    maker = rewriter.maker(value)
-    if maker is None or maker.name == "neg":
-        return None if maker is None else maker.args[0]
-    if not _is_float(value):
-        return None
-    alone = maker.name in MOVES and len(maker.args) == 1
-    if not alone and not steps:
-        return None
-    for position in range(1 if alone else _SIGNED.get(maker.name, 0)):
-        found = _negated(maker.args[position], rewriter, steps - (not alone))
+    moves: list[Node] = []
+    while (maker := rewriter.maker(value)) is not None and maker.name in MOVES and len(maker.args) == 1:
+        if not _is_float(value):
+            return None
+        moves.append(maker)
+        (value,) = maker.args
+    found = None if maker is None else _negated_by(maker, value, rewriter, steps)
+    for move in moves[::-1] if found is not None else ():
+        found = rewriter.write(move, found)
+    return found
+
+
+def _negated_by(maker: Node, value: Value, rewriter: Rewriter, steps: int) -> Value | None:
+    """The same of a value that is not moved; no more of these are gone through than so many steps."""
+    if maker.name == "neg":
+        return maker.args[0]
+    for position in range(_SIGNED.get(maker.name, 0) if steps and _is_float(value) else 0):
+        found = _negated(maker.args[position], rewriter, steps - 1)
         if found is not None:
             return rewriter.write(maker, *(found if n == position else arg for n, arg in enumerate(maker.args)))
     return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_bool
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
 from jaxpr2triton.rules.indexing import MOVES
@@ -23,19 +24,26 @@ def static_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     if number is not None:
         return number
     memo = rewriter.notes.setdefault("known arrays", {})
-    if id(value) not in memo:
-        memo[id(value)] = value, _computed(value, rewriter)  # the value is kept, so that no other one gets its id
+    for each in in_order([value], lambda each: _parts(each, rewriter), memo, key=id):
+        args = [constant(arg) if constant(arg) is not None else memo[id(arg)][1] for arg in _parts(each, rewriter)]
+        memo[id(each)] = each, _computed(each, args, rewriter)  # the value is kept, so that no other one gets its id
     found: np.ndarray | None = memo[id(value)][1]
     return found
 
 
-def _computed(value: Value, rewriter: Rewriter) -> np.ndarray | None:
+def _parts(value: Value, rewriter: Rewriter) -> tuple[Value, ...]:
+    """What a value of few whole numbers is computed from."""
     maker = rewriter.maker(value)
     if maker is None or not _is_simple(maker) or not _is_whole(value) or jnp.size(value) > policy.COMMON.known:
-        return None
-    args = [static_array(arg, rewriter) for arg in maker.args]
-    known = [arg for arg in args if arg is not None]
-    if len(known) < len(args):
+        return ()
+    return tuple(maker.args)
+
+
+def _computed(value: Value, args: Sequence[np.ndarray | None], rewriter: Rewriter) -> np.ndarray | None:
+    maker, known = rewriter.maker(value), [arg for arg in args if arg is not None]
+    if constant(value) is not None:
+        return constant(value)
+    if maker is None or len(known) < len(maker.args):
         return None
     return computed(maker.primitive, known, maker.params, jax.typeof(value).dtype)
 
@@ -51,21 +59,29 @@ def _is_whole(value: Value) -> bool:
 
 def equations_of(value: Value, rewriter: Rewriter) -> list[tuple[Node, Value]] | None:
     """The equations that make a value out of nothing but numbers, in order; None if it takes operands or real work."""
+    asked = [value] if constant(value) is None else []
+    for number, each in enumerate(reached(asked, lambda each: _unknown(each, rewriter), key=id)):
+        if number > policy.COMMON.known_equations or not _is_cheap(each, rewriter):
+            return None
     found: dict[int, tuple[Node, Value]] = {}
+    for each in in_order(asked, lambda each: _unknown(each, rewriter), found, key=id):
+        maker = rewriter.maker(each)
+        assert maker is not None  # it is cheap
+        found[id(each)] = maker, each
+    return list(found.values())
 
-    def visit(value: Value) -> bool:
-        if constant(value) is not None or id(value) in found:
-            return True
-        maker = rewriter.maker(value)
-        if maker is None or not _is_simple(maker) or len(found) > policy.COMMON.known_equations:
-            return False
-        cheap = maker.name in MOVES or maker.name in ("convert_element_type", "select_n") or _is_whole(value)
-        if not cheap or not all(visit(arg) for arg in maker.args):
-            return False
-        found[id(value)] = maker, value
-        return True
 
-    return list(found.values()) if visit(value) else None
+def _unknown(value: Value, rewriter: Rewriter) -> list[Value]:
+    """The operands that are not known."""
+    maker = rewriter.maker(value)
+    return [] if maker is None else [arg for arg in maker.args if constant(arg) is None]
+
+
+def _is_cheap(value: Value, rewriter: Rewriter) -> bool:
+    maker = rewriter.maker(value)
+    if maker is None or not _is_simple(maker):
+        return False
+    return maker.name in MOVES or maker.name in ("convert_element_type", "select_n") or _is_whole(value)
 
 
 def written_again(equations: Sequence[tuple[Node, Value]], value: Value) -> Value:

@@ -19,7 +19,6 @@ from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.group import Group
 from jaxpr2triton.plan.refusal import body_of
 
-
 WHY = "a step compares copies of a value that it makes at several places"
 
 
