@@ -52,7 +52,7 @@ from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
 from jaxpr2triton.quickest import quickest, schedules_compiled
-from jaxpr2triton.report.equations import name_of, printed
+from jaxpr2triton.report.equations import name_of, nbytes_of, printed
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
 from jaxpr2triton.shards.told import divided
@@ -364,7 +364,9 @@ class Compiled:
         if (reasons := len({each.why for each in obstacles})) > 1:
             why += f" (the first of {reasons} reasons)"
         takes = reason.takes if isinstance(reason, WhyNot) else ""
-        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles)
+        arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
+        nbytes = sum(nbytes_of(atom.aval) for atom in arrays)
+        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles, nbytes=nbytes)
 
     def _step(self, place: int) -> StepOfLoop | None:
         step = self.steps_of.get(place)
