@@ -11,11 +11,11 @@ import jax
 from jaxpr2triton._compat import stay_in_place
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, check_arrays, labels, static_positions, trace
 from jaxpr2triton.front.naming import program_name, title_of
 from jaxpr2triton.front.options import Options, refuse_options_of_others
 from jaxpr2triton.front.program import GradProgram, Program, grad_program, plain_program
+from jaxpr2triton.front.whole import side_effects, symbolic_shape
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.mistakes import instead_of
@@ -49,10 +49,13 @@ def transpiled(
     names = tuple(itertools.compress(labels(function, len(args), keywords), moving))
     check_arrays(name, names, values)
     traced = trace(function, args, kwargs, **static)
+    if (symbolic := symbolic_shape(traced.jaxpr)) is not None:
+        what = f"{name} has an argument of a symbolic shape, {symbolic}, and kernels are made for numbers"
+        raise UserError(what, hint="transpile it for each shape that you need")
     hoisted, captured = hoist(traced.jaxpr, traced.captured)
     jaxpr = _flattened(hoisted, name, options.strict)
     if not stay_in_place(jaxpr.effects):
-        raise fused.side_effects(jaxpr, "call it through `fuse`")
+        raise side_effects(jaxpr, "call it through `fuse`")
     signature = Signature(name, names, jax.tree.structure(values), traced.avals, title_of(function))
     out_tree = traced.out_tree
     if argnums is None:
