@@ -20,6 +20,7 @@ from jaxpr2triton.front.naming import program_name
 from jaxpr2triton.front.options import OF_JIT, Options, known_backend, unexpected_by_fuse
 from jaxpr2triton.front.program import GradProgram, Program, Residual
 from jaxpr2triton.front.transpiled import transpiled
+from jaxpr2triton.front.whole import side_effects
 from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule
 from jaxpr2triton.ir.tracing import run
@@ -162,7 +163,7 @@ def _traced_when_called(
         leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
         if not stay_in_place(traced.jaxpr.effects):
             if strict and chosen != "xla":
-                raise fused.side_effects(traced.jaxpr)
+                raise side_effects(traced.jaxpr)
             outputs = run(traced.jaxpr, *traced.captured, *leaves)
         else:
             outputs = _bound(traced, leaves, name=name, backend=chosen, strict=strict, roles=roles)

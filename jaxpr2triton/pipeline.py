@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+import jax
 import jax.extend.core as jex
 
-from jaxpr2triton._compat import user_frame
+from jaxpr2triton._compat import source_of, user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.beside_xla import left_by, parted_by
 from jaxpr2triton.emit.emit import emit
@@ -53,7 +54,7 @@ from jaxpr2triton.plan.search import Round, search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import counted, during
 from jaxpr2triton.quickest import quickest, schedules_compiled
-from jaxpr2triton.report.equations import name_of, printed
+from jaxpr2triton.report.equations import name_of, nbytes_of, printed, result_of
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
 from jaxpr2triton.shards.told import divided
@@ -368,8 +369,10 @@ class Compiled:
         if (reasons := len({each.why for each in obstacles})) > 1:
             why += f" (the first of {reasons} reasons)"
         takes = reason.takes if isinstance(reason, WhyNot) else ""
+        arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
+        nbytes = sum(nbytes_of(atom.aval) for atom in arrays)
         is_fused = eqn.primitive.name == "fused" and eqn.params["backend"] != "xla"
-        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles, is_fused=is_fused)
+        return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles, None, is_fused, nbytes)
 
     def _step(self, place: int) -> StepOfLoop | None:
         step = self.steps_of.get(place)
@@ -404,8 +407,9 @@ class Compiled:
                 return run_loop(eqn, values, functools.partial(steps[id(eqn)].run, mode, strict))
             if eqn.primitive is not region_p or eqn.params["name"] in self.lost:
                 return None
-            kernel = kernels[eqn.params["name"]]
-            return launch_kernel(kernel, eqn.params["jaxpr"], values, mode, strict, smaller.get(kernel.name, ()))
+            kernel, region = kernels[eqn.params["name"]], eqn.params["jaxpr"]
+            with source_of(result_of(region)), jax.named_scope(kernel.name):  # profiles have the user's scopes
+                return launch_kernel(kernel, region, values, mode, strict, smaller.get(kernel.name, ()))
 
         run(inner.eqns, env, launch)
         return [read(env, atom) for atom in inner.outvars]

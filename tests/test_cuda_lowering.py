@@ -133,3 +133,70 @@ def check_compiled(name: str) -> None:
     assert entry.count(f'custom_call_target="{TARGET}"') >= 2
     launched = set(re.findall(r" (fusion|reduce|dot|sort|scatter|gather|transpose|copy)\(", entry))
     assert not launched, entry
+
+
+# ---------------------------------------------------------------------------------------------- profiles, exports
+def scoped(x: Any) -> Any:
+    with jax.named_scope("attention"):
+        x = jax.nn.softmax(x, -1)
+    with jax.named_scope("mlp"):
+        return jnp.sort(jnp.sin(x).sum(0)) * 2
+
+
+def scopes_of(function: Callable[..., Any]) -> list[str]:
+    """The names that a profile shows for our kernels."""
+    text = jax.jit(function).trace(shaped(2048, 1024)).lower(lowering_platforms=("cuda",)).as_text(debug_info=True)
+    names = dict(re.findall(r'^(#loc\d+) = loc\("([^"]*)"', text, re.MULTILINE))
+    return [names[place] for place in re.findall(rf"custom_call @{TARGET}.* loc\((#loc\d+)\)$", text, re.MULTILINE)]
+
+
+def test_named_scopes_are_in_profiles() -> None:
+    """A kernel of several scopes is in that of its result."""
+    names = scopes_of(j2t.fuse(scoped))
+    assert names[0].startswith("attention/scoped") and names[-1].startswith("mlp/scoped")
+    assert all(re.fullmatch(r"(attention|mlp)/scoped\w*/\w+", name) for name in names)
+    names = scopes_of(jax.grad(lambda x: j2t.fuse(scoped)(x).sum()))
+    assert any(name.startswith("transpose(jvp(attention))/scoped_bwd") for name in names)
+
+
+def test_an_export_for_cuda_is_made_anywhere() -> None:
+    call = jax.export.DisabledSafetyCheck.custom_call(TARGET)
+    exported = jax.export.export(jax.jit(j2t.fuse(scoped)), platforms=("cpu", "cuda"), disabled_checks=[call])
+    made = exported(shaped(64, 32))
+    assert TARGET in made.mlir_module()
+    x = jnp.linspace(0, 1, 64 * 32).reshape(64, 32)
+    assert jnp.allclose(made.call(x), scoped(x), rtol=1e-5)
+
+
+BATCH = "b, 32"
+
+
+@pytest.mark.parametrize("backend", ["auto", "interpret", "machine"])
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+@pytest.mark.parametrize("gradient", [False, True])
+def test_symbolic_shapes_stay_with_xla(backend: Any, platform: str, gradient: bool) -> None:
+    """It is a limit: nothing is said of it, unless nothing may stay with XLA."""
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape(BATCH), jnp.float32)
+
+    def exported(strict: bool) -> Any:
+        f = j2t.fuse(scoped, backend=backend, strict=strict)
+        call = jax.jit(jax.grad(lambda x: f(x).sum())) if gradient else f
+        return jax.export.export(call, platforms=(platform,))(shape)
+
+    assert TARGET not in exported(False).mlir_module()
+    with pytest.raises(j2t.NotFusible) as caught:
+        exported(True)
+    assert str(caught.value) == (
+        "cannot compile scoped: f32[b,32] is a symbolic shape, and kernels are made for numbers, so the whole function "
+        "stays with XLA\n  try  export it for each shape that you need, or leave it to XLA (drop strict=True)"
+    )
+
+
+def test_symbolic_shapes_cannot_be_transpiled() -> None:
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape(BATCH), jnp.float32)
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.fuse(scoped).explain(shape)
+    assert str(caught.value) == (
+        "scoped has an argument of a symbolic shape, f32[b,32], and kernels are made for numbers\n"
+        "  try  transpile it for each shape that you need"
+    )

@@ -44,6 +44,7 @@ from jaxpr2triton.collector import seldom_collected
 from jaxpr2triton.errors import BackendError, Mistake, NotFusible
 from jaxpr2triton.front.devices import Cut, Splittable, lying_as_before, over_devices, splittable
 from jaxpr2triton.front.log import log_plan
+from jaxpr2triton.front.whole import no_numbers, side_effects, symbolic_shape
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Checkpoint, Roles
@@ -88,7 +89,7 @@ def bind(
     roles: Roles,
     target: Target | None = None,
 ) -> list[Any]:
-    """The outputs of a program; one with references or named axes is run equation by equation.
+    """The outputs of a program; one with references, named axes or symbolic shapes is run equation by equation.
 
     Without a target it is planned for the one that it is lowered for.
     """
@@ -96,19 +97,12 @@ def bind(
         if strict and backend != "xla":
             raise side_effects(jaxpr)
         return run(jaxpr, *args)
+    if (symbolic := symbolic_shape(jaxpr)) is not None:
+        if strict and backend != "xla":
+            raise no_numbers(name, symbolic)
+        return run(jaxpr, *args)
     settings = {"name": name, "backend": backend, "strict": strict, "roles": roles, "target": target}
     return fused_p.bind(*args, jaxpr=jaxpr, **settings)
-
-
-def side_effects(jaxpr: Any, way_out: str = "leave it to XLA (drop strict=True)") -> NotFusible:
-    """An error about the first effect that no equation can have by itself."""
-    first = next(eqn for eqn in flatten(jaxpr).jaxpr.eqns if not stay_in_place(eqn.effects))
-    frame = user_frame(first)
-    return NotFusible(
-        f"cannot compile `{first.primitive.name}`: it has side effects, so the whole function stays with XLA",
-        where=str(frame) if frame else None,
-        hint=f"take the side effect out of the function, or {way_out}",
-    )
 
 
 # ---------------------------------------------------------------------------------------------- memory

@@ -11,12 +11,13 @@ import jax
 from jaxpr2triton._compat import stay_in_place
 from jaxpr2triton.autodiff.tracing import flatten
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, check_arrays, labels, static_positions, trace
+from jaxpr2triton.front.fused import KERNELS
 from jaxpr2triton.front.inner import Settings, all_of, with_options, within
 from jaxpr2triton.front.naming import program_name, title_of
 from jaxpr2triton.front.options import Options, refuse_options_of_others
 from jaxpr2triton.front.program import GradProgram, Program, grad_program, plain_program
+from jaxpr2triton.front.whole import side_effects, symbolic_shape
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.mistakes import instead_of
@@ -50,14 +51,17 @@ def transpiled(
     names = tuple(itertools.compress(labels(function, len(args), keywords), moving))
     check_arrays(name, names, values)
     traced = trace(function, args, kwargs, **static)
-    around = Settings(fused.KERNELS, options.strict, asked, target)
+    if (symbolic := symbolic_shape(traced.jaxpr)) is not None:
+        what = f"{name} has an argument of a symbolic shape, {symbolic}, and kernels are made for numbers"
+        raise UserError(what, hint="transpile it for each shape that you need")
+    around = Settings(KERNELS, options.strict, asked, target)
     if (alone := all_of(traced.jaxpr)) is not None:  # of what a fused function was made: what it names holds here
         around = within(alone, around)
     strict, asked = around.strict, around.roles
     hoisted, captured = hoist(with_options(traced.jaxpr, around), traced.captured)
     jaxpr = _flattened(hoisted, name, strict)
     if not stay_in_place(jaxpr.effects):
-        raise fused.side_effects(jaxpr, "call it through `fuse`")
+        raise side_effects(jaxpr, "call it through `fuse`")
     signature = Signature(name, names, jax.tree.structure(values), traced.avals, title_of(function))
     out_tree = traced.out_tree
     if argnums is None:

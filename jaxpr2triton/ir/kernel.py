@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
+
+_LINE = re.compile(r"^\s*# ([^:\s]+:\d+): ", re.MULTILINE)  # # model.py:12: y = f(x)
 
 
 class Role(Enum):
@@ -114,6 +117,11 @@ class Kernel:
     bytes_asked: int = 0  # that programs load, what several of them want counted for each
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """The user's lines that it computes, each once, that of its last result at the end: model.py:12."""
+        return tuple(reversed(dict.fromkeys(reversed(_LINE.findall(self.source)))))
+
+    @property
     def buffers(self) -> tuple[Buffer, ...]:
         return *self.inputs, *self.outputs, *self.kept
 
@@ -202,3 +210,4 @@ class Leftover:
     obstacles: tuple[Obstacle, ...] = field(default=(), repr=False)  # in the body of a loop, all there are
     step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels
     is_fused: bool = field(default=False, repr=False)  # a function with kernels of its own
+    nbytes: int = 0  # of what it reads and writes, each once

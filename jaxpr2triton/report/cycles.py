@@ -8,11 +8,10 @@ from typing import Any
 
 from jaxpr2triton.ir.cycles import Cycles, LoopCycles, Stall
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.report.table import count, first_of, paragraph, table
+from jaxpr2triton.report.table import UNKNOWN, count, first_of, paragraph, table
 
 SHARES_SHOWN = 2
 LEAST_SHARE = 5  # per cent
-UNKNOWN = "-"
 KERNELS_NAMED = 4
 HEADER = ["modelled", "steps", "cycles", "from DRAM", "µs", "bound by", "error"]
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
@@ -19,12 +14,15 @@ from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Divided, Kernel, Launch
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.equations import nbytes_of
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
 from jaxpr2triton.report.several import how_planned, over_devices, why_several
 from jaxpr2triton.report.table import count, paragraph, report_width, table
+from jaxpr2triton.report.times import Spent, shown_times, times_of
 
-RUNS_SHOWN = 24  # of the types of inputs and outputs
+RUNS_SHOWN = 8  # of the types of inputs and outputs
+AGAIN = 16  # times what is moved, from which on it is told what programs load
 LOOPS_SHOWN = 3  # of a program, with what XLA would launch for them
 
 
@@ -79,7 +77,7 @@ def explain(
     `why` adds how it was planned and which axes several devices may split, and `cycles` what a model says that each
     kernel takes.
     """
-    facts, width = explain_json(compiled, name), report_width()
+    facts, width = explain_json(compiled, name, cycles), report_width()
     lines = [
         paragraph(f"{title or name}: ({shown_types(facts['inputs'])}) → ({shown_types(facts['outputs'])})", width),
         paragraph(_launches(facts), width, indent="  "),
@@ -104,6 +102,7 @@ def explain(
     lines += _flags(facts["kernels"], width)
     lines += _estimates(facts["kernels"], width)
     lines += [] if cycles is None else shown_cycles(cycles, width)
+    lines += shown_times(_times(compiled, cycles), cycles is not None, width)
     warnings = [warning for kernel in facts["kernels"] for warning in kernel["warnings"]]
     lines += ["", *(paragraph(f"warning: {text}", width, indent="  ") for text in warnings)] if warnings else []
     lines += why_several(compiled.apart, width)
@@ -153,7 +152,7 @@ def explain_grad(
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
     kernels = {kernel.name: kernel for half in (forward, backward) for kernel in half.kernels}
-    own = sum(_nbytes(buffer) for kernel in kernels.values() for buffer in kernel.kept)
+    own = sum(nbytes_of(buffer) for kernel in kernels.values() for buffer in kernel.kept)
     title, ways = title or name, ((forward, "forward"), (backward, "backward"))
     halves = [explain(half, f"{title}, {way}", why=why, cycles=_of_these(half, cycles)) for half, way in ways]
     return "\n\n".join([halves[0], shown_residuals(title, facts, report_width(), own), halves[1]])
@@ -167,6 +166,7 @@ def explain_json(
     compiled: Compiled, name: str = "program", cycles: Mapping[Kernel, Cycles] | None = None
 ) -> dict[str, Any]:
     """The facts behind `explain`, for programs to read."""
+    times = {each.what: each.microseconds for each in _times(compiled, cycles)}
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
     return {
@@ -175,7 +175,10 @@ def explain_json(
         "outputs": [short_type(aval) for aval in compiled.out_avals],
         "bytes_read": read,
         "bytes_written": written,
+        "bytes_asked": sum(kernel.bytes_asked for kernel in compiled.kernels),
         "bytes_least": least_bytes(compiled),
+        "bytes_by_xla": sum(left.nbytes for left in compiled.leftovers),
+        "microseconds": sum(time or 0 for time in times.values()),
         "flops": sum(kernel.flops for kernel in compiled.kernels),
         "xla_alone": {
             "beside_loops": compiled.alone.beside_loops,
@@ -184,6 +187,7 @@ def explain_json(
         },
         "kernels": [
             _kernel_facts(kernel, n, compiled.policy)
+            | {"microseconds": times[kernel.name]}
             | ({} if cycles is None else {"cycles": cycle_facts(cycles[kernel])})
             for kernel, n in Counter(compiled.kernels).items()
         ],
@@ -200,6 +204,7 @@ def explain_json(
                 "where": left.where,
                 "why": left.why,
                 "takes": left.takes,
+                "bytes": left.nbytes,
                 "launches": _launch_facts(left.launches),
                 "obstacles": [asdict(each) for each in left.obstacles],
                 "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
@@ -224,9 +229,13 @@ def explain_grad_json(
     }
 
 
+def _times(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> list[Spent]:
+    return times_of(Counter(compiled.kernels), compiled.leftovers, compiled.policy, cycles)
+
+
 def least_bytes(compiled: Compiled) -> int:
     """Every input read once and every output written once."""
-    return sum(_nbytes(aval) for aval in (*compiled.in_avals, *compiled.out_avals))
+    return sum(nbytes_of(aval) for aval in (*compiled.in_avals, *compiled.out_avals))
 
 
 def short_type(aval: Any) -> str:
@@ -257,7 +266,9 @@ def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, An
         "kept": [{"name": buffer.name, "type": short_type(buffer)} for buffer in kernel.kept],
         "bytes_read": kernel.bytes_read,
         "bytes_written": kernel.bytes_written,
+        "bytes_asked": kernel.bytes_asked,
         "flops": kernel.flops,
+        "where": list(kernel.lines),
         "estimate": _choice_facts(kernel.choice),
         "warnings": list(doubts_about(kernel, policy)),
     }
@@ -284,7 +295,7 @@ def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
             "name": value.name,
             "source": value.source,
             "type": short_type(value),
-            "bytes": _nbytes(value),
+            "bytes": nbytes_of(value),
             "where": value.where,
         }
         for value in residuals
@@ -294,7 +305,7 @@ def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
 def _launches(facts: dict[str, Any]) -> str:
     left = len(facts["leftovers"])
     launched, kinds = sum(kernel["launches"] for kernel in facts["kernels"]), len(facts["kernels"])
-    text = f"launches  {f'{launched:,} of ' if kinds < launched else ''}{count(kinds, 'kernel')}"
+    text = f"launches  {f'{launched:,}, of ' if kinds < launched else ''}{count(kinds, 'kernel')}"
     return text + (f", and XLA for {count(left, 'equation')}" if left else ", nothing left to XLA")
 
 
@@ -315,15 +326,12 @@ def _alone(facts: dict[str, Any]) -> str:
 def _traffic(facts: dict[str, Any]) -> str:
     moved, least = facts["bytes_read"] + facts["bytes_written"], facts["bytes_least"]
     ratio = f", {moved / least:.2f} times that" if least and facts["kernels"] and not facts["leftovers"] else ""
-    kernels = f"{moved:,} moved by the kernels; " if facts["kernels"] else ""
-    return f"bytes     {kernels}inputs and outputs are {least:,}{ratio}"
-
-
-def _nbytes(aval: Any) -> int:
-    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
-        return _nbytes(data)
-    return math.prod(aval.shape) * np.dtype(aval.dtype).itemsize
+    by_xla = f"at least {facts['bytes_by_xla']:,} by XLA" if facts["leftovers"] else ""
+    by_kernels = f"{moved:,} moved by the kernels" if facts["kernels"] else ""
+    both = ", ".join(filter(None, (by_kernels, by_xla if by_kernels else "")))
+    text = f"bytes     {both}{'; ' if both else ''}inputs and outputs are {least:,}{ratio}"
+    asked = facts["bytes_asked"]
+    return text + (f"; programs load {asked:,}, from caches" if asked > AGAIN * moved else "")
 
 
 def _trimmed(grid: Sequence[int]) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 WIDTH = 100  # columns of a report
 NARROWEST = 40
 BOUND = "\u00a0"  # a blank that no line is folded at
+UNKNOWN = "-"  # stands for a number that nobody knows
 SHORTEST_CELL = 12  # a column of words is folded down to this
 
 

@@ -109,7 +109,8 @@ def test_both_results_are_read() -> None:
 
 def test_the_reason_has_both_estimates() -> None:
     (leftover,) = j2t.transpile(then_tanh, *square(4096)).leftovers
-    times = r"with its launch a library takes about (\d+) µs, and a kernel (\d+) µs, which saves (\d+) µs of what is around it"
+    times = r"with its launch a library takes about (\d+) µs, and a kernel (\d+) µs, which saves (\d+) µs of what is "
+    times += "around it"
     found = re.fullmatch(times, leftover.why)
     assert found is not None
     library, kernel, saved = map(int, found.groups())

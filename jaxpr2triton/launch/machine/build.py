@@ -146,8 +146,8 @@ def _is_writable(folder: Path) -> bool:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as problem:
-        text = f"the folder of the PTX simulator's libraries {folder} cannot be written ({problem}); they are compiled again"
-        warn(text, CacheWarning)
+        what = f"the folder of the PTX simulator's libraries {folder} cannot be written ({problem})"
+        warn(f"{what}; they are compiled again", CacheWarning)
         return False
 
 

@@ -89,7 +89,8 @@ def _load(opcodes: Sequence[str], noise: bool) -> None:
     if not parts:
         return
     defines = ["NOISE"] if noise else []
-    with working("compiling the PTX simulator's operations, once for this computer"), ThreadPoolExecutor(len(parts)) as pool:
+    title = "compiling the PTX simulator's operations, once for this computer"
+    with working(title), ThreadPoolExecutor(len(parts)) as pool:
         paths = list(pool.map(lambda part: built(_text_of(part), defines), parts))
     for part, path in zip(parts, paths):
         library = opened(path)

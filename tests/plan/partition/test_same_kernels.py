@@ -61,7 +61,7 @@ def test_gradients_of_layers_agree() -> None:
 def test_the_report_counts_launches() -> None:
     program = j2t.transpile(network, ROWS, WEIGHTS)
     text = program.explain()
-    assert "  launches  4 of 1 kernel, and XLA for 4 equations\n" in text
+    assert "  launches  4, of 1 kernel, and XLA for 4 equations\n" in text
     assert "\n  network (4 times)  " in text
     facts = program.explain_json()
     assert [(kernel["name"], kernel["launches"]) for kernel in facts["kernels"]] == [("network", LAYERS)]
