@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
 from jaxpr2triton.ir.scans import Body
@@ -69,7 +71,8 @@ class Terms:
     """Takes addends apart, through everything linear, down to the equations whose operands are better summed."""
 
     def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
-        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._eqns = body.jaxpr.eqns
+        self._producers = {var: eqn for eqn in self._eqns for var in eqn.outvars}
         self._invariant = body.invariants()
         self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
 
@@ -79,19 +82,47 @@ class Terms:
         if whole.maker is None or self.is_invariant(atom):
             return [Term(atom, None, (), negative)]
         eqn = whole.maker
-        position = self._linear_in(eqn)
+        if atom not in self._apart:
+            return [whole]
         if _is_sum(eqn):
             signs = negative, negative is not (eqn.primitive.name == "sub")
             parts = [term for part, sign in zip(eqn.invars, signs) for term in self._part(part, sign, atom.aval.shape)]
         elif eqn.primitive.name == "concatenate":
             pieces = [(pad, self.of(piece, negative)) for pad, piece in zip(padded_parts(eqn), eqn.invars)]
             parts = [replace(term, links=(*term.links, (pad, 0))) for pad, terms in pieces for term in terms]
-        elif position is not None:
+        else:
+            position = self._linear_in(eqn)
+            assert position is not None  # it has parts
             deeper = self.of(eqn.invars[position], negative)
             parts = [replace(term, links=(*term.links, (eqn, position))) for term in deeper]
+        return parts
+
+    @cached_property
+    def _apart(self) -> set[Any]:
+        """What is taken apart, as a wanted part is among its terms; but not where one value is there in many ways."""
+        apart: set[Any] = set()
+        terms: dict[Any, int] = {}  # of what has a wanted one among them
+        for eqn in self._eqns:
+            parts = self._parts_of(eqn)
+            count = sum(terms.get(part, 1) for part in parts)
+            made = [var for var in eqn.outvars if not self.is_invariant(var)]
+            if not terms.keys().isdisjoint(parts) and count <= policy.COMMON.terms_of_a_sum:
+                apart.update(made)
+                terms.update((var, count) for var in made)
+            elif self._wanted(eqn):
+                terms.update((var, 1) for var in made)
+        return apart
+
+    def _parts_of(self, eqn: Any) -> list[Any]:
+        """The operands that a result is a sum of, or that it is proportional to."""
+        if _is_sum(eqn):
+            parts = [atom for atom in eqn.invars if atom.aval.shape == eqn.outvars[0].aval.shape]
+        elif eqn.primitive.name == "concatenate":
+            parts = list(eqn.invars)
         else:
-            return [whole]
-        return parts if any(map(self.is_wanted, parts)) else [whole]
+            position = self._linear_in(eqn)
+            parts = [] if position is None else [eqn.invars[position]]
+        return [atom for atom in parts if not isinstance(atom, jex.Literal)]
 
     def _part(self, atom: Any, negative: bool, shape: tuple[int, ...]) -> list[Term]:
         if atom.aval.shape == shape:
