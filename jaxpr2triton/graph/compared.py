@@ -11,8 +11,8 @@ element, of operands that are made at one place, has the same bits each time, an
 matrices and running sums have not, as each kernel adds up in an order of its own. A value of 16 bits is another one in
 memory than in the kernel that made it, unless it was rounded there.
 
-What a program puts out, or hands to a loop of XLA's, may be compared there. Where a program measures the rounding of a
-sum, its operands are compared with each other: in `(a + b) - a` both a are one.
+What a program puts out, or hands to a loop of XLA's, may be compared there. Where a program measures the rounding of
+a sum, its operands are compared with each other: in `(a + b) - a` both a are one.
 
 `apart` finds the copies of which that does not hold. It asks nothing but the partitioned program and the graphs of its
 kernels, so that it can be asked of a plan in the making as well as of the one that is to be written.

@@ -23,6 +23,7 @@ class Common:
     of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own
     times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
+    terms_of_a_sum: int = 64  # that a loop adds up, each of which may be summed in its own way
     times_spread: int = 8  # elements of a sum, for each number that is stored so that it is taken after its loop
     worth_carrying: int = 8  # operations that a step has to save for each number that it carries to do so
     worth_ahead: int = 64  # instructions that wait for each other, both of what is made a step ahead and of the rest

@@ -202,6 +202,7 @@ COMMON_CASES = {
     "of_a_lane": Case("rnn:g", 2),
     "times_carried": Case("tanhs", 1 / 16),
     "times_stored": Case("product", 1 / 16),
+    "terms_of_a_sum": Case("gru:g", 1 / 64),
     "times_spread": Case("spread sums", 8),
     "worth_carrying": Case("kepler", 1 << 6),
     "worth_ahead": Case("noisy_chain", 1 << 10),

@@ -12,6 +12,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton import policy
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.evaluate import read
 from jaxpr2triton.ir.scans import Body
@@ -71,7 +72,6 @@ class Terms:
 
     def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
         self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-        self._most = len(body.jaxpr.eqns) + 1
         self._invariant = body.invariants()
         self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
 
@@ -93,7 +93,7 @@ class Terms:
         return eqn.invars if eqn.primitive.name == "concatenate" else [] if position is None else [eqn.invars[position]]
 
     def _terms(self, atom: Any, known: Mapping[int, list[Term]]) -> list[Term]:
-        """There are no more of them than equations: what is added more often is one term."""
+        """The terms of a sum with a wanted one among them; of one with too many, or without, the sum itself."""
         whole = Term(atom, None if isinstance(atom, jex.Literal) else self._producers.get(atom))
         eqn = whole.maker
         if eqn is None or self.is_invariant(atom):
@@ -110,7 +110,8 @@ class Terms:
             parts = [replace(term, links=(*term.links, (eqn, position))) for term in known[id(eqn.invars[position])]]
         else:
             return [whole]
-        return parts if len(parts) <= self._most and any(map(self.is_wanted, parts)) else [whole]
+        is_worth_it = len(parts) <= policy.COMMON.terms_of_a_sum and any(map(self.is_wanted, parts))
+        return parts if is_worth_it else [whole]
 
     def _part(self, atom: Any, known: Mapping[int, list[Term]], shape: tuple[int, ...]) -> list[Term]:
         if atom.aval.shape == shape:

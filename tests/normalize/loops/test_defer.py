@@ -59,6 +59,25 @@ def untouched(function: Callable[..., Any], *args: Any) -> bool:
     return defer_accumulation(before) is before
 
 
+def test_what_is_added_may_be_made_of_one_value_in_very_many_ways() -> None:
+    """Two ways a step: 2^40 terms, and each of them may be a sum over lanes."""
+
+    def total(makes: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def of(xs: Any) -> Any:
+            def step(total: Any, x: Any) -> Any:
+                added = makes(x)
+                for _ in range(40):
+                    added = 0.5 * added + 0.5 * added[::-1]
+                return total + added, None
+
+            return lax.scan(step, jnp.zeros(4), xs)[0]
+
+        return of
+
+    assert untouched(total(lambda x: x[0]), *arrays((5, 64, 4)))
+    assert untouched(total(lambda x: x.sum(0)), *arrays((5, 64, 4)))
+
+
 def products(h: Any, xs: Any) -> Any:
     """Σ xᵀ h for a batch of 4, and h."""
 
