@@ -161,6 +161,15 @@ def _equal_ones(first: Jaxpr, other: Jaxpr) -> Iterator[tuple[int, Eqn]]:
             stack += zip(jaxprs_in(mine), jaxprs_in(theirs), strict=True)
 
 
+def decides(graph: Graph) -> bool:
+    """Whether a kernel by itself may compare what it makes at several places."""
+    sums = any(node.eqn.primitive.name in SUMS for node in graph.of_kind((Reduce, Swept)))
+    return sums and any(
+        getattr(node, "needs", ()) or (isinstance(node, Compute) and node.eqn.primitive.name in COMPARISONS)
+        for node in graph.nodes
+    )
+
+
 def met(eqns: Sequence[Eqn]) -> set[Eqn]:
     """The equations of a program that lead to a value which is compared with its copy, or by which places are found.
 

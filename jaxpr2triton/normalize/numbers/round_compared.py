@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Closed
@@ -49,7 +50,6 @@ def _rounded(jaxpr: Any, everything: bool) -> Any:
 
     Equations come last to first: when the turn of one comes, all that want its results rounded are known.
     """
-    computed = MADE | IN_MEMORY if everything else MADE
     wanted: set[Any] = set()
     known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is rounded_p}
     found: list[Any] = []
@@ -59,17 +59,24 @@ def _rounded(jaxpr: Any, everything: bool) -> Any:
         if is_wanted and bodies:
             eqn = _with_bodies_rounded(eqn)
 
-        goes_on = everything or eqn.primitive.name not in IN_MEMORY
+        computed = _is_computed(eqn) or (everything and eqn.primitive.name in IN_MEMORY)
+        goes_on = computed or eqn.primitive.name not in IN_MEMORY
         if _is_choice(eqn) or (is_wanted and goes_on):
             wanted.update(variables(eqn.invars))
 
-        if is_wanted and eqn.primitive.name in computed and eqn.outvars[0] not in known:
+        if is_wanted and computed and eqn.outvars[0] not in known:
             found += _with_result_rounded(eqn)[::-1]
         else:
             found.append(eqn)
     eqns = found[::-1]
     same = all(map(operator.is_, eqns, jaxpr.eqns))  # what is rounded is another equation, with one more after it
     return jaxpr if same else build.with_equations(jaxpr, eqns)
+
+
+def _is_computed(eqn: Any) -> bool:
+    """Whether kernels compute it with more digits, wherever it is wanted; a sum of one product is one like others."""
+    name = eqn.primitive.name
+    return name in MADE or (name == "dot_general" and terms_of(eqn) == 1)
 
 
 def _with_result_rounded(eqn: Any) -> list[Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.compared import Kernel, Step, apart
+from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.compared import Kernel, Step, apart, decides
+from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
 from jaxpr2triton.ir.region import IN_MEMORY
@@ -52,7 +54,11 @@ def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:
     yield from cuts.views
     yield from (eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY)
     for group in groups:
-        yield Kernel(group.space.graph, cuts.in_memory, group.space.outputs, {})
+        space = group.space
+        if not space.steps and decides(space.graph):  # what a kernel makes at one place depends on its own equations
+            alone = Classes(cuts.below(group.roots))
+            space = space_of(cuts.jaxpr, group.roots, alone, cuts.memory(group.roots), union=True) or space
+        yield Kernel(space.graph, cuts.in_memory, space.outputs, {})
 
 
 def _loop_of(cuts: Cuts, eqn: Eqn) -> Eqn | None:

@@ -30,6 +30,11 @@ def test_not_what_lies_before_a_product() -> None:
     assert "rounded" not in primitives_of(result)  # XLA has rounded it: nothing to copy if it is an output as well
 
 
+def test_a_sum_of_one_product_is_a_product() -> None:
+    result = after(round_compared, lambda x: lax.reduce_max(lax.sin(x)[:, None] @ x[None], (0, 1)), X)
+    assert primitives_of(result).count("rounded") == 2
+
+
 def test_once() -> None:
     once = after(round_compared, lambda x: lax.reduce_min(lax.sin(x), (0,)), X)
     assert round_compared(once) is once
