@@ -395,3 +395,12 @@ def test_errors_name_the_line() -> None:
     first, second = str(caught.value).splitlines()
     assert first.startswith("kernel pointwise stops with ValueError: Expected dtype ['fp32', 'fp64']")
     assert second == "  at   program (0, 0, 0), line 10: tl.store(out_ptr + i, tl.exp(a), mask=i < 4)"
+
+
+def test_a_product_with_the_constant_minus_one_turns_the_sign_of_everything() -> None:
+    x = np.array([np.nan, -np.nan, -0.0, np.inf, 1.5], np.float32)
+    turned = (x.view(np.uint32) ^ np.uint32(1 << 31)).view(np.float32)
+    for expression in ("-1.0 * a", "a * -1.0"):
+        have = run(elementwise(expression, ["float32"], "float32", size=5), x)
+        equal(have.view(np.uint32), turned.view(np.uint32))
+    equal(run(elementwise("-2.0 * a", ["float32"], "float32", size=5), x), -2 * x)

@@ -84,6 +84,13 @@ def test_before_and_after() -> None:
     )
 
 
+def test_a_quotient_by_minus_one_is_a_negation() -> None:
+    for x in FLOATS:
+        assert primitives_of(after(simplify_algebra, lambda x: lax.div(x, _like(x, -1)), x)) == ["neg"]
+    least = np.array([-(2**31)], np.int32)
+    assert primitives_of(after(simplify_algebra, lambda x: lax.div(x, _like(x, -1)), least)) == ["div"]
+
+
 STAYS: dict[str, Callable[[Any], Any]] = {
     "x - -0.0": lambda x: lax.sub(x, _like(x, -0.0)),
     "0 - x": lambda x: lax.sub(_like(x, 0.0), x),
