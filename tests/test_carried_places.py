@@ -143,6 +143,16 @@ def of_rows_and_lanes(x: Any, i: Any, j: Any) -> Any:
     return carried(lambda x: x + x[i[:, None], j] + x[i, i][:, None])(x)
 
 
+def walked_along_places(x: Any, i: Any, j: Any) -> Any:
+    """An inner loop reads what the outer one carries, at one place in each of its steps."""
+
+    def step(c: Any) -> Any:
+        total = lax.scan(lambda d, at: (jnp.sin(d + c[at]), None), jnp.float32(0), (i, j))[0]
+        return c * 0.5 + total
+
+    return carried(step)(x)
+
+
 def integers(most: int, *shape: int) -> Any:
     return np.asarray(RNG.integers(0, most, shape), np.int32)
 
@@ -165,6 +175,12 @@ LOOKUPS = (
     Case("turned_faces", turned_faces, (np.arange(54, dtype=np.int32).reshape(6, 3, 3), *FACES)),
     Case("turned_faces_of_floats", jvp(turned_faces), (normal(6, 3, 3), *FACES)),
     Case("of_rows_and_lanes", of_rows_and_lanes, (normal(5, 5), integers(5, 5), integers(5, 5))),
+    Case("walked_along_places", walked_along_places, (normal(4, 6), integers(4, 5), integers(6, 5))),
+    Case(
+        "walked_along_places_of_many",
+        jax.vmap(walked_along_places),
+        (normal(3, 4, 6), integers(4, 3, 5), integers(6, 3, 5)),
+    ),
     Case("flags", looked_up_flags, (normal(4, 4) > 0, integers(4, 4, 4), integers(4, 4, 4))),
     Case("halves", looked_up, (normal(4, 4).astype(np.float16), integers(4, 4, 4), integers(4, 4, 4))),
 )

@@ -39,6 +39,14 @@ WRITES_OF_ANY = (
     "lax.dynamic_update_slice({x}, lax.dynamic_slice({x}, {starts}, {sizes}) * 0.5, {starts_too})",
     "lax.dynamic_update_index_in_dim({x}, jnp.tanh(lax.dynamic_index_in_dim({x}, {k_too}, {n})), {k}, {n})",
 )
+CHOICES = (
+    "lax.cond({k} > 1, lambda: jnp.roll({x}, {k_too}, {n}), lambda: {x}[{places}])",
+    "lax.cond({x}.sum() > 0, lambda: {x}.at[{k}].min({x}.min()), lambda: jnp.roll({x}, 1, {n}))",
+    "lax.switch({k} % 3, [lambda: {x}.at[0].set({x}[-1]), lambda: {looped}, lambda: jnp.flip({x}, {n})])",
+    "jnp.concatenate([{x}[1:], {x}[:1]], 0).at[{k}].min({x}[{k_too} % {first}])",
+    "jnp.where({x} > {x}[{few}].mean(), {x}[{places}], jnp.roll({x}, 1, {n}))",
+)
+LOOPED = "lax.fori_loop(0, 2, lambda j, y: y * 0.5 + {x}[({k_too} + j) % {first}], {x})"
 OF_SQUARES = (
     "{x}.at[jnp.diag_indices({first})].set(jnp.maximum({x}[jnp.diag_indices({first})], 0.25))",
     "{x}.at[jnp.diag_indices({first})].add({x}[{k} % {first}])",
@@ -86,7 +94,7 @@ def over_places(draft: Draft) -> None:
 
 def _seen(draft: Draft) -> list[Value]:
     """What a body reads of the values around it."""
-    found = [draft.any_value(lambda value: value.size <= ELEMENTS_AT_MOST) for _ in range(draft.number(0, 2))]
+    found = [draft.any_value(lambda value: 0 < value.size <= ELEMENTS_AT_MOST) for _ in range(draft.number(0, 2))]
     return list({value.name: value for value in found if value is not None}.values())
 
 
@@ -122,7 +130,7 @@ def _with_another(body: Draft, x: Value) -> Value:
 
 
 def _number_after(body: Draft, c: Value) -> Value:
-    x = body.any_value(lambda value: value.is_float and value.rank > 0)
+    x = body.any_value(lambda value: value.is_float and value.rank > 0 and value.size > 0)
     assert x is not None
     if c.is_float:
         k = _index(body)
@@ -135,9 +143,9 @@ def _number_after(body: Draft, c: Value) -> Value:
 
 def _moved(body: Draft, x: Value) -> Value:
     """A line that reads or writes x at computed places; it reads the values whose names are in it."""
-    forms = READS_OF_ANY + WRITES_OF_ANY
+    forms = READS_OF_ANY + WRITES_OF_ANY + CHOICES
     square = x.rank == 2 and x.shape[0] == x.shape[1]
-    text = body.pick(OF_SQUARES if square and body.chance() else forms)
+    text = body.pick(OF_SQUARES if square and body.chance() else forms).replace("{looped}", LOOPED)
     count = body.number(1, PLACES_AT_MOST)
     sizes = tuple(body.number(1, size) for size in x.shape)
     values: dict[str, Value] = {}
@@ -150,7 +158,7 @@ def _moved(body: Draft, x: Value) -> Value:
             words[name] = ", ".join(_in_range(body, shape, size, values) for size in x.shape)
     for name in ("starts", "starts_too"):
         if f"{{{name}}}" in text:
-            words[name] = f"({' '.join(f'{_named(_index(body), values)},' for _ in x.shape)})"
+            words[name] = f"({' '.join(f'{_named(_index(body), values)}.astype(jnp.int32),' for _ in x.shape)})"
     for name in ("k", "k_too", "i1", "i", "j"):
         if f"{{{name}}}" in text:
             shape = {"i1": (x.shape[int(str(words["n"]))],), "i": x.shape, "j": x.shape}.get(name)
@@ -178,7 +186,7 @@ def _index(body: Draft) -> Value:
     found = body.any_value(lambda value: value.is_integer and not value.rank)
     if found is not None and body.number(0, 2):
         return found
-    x = body.any_value(lambda value: value.is_float and value.rank == 1)
+    x = body.any_value(lambda value: value.is_float and value.rank == 1 and value.size > 0)
     if x is not None and body.chance():
         return body.add(f"jnp.argmax({x.name}).astype(jnp.int32)", x)
     return body.new_input((), "int32")
