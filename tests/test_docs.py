@@ -30,12 +30,13 @@ def name(page: Path) -> str:
     return page.name
 
 
-def test_the_readme_examples_run() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/in-use.md"])
+def test_the_examples_run(page: str) -> None:
     namespace: dict[str, Any] = {}
-    examples = blocks(CHECKOUT / "README.md", "python")
+    examples = blocks(CHECKOUT / page, "python")
     assert examples
     for example in examples:
-        exec(compile(example, "README.md", "exec"), namespace)
+        exec(compile(example, page, "exec"), namespace)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
