@@ -244,7 +244,7 @@ def _gathered(
     after: Callable[[Value], Iterable[Value]],
     own: Callable[[Value], Iterable[Made]],
 ) -> Cone:
-    """What all values have of their own that one leads to, found once for each; only what loops carry leads to itself."""
+    """What all values have of their own that one leads to; found once for each. What loops carry leads to itself."""
     stack = [value]
     while stack:
         each = stack[-1]
