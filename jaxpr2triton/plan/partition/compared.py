@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.graph.classes import Classes
-from jaxpr2triton.graph.compared import Kernel, Step, apart, decides
+from jaxpr2triton.graph.compared import apart, decides
+from jaxpr2triton.graph.origins import Kernel, Step
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
@@ -42,7 +43,7 @@ def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | KeepMore:
                 found.update(dict.fromkeys(unwritten))
             else:
                 kept[value] = body_of(loop)
-    values = [var for var in found if var not in cuts.loaded or var in cuts.shared]
+    values = sorted((var for var in found if var not in cuts.loaded or var in cuts.shared), key=cuts.makers.__getitem__)
     if values or not kept:
         return values
     wanted = tuple((var, tuple(range(len(var.aval.shape)))) for var in kept)

@@ -47,7 +47,8 @@ def find_cuts(
 ) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    So is what is `compared`, and would be made at several places. A wish, where more loops have to stay with XLA, or other results of loops be kept in their kernels.
+    So is what is `compared` and would be made at several places. A wish, where more loops have to stay with XLA, or
+    other results of loops be kept in their kernels.
     """
     cuts = _first_cuts(jaxpr, decisions, policy)
     for value in compared:

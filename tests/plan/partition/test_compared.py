@@ -50,6 +50,10 @@ def turning(x: Any) -> Any:
     return lax.scan(lambda c, _: (jnp.cos(c) + x, None), x, None, length=3)[0]
 
 
+def sorting(x: Any) -> Any:
+    return lax.scan(lambda c, _: (jnp.sort(jnp.cos(c[:, None] * x).sum(-1)) / 2 + c, None), x, None, length=3)[0]
+
+
 def soft(x: Any) -> Any:
     return jnp.tanh(x @ x.T) - 2 * jnp.eye(15)
 
@@ -87,6 +91,7 @@ MADE_ONCE: dict[str, tuple[Function, tuple[Any, ...]]] = {
         (X,),
     ),
     "what a loop has made": (lambda x: jnp.sort(jnp.cos(turning(x)).sum(-1)), (LONG,)),
+    "what a step makes": (sorting, (X[:9, 0],)),
     "16 bits": (jax.grad(lambda x: (x @ x.T).max(-1).astype(jnp.float32).sum()), (NARROW,)),
     "16 bits, sorted": (lambda x: jnp.sort(jax.nn.softmax(x).reshape(-1)), (NARROW,)),
     "two outputs": (
@@ -118,3 +123,36 @@ def test_what_is_compared_is_one_value(name: str) -> None:
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(jax.jit(function)(*args)), strict=True):
         rtol = 2e-2 if "16 bits" in name else 1e-3
         np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), rtol=rtol, atol=rtol)
+
+
+@pytest.mark.parametrize(
+    "name", ["the gradient of a hard maximum over products", "what a step makes", "sorted products"]
+)
+def test_on_the_machine(name: str) -> None:
+    function, args = MADE_ONCE[name]
+    found = j2t.fuse(function, backend="machine", contractions="triton")(*args)
+    np.testing.assert_allclose(found, jax.jit(function)(*args), rtol=1e-3, atol=1e-3)
+
+
+def test_a_step_keeps_what_it_compares() -> None:
+    made = j2t.transpile(sorting, X[:9, 0], strict=True)
+    assert len(made.kernels) == 1 and "kept_ptr" in made.source
+
+
+def test_users_get_the_program_of_xla_and_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("J2T_RAISE", raising=False)
+    monkeypatch.setattr(partition, "made_apart", lambda cuts, groups: [])
+    with pytest.warns(j2t.BugWarning, match="a `dot_general` at .* is made by 2 kernels, and `eq` compares"):
+        found = j2t.fuse(jax.grad(lambda x: peaks(x).sum()), backend="interpret")(X)
+    np.testing.assert_allclose(found, jax.jit(jax.grad(lambda x: peaks(x).sum()))(X), rtol=1e-5)
+
+
+def test_a_softmax_compares_nothing() -> None:
+    """Nor does attention: both keep their kernels."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax(q @ k.T / 4) @ v
+
+    made = j2t.transpile(attention, *[normal(64, 16)] * 3, contractions="triton")
+    assert len(made.kernels) == 1
+    assert len(j2t.transpile(jax.grad(lambda x: jnp.sin(jax.nn.softmax(x)).sum()), LONG).kernels) == 1
