@@ -7,6 +7,7 @@ order. Zeros may have either sign.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -49,17 +50,27 @@ class Compensated:
         return tuple(known[name] for name in "sepq")
 
     def __call__(self, xs: jax.Array) -> Any:
+        """The sums; what they have lost may have more digits than 16 bits until it is stored, and is added up so."""
+        (s, e, p, q), shown = self._summed(xs)
+        return (s, e, p, q, *shown) if self.dtype == "float32" else (s, p, *shown[:1])
+
+    def _summed(self, xs: jax.Array) -> Any:
         if self.loop == "vmap":
             return jax.vmap(self._scanned, 1)(xs)
         if self.loop == "while":
             first = (0, *self._first(xs))
-            return lax.while_loop(lambda s: s[0] < len(xs), lambda s: (s[0] + 1, *self.step(s[1:], xs[s[0]])), first)
+            _, *state = lax.while_loop(lambda s: s[0] < len(xs), partial(self._counted, xs), first)
+            return state, ()
         if self.loop == "straight":
             state = tuple(xs[n] for n in range(4))
             for n in range(4, 7):
                 state = self.step(state, xs[n])
-            return state
+            return state, ()
         return self._scanned(xs)
+
+    def _counted(self, xs: jax.Array, counted: Any) -> Any:
+        number, *state = counted
+        return number + 1, *self.step(state, xs[number])
 
     def _scanned(self, xs: jax.Array) -> Any:
         def step(state: Any, x: Any) -> Any:
