@@ -35,7 +35,7 @@ NAMED = {
     "ir/value_names.py": {"JOINED_AT_MOST": TEXT},
     "launch/call/assembler.py": {"_OLDEST": LIMIT, "_LEFT_OUT": LIMIT, "_SECONDS": "of waiting"},
     "launch/call/proto.py": {"_ALIGNMENT": LIMIT},
-    "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
+    "launch/compile/compile.py": {"_KEPT": "entries of a cache"},
     "launch/compile/helper.py": {"SECONDS": "of waiting"},
     "launch/cycles/flow.py": {"_END": "stands for no block"},
     "launch/cycles/latencies.py": {"OTHER": MODEL, "READ": MODEL},
