@@ -166,7 +166,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if show(path).split("/")[0] in ROOMS], ids=show)
-def test_who_calls_himself_has_a_reason(path: Path) -> None:
+def test_what_calls_itself_has_a_reason(path: Path) -> None:
     allowed = [name for names in ALLOWED.get(show(path), {}).values() for name in names.split()]
     assert sorted(recursive_in(ast.parse(path.read_text()))) == sorted(allowed), f"{show(path)}: see ir/walks.py"
 

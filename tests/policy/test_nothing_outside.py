@@ -37,7 +37,7 @@ NAMED = {
     "launch/call/raised.py": {"KEPT": "of threads"},
     "launch/call/proto.py": {"_ALIGNMENT": LIMIT},
     "launch/compile/cache.py": {"ABANDONED": "of waiting", "USED_AGAIN": "of waiting"},
-    "launch/compile/compile.py": {"_FORMAT": "a version", "_KEPT": "entries of a cache"},
+    "launch/compile/compile.py": {"_KEPT": "entries of a cache"},
     "launch/compile/helper.py": {"SECONDS": "of waiting"},
     "launch/cycles/flow.py": {"_END": "stands for no block"},
     "launch/cycles/latencies.py": dict.fromkeys(("BARRIER", "BARRIER_OF_A_WARP", "OTHER", "READ"), MODEL),
