@@ -113,7 +113,8 @@ class Spelling:
                 case Dynamic():
                     ends = (atom.low, atom.high) if atom.clamped else (-math.inf, math.inf)
                 case Quotient():
-                    ends = (math.floor(self.reach(atom.of)[0] / atom.by), self.reach(atom.of)[1] / atom.by)
+                    first, last = (end / atom.by for end in self.reach(atom.of))
+                    ends = (first if math.isinf(first) else math.floor(first), last)
                 case Remainder():
                     ends = (0.0 if self.reach(atom.of)[0] >= 0 else 1.0 - atom.by, atom.by - 1.0)
             low, high = low + min(factor * end for end in ends), high + max(factor * end for end in ends)
