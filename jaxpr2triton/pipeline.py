@@ -45,7 +45,7 @@ from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles,
 from jaxpr2triton.plan.library import left_to_library, multiplied
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
-from jaxpr2triton.plan.refusal import body_of, or_refuse
+from jaxpr2triton.plan.refusal import body_of, or_refuse, refused_for_code
 from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiled_products import large_products
@@ -122,6 +122,8 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
             return Tile(more)
         if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
             return dearer
+        if (endless := refused_for_code(plan)) is not None:
+            return endless
         stays = decisions.apart or roles.strict or roles.contractions == "triton"
         if not stays and (quicker := parted_by(plan)) is not None:
             return quicker

@@ -68,6 +68,7 @@ class Plan:
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
     form: Form | None = None  # of a kernel that contracts two sides
     steps: Steps | None = None  # of one whose loops multiply matrices
+    code: int = 0  # instructions of a thread for the steps of its loops, as they are written
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

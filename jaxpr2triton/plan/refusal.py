@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.mistakes import mistake_of
 from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
@@ -20,6 +21,16 @@ def body_of(eqn: Eqn) -> int:
 
 def is_refused(eqn: Eqn, decisions: Decisions) -> bool:
     return decisions.reach is not Reach.ALL or body_of(eqn) in decisions.refused
+
+
+def refused_for_code(plan: Plan) -> Refuse | None:
+    """The loops of a kernel whose steps are longer than what compilers come to an end with, in all of its schedules."""
+    most = plan.policy.cuts.instructions
+    if plan.code <= most:
+        return None
+    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name in LOOPS]
+    why = f"a step would be {plan.code:,} instructions of each thread, and compilers come to an end with {most:,}"
+    return Refuse({body_of(eqn): why for eqn in loops})
 
 
 def or_refuse(

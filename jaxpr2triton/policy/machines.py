@@ -72,6 +72,7 @@ class Cutting:
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
     steps: int = 1500  # computations in one kernel; Triton's time grows with their square
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
+    instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
     launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels …
     times_fewer: int = 2  # … if they launch so many times less

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton import pipeline
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.pipeline import compile_jaxpr, emit
 from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
+from tests.policies import planned_with
 
 
 def two_loops(x: Any, y: Any) -> Any:
@@ -90,3 +92,40 @@ def test_nothing_is_refused_for_a_mistake_when_mistakes_are_raised(monkeypatch: 
     monkeypatch.setenv("J2T_RAISE", "1")
     with pytest.raises(ValueError, match="first"):
         or_refuse(fails, [loop()])
+
+
+def potts(state: Any, key: Any) -> Any:
+    """Five colours of a grid, drawn by those of the four neighbours: half of the places, and then the other half."""
+    side = len(state)
+    half = (jnp.arange(side)[:, None] + jnp.arange(side)) % 2
+
+    def step(state: Any, key: Any) -> Any:
+        for part, own in enumerate(jax.random.split(key)):
+            colours = jax.nn.one_hot(state, 5)
+            around = sum(jnp.roll(colours, by, axis) for by in (1, -1) for axis in (0, 1))
+            state = jnp.where(half == part, jax.random.categorical(own, around).astype(jnp.int32), state)
+        return state, (state == 0).mean()
+
+    return lax.scan(step, state, jax.random.split(key, 50))
+
+
+def grid_of(side: int) -> tuple[Any, Any]:
+    state = np.random.default_rng(0).integers(0, 5, (side, side))
+    return state.astype(np.int32), jax.random.PRNGKey(1)
+
+
+def test_a_step_that_compilers_do_not_come_to_an_end_with_stays_with_xla() -> None:
+    """Each thread of one program has a share of all places, and hashes a number for each."""
+    (left,) = j2t.transpile(potts, *grid_of(64), contractions="triton").leftovers
+    said = r"a step would be 1\d\d,\d\d\d instructions of each thread, and compilers come to an end with 65,536"
+    assert re.fullmatch(said, left.why), left.why
+
+
+def test_a_loop_of_too_long_a_step_computes_the_same() -> None:
+    state, key = grid_of(6)
+    with planned_with(cuts={"instructions": 100}):
+        (left,) = j2t.transpile(lambda *args: potts(*args), state, key, contractions="triton").leftovers
+        got = j2t.fuse(lambda *args: potts(*args), backend="interpret", contractions="triton")(state, key)
+    assert left.primitive == "scan" and left.why.endswith("and compilers come to an end with 100")
+    for one, other in zip(got, jax.jit(potts)(state, key), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -50,6 +50,7 @@ CASES = {
     "cuts.small_loop": Case("rnn:g", 1 / 16),
     "cuts.steps": Case("chains", 1 / 16),
     "cuts.steps_of_loops": Case("lorenz_rk4", 1 / 128),
+    "cuts.instructions": Case("lorenz_rk4", 1 / 4096),
     "cuts.variables_of_loops": Case("bodies", 1 / 100, {"cuts": {"steps": 50, "steps_of_loops": 60}}),
     "cuts.launches_of_a_step": Case("steps of sums", 2),
     "cuts.times_fewer": Case("steps of sums", 8),

@@ -37,6 +37,7 @@ def inner_blocks(
     """Blocks of the inner axes, and those of them that are too long to be held at once, or asked to be walked.
 
     Axes that are carried, swept or crossed, or are to be `whole` anyway, are never walked; others are walked `first`.
+    No loop is within another one along the same axis.
     """
     draft, policy = seen.draft, seen.draft.policy.blocks
     resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)
@@ -58,18 +59,18 @@ def inner_blocks(
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
-        candidates = _walkable(largest - looped - fixed, seen, frozenset(looped), shrink * len(looped) > 0)
-        candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name))
-        if not candidates:
+        candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
+        candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name), reverse=True)
+        best = next((a for a in candidates if not looped or seen.may_walk(frozenset((*looped, a)))), None)
+        if best is None:
             break
-        walk(candidates[-1], largest)
+        walk(best, largest)
     return blocks, frozenset(looped)
 
 
-def _walkable(axes: frozenset[Axis], seen: Seen, looped: frozenset[Axis], within: bool) -> list[Axis]:
-    """Not twice, where that would be within another loop; nor within a loop along the same axis."""
-    found = [axis for axis in axes if not (within and seen.passes[axis] > 1)]
-    return [axis for axis in found if not looped or seen.may_walk(looped | {axis})]
+def _walkable(axes: frozenset[Axis], seen: Seen, within: bool) -> list[Axis]:
+    """Not twice, where that would be within another loop."""
+    return [axis for axis in axes if not (within and seen.passes[axis] > 1)]
 
 
 def across_of(draft: Draft, fast: Axis) -> int:

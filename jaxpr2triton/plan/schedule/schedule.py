@@ -36,7 +36,7 @@ from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiled_products import summed_by_threads
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_state, residents, tiles_of
-from jaxpr2triton.plan.schedule.walked import Shape
+from jaxpr2triton.plan.schedule.walked import Shape, spent_on
 from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.policy.machines import Block
@@ -57,18 +57,21 @@ class Candidate:
     estimate: Estimate | None = None
     num_stages: int = 2
     form: Form | None = None
+    code: int = 0  # instructions of a thread that are written for the steps of loops
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """The least cycles; among equals many processors, few turns of programs, few warps and instructions of each.
+        """Code that compilers come to an end with, the least cycles; among equals many processors, few turns of
+        programs, few warps and instructions of each.
 
         A program of one warp has twice the registers that it would have as one of two, and so loads further ahead.
         """
         assert self.estimate is not None
         each = self.estimate
+        beyond = max(self.code - self.draft.policy.cuts.instructions, 0)
         at_once = each.processors * self.draft.policy.cost.programs_at_once
         busy, turns = min(each.programs, each.processors), -(-each.programs // at_once)
-        return each.cycles, -busy, turns, self.num_warps, each.instructions, each.programs
+        return beyond, each.cycles, -busy, turns, self.num_warps, each.instructions, each.programs
 
 
 def schedule(
@@ -134,6 +137,7 @@ def _plan(
         policy,
         each.form,
         _steps(each, space, arrays.read, [var.aval.dtype.itemsize for var in region.jaxpr.invars], width),
+        each.code,
     )
 
 
@@ -385,7 +389,8 @@ def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterat
         counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
         busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
         for warps in (policy.loops.warps_that_reload,) if reload else busy:
-            yield Candidate(draft, planned, warps, reload, _estimate(work, planned, warps, seen.width, policy))
+            estimated, code = _estimate(work, planned, warps, seen.width, policy), _code(work, planned, warps, policy)
+            yield Candidate(draft, planned, warps, reload, estimated, code=code)
 
 
 def _computed(draft: Draft, space: Space) -> frozenset[Axis]:
@@ -429,6 +434,14 @@ def _neighbours(draft: Draft, whole: int) -> list[int]:
     room = max(draft.policy.splits.swept // whole, 1)
     most = min(programs // cuts.enough, draft.grid[-1].size, cuts.neighbours, room)
     return [1 << (most.bit_length() - 1) if most else 1]
+
+
+def _code(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy) -> int:
+    """The instructions of a thread for a step of each loop, as they are written: those of a loop in it once."""
+    tiles = {each.axis: each.block for each in planned}
+    copies = {each.axis: each.steps if each.role is Role.UNROLL else 1 for each in planned}
+    once = [replace(each, times=1) for each in work.rounds]
+    return round(spent_on(once, Shape(tiles, copies, warps, policy)).instructions)
 
 
 def _estimate(
