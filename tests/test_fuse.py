@@ -392,3 +392,14 @@ def test_gradients_know_which_devices_hold_them() -> None:
     found = jax.jit(jax.grad(lambda x, w: mapped(x, w).sum(), argnums=(0, 1)))(x, w)
     for one, other in zip(found, jax.grad(lambda x, w: jnp.sin(x @ w).sum(), argnums=(0, 1))(x, w)):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_target_in_the_environment_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_TARGET", "h100")
+    for call in (lambda: j2t.transpile(wave, X), lambda: j2t.fuse(wave, backend="interpret", static_argnums=())(X)):
+        with pytest.raises(j2t.UserError) as caught:
+            call()
+        assert str(caught.value) == (
+            "J2T_TARGET: unknown target 'h100'\n"
+            "  try  one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942"
+        )
