@@ -101,7 +101,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 def _is_of_others(file: str) -> bool:
     others, standard = _folders()
-    return file.startswith((*others, "<")) or (file.startswith(standard) and "-packages" not in file)
+    return file.startswith((*others, "<frozen")) or (file.startswith(standard) and "-packages" not in file)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, get_overloads
+from typing import Any, Literal, get_args, get_origin, get_overloads, get_type_hints
 
 import jax
 import jax.extend.core as jex
@@ -392,3 +392,26 @@ def test_gradients_know_which_devices_hold_them() -> None:
     found = jax.jit(jax.grad(lambda x, w: mapped(x, w).sum(), argnums=(0, 1)))(x, w)
     for one, other in zip(found, jax.grad(lambda x, w: jnp.sin(x @ w).sum(), argnums=(0, 1))(x, w)):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_target_in_the_environment_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("J2T_TARGET", "h100")
+    for call in (lambda: j2t.transpile(wave, X), lambda: j2t.fuse(wave, backend="interpret", static_argnums=())(X)):
+        with pytest.raises(j2t.UserError) as caught:
+            call()
+        assert str(caught.value) == (
+            "J2T_TARGET: unknown target 'h100'\n"
+            "  try  one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942"
+        )
+
+
+def test_choices_are_literal_types() -> None:
+    """So that type checkers refuse what `fuse` would."""
+    for function, options in (
+        (j2t.fuse, ("backend", "contractions", "schedule")),
+        (j2t.transpile, ("contractions", "schedule")),
+    ):
+        for overload in get_overloads(function):
+            hints = get_type_hints(overload)
+            assert all(get_origin(hints[option]) is Literal for option in options)
+            assert "sqrt" in get_args(get_args(hints["checkpoint"])[0])

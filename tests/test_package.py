@@ -14,7 +14,8 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[1]
 FILES = ("README.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg", "setup.py")
-FOLDERS = ("jaxpr2triton", "docs", "examples", "bench/results", "tests/report")  # of the tests a part, to see that they stay out
+# Of the tests a part, to see that they stay out.
+FOLDERS = ("jaxpr2triton", "docs", "examples", "bench/results", "tests/report")
 
 
 @pytest.fixture(scope="module")

@@ -259,6 +259,10 @@ def test_errors_of_transpile() -> None:
         "the argument `y` of mix is 'abc', which is not an array\n"
         "  try  an argument that is not an array is static: static_argnames='y'"
     )
+    assert message(lambda: j2t.transpile(mix, X, "f32[4]")) == (
+        "the argument `y` of mix is 'f32[4]', which is not an array\n"
+        "  try  a shape and a dtype are given as jax.ShapeDtypeStruct((8, 4), jnp.float32)"
+    )
     assert message(lambda: j2t.transpile(mix, X, Y, grad=2)) == (
         "grad=2: mix is given 2 positional arguments, numbered from 0"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,15 +147,18 @@ def _form(tree: Any) -> str:
     return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
 
 
+_SPEC = re.compile(r"\w+\[[\d, ]*\]")  # f32[8,4], as the command line takes it
+
+
 def check_arrays(function: str, names: Sequence[str], values: Sequence[Any]) -> None:
     """Every leaf is an array, an abstract array or a number."""
     for name, leaf in zip(leaf_names(names, values), jax.tree.leaves(list(values))):
         described = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
         if not described and not isinstance(leaf, (bool, int, float, complex, np.generic)):
-            raise UserError(
-                f"the argument `{name}` of {function} is {leaf!r}, which is not an array",
-                hint=f"an argument that is not an array is static: static_argnames={name.split('[')[0]!r}",
-            )
+            hint = f"an argument that is not an array is static: static_argnames={name.split('[')[0]!r}"
+            if isinstance(leaf, str) and _SPEC.fullmatch(leaf):
+                hint = "a shape and a dtype are given as jax.ShapeDtypeStruct((8, 4), jnp.float32)"
+            raise UserError(f"the argument `{name}` of {function} is {leaf!r}, which is not an array", hint=hint)
 
 
 def static_positions(

@@ -6,7 +6,7 @@ import dataclasses
 
 import jax
 
-from jaxpr2triton.errors import KernelRefused
+from jaxpr2triton.errors import KernelRefused, UserError
 from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target, target_named
 from jaxpr2triton.knobs import read_knobs
 
@@ -21,8 +21,8 @@ def planned_for(platform: str = "") -> Target:
     are compiled counts as its platform's default until then.
     """
     if not platform:
-        if wanted := read_knobs().target:
-            return target_named(wanted)
+        if wanted := _wanted():
+            return wanted
         platform = next((each for each in _DEFAULTS if _local_capability(each)), "cuda")
     try:
         return target_for(platform)
@@ -32,13 +32,22 @@ def planned_for(platform: str = "") -> Target:
 
 def target_for(platform: str) -> Target:
     """The target for code that is lowered for `platform`, cuda or rocm; no device is needed."""
-    wanted = read_knobs().target
-    if wanted and target_named(wanted).backend == _BACKENDS[platform]:
-        return target_named(wanted)
+    wanted = _wanted()
+    if wanted and wanted.backend == _BACKENDS[platform]:
+        return wanted
     capability = _local_capability(platform)
     if capability is None:
         return _DEFAULTS[platform]
     return target_of_capability(capability)
+
+
+def _wanted() -> Target | None:
+    """The knob's."""
+    name = read_knobs().target
+    try:
+        return target_named(name) if name else None
+    except UserError as problem:
+        raise UserError(f"J2T_TARGET: {problem.what}", hint=problem.hint) from None
 
 
 def _local_capability(platform: str) -> str | None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from jaxpr2triton.errors import BackendError, CacheWarning, CompilerBug, warn
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.compile.cache import LIBRARIES, tidied, unfinished, used
+from jaxpr2triton.progress import LOGGER
 
 HERE = Path(__file__).parent
 # No product is contracted into a sum, integers wrap, and rows are read as what they are; see `arithmetic.h`.
@@ -81,6 +82,7 @@ def _compile(compiler: tuple[str, ...], flags: Sequence[str], text: str, path: P
             done = subprocess.run(command, input=text, capture_output=True, text=True)
             if done.returncode:
                 raise _refused(compiler[0], done.stderr, path.parent)
+            LOGGER.info("compiled a library of the PTX simulator, which is kept in %s", path.parent)
             code = file.read_bytes()
             with file.open("ab") as end:
                 end.write(hashlib.sha256(code).digest())
