@@ -7,7 +7,7 @@ b = dynamic_slice x i 0                              →    the same
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jax import lax
