@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
-from jaxpr2triton.rules.dims import Kept, dims_of
+from jaxpr2triton.rules.dims import Kept, beside_places, dims_of
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, axis_of
 
@@ -76,12 +76,18 @@ def _joined(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     if isinstance(TABLE.get(eqn.primitive.name), Sweep):
         yield from (((operand, axis_of(eqn)), (eqn.outvars[0], axis_of(eqn))) for operand in variables(eqn.invars))
     dims = dims_of(eqn)
-    for kept in dims.kept if dims else _of_one_size(eqn):
+    for kept in dims.kept if dims else (*_beside_places(eqn), *_of_one_size(eqn)):
         if not isinstance(operand := eqn.invars[kept.operand], Literal):
             yield (operand, kept.dim), (eqn.outvars[0], kept.place)
     if eqn.primitive.name == "dot_general" and len(operands := variables(eqn.invars)) == 2:
         (left, right), summed = operands, eqn.params["dimension_numbers"][0]
         yield from (((left, a), (right, b)) for a, b in zip(*summed))
+
+
+def _beside_places(eqn: Eqn) -> tuple[Kept, ...]:
+    """What goes on where places are computed."""
+    dims = beside_places(eqn)
+    return dims.kept if dims else ()
 
 
 def _of_one_size(eqn: Eqn) -> Iterator[Kept]:

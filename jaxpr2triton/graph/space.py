@@ -195,7 +195,8 @@ def space_of(
     apart = _summed_by_each(graph, frozenset(axes)) | beside
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
     inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in collected))
-    alone = [store for store in graph.stores if not is_beside(store, beside)]
+    told = _told_by_each(graph, frozenset(axes))
+    alone = [store for store in graph.stores if not is_beside(store, beside) and store.value not in told]
     inner |= set().union(*(frozenset(axes) - {a for index in store.place for a in index.axes} for store in alone))
     return Space(tuple(outputs), axes, tuple(places), graph, chosen, frozenset(inner), beside)
 
@@ -276,6 +277,33 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     sums = (node for node in graph.of_kind(Reduce) if not late[node] and not (node.axes | {*node.over}) & axes)
     most = policy.COMMON.summed_by_each
     return frozenset(node for node in sums if math.prod(axis.size for axis in node.over) <= most)
+
+
+def _told_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
+    """What every program finds out for itself beside the lanes that it has of a loop: the first one stores it.
+
+    n, y = while n < m[0]: n + 1, f y     →   each program counts, and has some y
+
+    Not what is carried for as many steps as some lanes want: other programs have other lanes.
+    """
+    loops = list(graph.of_kind(Recurrence))
+    if not loops:
+        return frozenset()
+    made_of: dict[Node, Sequence[Node]] = {node: operands_of(node) for node in graph.nodes}
+    for loop in loops:
+        going = loop.carried[:1] if loop.conditional else ()
+        made_of |= {leaf: ends for leaf, *ends in zip(loop.carried, loop.starts, loop.nexts)}
+        made_of |= {end: (end.recurrence.carried[end.position], *going) for end in _ends(graph, loop)}
+    differing: set[Node] = {leaf for loop in loops for leaf in loop.carried[:1] if loop.conditional and leaf.axes & axes}
+    size = 0
+    while size < len(differing):
+        size = len(differing)
+        differing.update(node for node in graph.nodes if not differing.isdisjoint(made_of[node]))
+    return frozenset(node for node in graph.nodes if not node.axes & axes and node not in differing)
+
+
+def _ends(graph: Graph, loop: Recurrence) -> Iterator[Final]:
+    return (node for node in graph.of_kind(Final) if node.recurrence is loop)
 
 
 def spread_axes(space: Space) -> frozenset[Axis]:

@@ -1,12 +1,12 @@
 """Which dimensions of its operands an equation's result has again: what its row says about places, read off once.
 
-    y:f32[4,3] = transpose[permutation=(1, 0)] x     →   x's 0 is y's 1, x's 1 is y's 0
-    y:f32[3,9] = pad[padding_config=((0,0,0), (2,3,0))] x 0.0     →   x's 0 is y's 0
+y:f32[4,3] = transpose[permutation=(1, 0)] x     →   x's 0 is y's 1, x's 1 is y's 0
+y:f32[3,9] = pad[padding_config=((0,0,0), (2,3,0))] x 0.0     →   x's 0 is y's 0
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,62 @@ def dims_of(eqn: Any) -> Dims | None:
     if name == "iota":
         return Dims((), frozenset(range(len(eqn.outvars[0].aval.shape))))
     return Dims(tuple(_elementwise(eqn))) if name in DECOMPOSITIONS or name in UNTOUCHED else None
+
+
+def beside_places(eqn: Any) -> Dims | None:
+    """The dimensions that are whole in each of the pieces that are read or written at computed places, and those along
+    which each index has a place of its own.
+
+    z:f32[4,7] = scatter[update_window_dims=(0,) inserted_window_dims=(1,)] x:f32[4,7] i y:f32[4]
+        →   the 0 of x, of y and of z are one
+    y:f32[9] = gather x:f32[50] i:i32[9,1]
+        →   the 0 of i and of y are one
+    """
+    pairs: Iterable[tuple[int, int, int]]
+    match eqn.primitive.name:
+        case "dynamic_slice":
+            pairs = [(0, d, d) for d in range(len(eqn.invars[0].aval.shape))]
+        case "dynamic_update_slice":
+            pairs = [(1, d, d) for d in range(len(eqn.invars[0].aval.shape))]
+        case "gather":
+            pairs = _gathered(eqn)
+        case "scatter" | "scatter-add" | "scatter-mul" | "scatter-min" | "scatter-max":
+            pairs = _scattered(eqn)
+        case _:
+            return None
+    result = eqn.outvars[0].aval.shape
+    same = [(operand, d, place) for operand, d, place in pairs if eqn.invars[operand].aval.shape[d] == result[place]]
+    kept = [Kept(operand, d, place) for operand, d, place in same]
+    if eqn.primitive.name not in ("dynamic_slice", "gather"):  # what is written is an operand, too
+        kept += [Kept(0, place, place) for _, _, place in same]
+    return Dims(tuple(kept))
+
+
+def _gathered(eqn: Any) -> Iterator[tuple[int, int, int]]:
+    """(operand, its dimension, the result's), of windows and of index arrays."""
+    numbers = eqn.params["dimension_numbers"]
+    array, indices = (atom.aval.shape for atom in eqn.invars)
+    gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    yield from ((0, d, place) for d, place in zip(_others(array, gone), numbers.offset_dims))
+    slots = _others(eqn.outvars[0].aval.shape, numbers.offset_dims)
+    yield from ((1, slot, place) for slot, place in enumerate(slots))
+    batches = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims)
+    yield from ((0, d, slots[slot]) for d, slot in batches)
+
+
+def _scattered(eqn: Any) -> Iterator[tuple[int, int, int]]:
+    """The same of what is written; of index arrays, where each index has a part of the array for itself."""
+    numbers = eqn.params["dimension_numbers"]
+    array, _, updates = (atom.aval.shape for atom in eqn.invars)
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    yield from ((2, place, d) for d, place in zip(_others(array, gone), numbers.update_window_dims))
+    slots = _others(updates, numbers.update_window_dims)
+    for d, slot in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims):
+        yield from ((1, slot, d), (2, slots[slot], d))
+
+
+def _others(shape: Sequence[int], dims: Collection[int]) -> list[int]:
+    return [d for d in range(len(shape)) if d not in dims]
 
 
 def is_elementwise(name: str) -> bool:

@@ -21,7 +21,7 @@ SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
 LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
 ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
-UNKNOWN_STEPS = re.compile(r"while_loop\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
+UNKNOWN_STEPS = re.compile(r"while_loop\(|helpers\.saved\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
 NOT_BATCHED = re.compile(r"ordered=True|called_with_effect(?s:.*)lax\.(cond|switch|while_loop|fori_loop)\(")  # by JAX
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")

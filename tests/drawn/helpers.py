@@ -253,3 +253,44 @@ def routed(x: Any, w: Any, capacity: int) -> Any:
     room = jnp.zeros((w.shape[-1], capacity, x.shape[-1]), x.dtype)
     room = room.at[expert, place].add(x * gate[:, None], mode="drop")
     return room[expert, jnp.minimum(place, capacity - 1)] * gate[:, None]
+
+
+def swept(rows: Any, reverse: bool = False) -> Any:
+    """A loop over rows that puts out what it carries."""
+
+    def step(state: Any, row: Any) -> Any:
+        state = 0.5 * state + jnp.tanh(row)
+        return state, state
+
+    return lax.scan(step, jnp.zeros(rows.shape[1:], rows.dtype), rows, reverse=reverse)[1]
+
+
+def saved(x: Any, times: int) -> Any:
+    """Lanes that go on for the sake of any of them; a loop in each step writes into their rows what is due by then."""
+    until = jnp.linspace(0.25, 3, times).astype(x.dtype)
+
+    def due_of(now: Any, place: Any) -> Any:
+        return (until[place] <= now) & (place < times)
+
+    def put(row: Any, place: Any, new: Any, due: Any) -> Any:
+        return row.at[place].set(jnp.where(due, new, row[place]))
+
+    def body(state: Any) -> Any:
+        count, alive, x, place, rows = state
+        new = x + 0.75
+
+        def save(inner: Any) -> Any:
+            count, due, place, rows = inner
+            rows = jax.vmap(put)(rows, place, x * until[place], due & alive)
+            place = jnp.where(due, place + 1, place)
+            return count + 1, due & due_of(new, place), place, rows
+
+        def going(inner: Any) -> Any:
+            return jnp.any(due_of(new, inner[2])) & (inner[0] < times)
+
+        inner = lax.while_loop(going, save, (0, due_of(new, place), place, rows))
+        after = jnp.where(alive, new, x)
+        return count + 1, alive & (after < 3), after, jnp.where(alive, inner[2], place), inner[3]
+
+    start = 0, x < 3, x, jnp.zeros(x.shape, jnp.int32), jnp.zeros((*x.shape, times), x.dtype)
+    return lax.while_loop(lambda state: jnp.any(state[2] < 3) & (state[0] < 9), body, start)[4]

@@ -17,13 +17,13 @@ from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import Draft, Family, Value, drawn_outputs, dtype_text, with_transform
 from tests.drawn.loops import Branch, Carry, Choice, Loop
+from tests.drawn.loops_in_lines import CARRIED_AT_MOST, added_up, any_lane, saved_by_lanes, to_and_fro
 from tests.drawn.program import Program
 from tests.drawn.windows import convolution, pool
 
 SIZES = (1, 2, 3, 5, 8)
 LENGTHS = (2, 3, 4, 5, 6, 1, 0, 17)  # the last one in rounds of four
 ELEMENTS_AT_MOST = 160
-CARRIED_AT_MOST = 40
 DEPTH = 3
 LINES_AT_MOST = 4
 
@@ -69,15 +69,6 @@ RECURRENCES = (
     (PATHS, ", {0}]), 0)", "jax.nn.logsumexp(jnp.stack(["),
 )
 
-LANES = 72  # more than one program has anyway
-LANE_STEPS = (
-    "{x} * 0.5 + 1.5",
-    "{x} + 0.75",
-    "{x} + jnp.where({x} > 0.5, 0.5, 1.0)",
-    "{x} + 0.25 * {count}",
-    "{x} + jnp.where(jnp.any(s[2]), 0.5, 1.0)",
-    "{x} + jnp.maximum(jnp.max({x}), 0.5)",
-)
 SLOPES = ("jnp.sin({0})", "jnp.tanh({0}) - {0}", "jnp.sin({0}) - 0.5 * jnp.max({0})", "jnp.cos(jnp.flip({0}) * 0.5)")
 LEAPS = (  # what a step computes at its end and the next one at its beginning
     "(lambda y: (y, s[1] - 0.1 * {after}))(s[0] + 0.5 * (s[1] - 0.1 * {before}))",
@@ -181,19 +172,6 @@ def tame(draft: Draft) -> None:
     draft.add(text, x)
 
 
-def any_lane(draft: Draft) -> None:
-    """A loop that goes on for any of many lanes, of which those that have ended stay as they are, or do not."""
-    x = draft.float_value(lambda value: value.size > 0 and value.dtype.itemsize > 2)
-    if not x.size or x.dtype.itemsize == 2:
-        return
-    step = draft.pick(LANE_STEPS).format(x="s[0]", count="s[1]")
-    going = f"s[0] < {draft.pick((2, 2, 3))}"
-    wish = draft.pick(("s[0] < 2", "s[0] < 2", "s[2]"))
-    body = f"jnp.where({going}, {step}, s[0]), s[1] + 1, s[2] & ({going})"
-    loop = f"lax.while_loop(lambda s: jnp.any({wish}) & (s[1] < 7), lambda s: ({body}), (x, 0, x < 2))"
-    draft.add(f"(lambda x: {loop}[{draft.pick((0, 0, 0, 1))}])(jnp.resize({x.name}, ({LANES},)))", x)
-
-
 def leaps(draft: Draft) -> None:
     x = draft.float_value(lambda value: value.size > 0)
     slope = draft.pick(SLOPES)
@@ -209,6 +187,7 @@ RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, 
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
 RARE += (families.with_number, families.effect, any_lane, leaps, pool, convolution)
+RARE += (to_and_fro, saved_by_lanes, added_up)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 

@@ -1,0 +1,81 @@
+"""Loops of many lanes that have nothing to do with each other: programs share them out, whatever else the loop does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from tests.normalize.loops.test_lanes import saved_at_times, written_where_due
+
+LANES = 300  # more than one program has anyway
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+def counted(x: Any) -> Any:
+    """How long the loop takes has nothing to do with its lanes, and is a result as well."""
+
+    def step(state: Any) -> Any:
+        t, count, x = state
+        return t + 0.3, count + 1, x + 0.3 * jnp.sin(x)
+
+    return lax.while_loop(lambda state: state[0] < 1, step, (0.0, 0, x))
+
+
+def saved_together(x: Any) -> Any:
+    """All lanes write at one place, which the loop computes."""
+
+    def step(state: Any) -> Any:
+        count, place, x, saved = state
+        saved = jax.vmap(lambda row, new: row.at[place].set(new))(saved, x)
+        return count + 1, (place + 2) % 5, 0.5 * x + jnp.cos(x), saved
+
+    return lax.while_loop(lambda state: state[0] < 4, step, (0, 0, x, jnp.zeros((x.size, 5))))[1:]
+
+
+def counted_for_any(x: Any) -> Any:
+    """As long as any lane wants to: nobody knows of a part of the lanes how many steps that are."""
+
+    def step(state: Any) -> Any:
+        count, x = state
+        return count + 1, x * 0.5
+
+    return lax.while_loop(lambda state: jnp.any(state[1] > 0.1), step, (0, x))
+
+
+APART = [counted, saved_together, saved_at_times, written_where_due]
+
+
+@pytest.mark.parametrize("fn", APART, ids=lambda fn: fn.__name__)
+def test_programs_share_out_the_lanes(fn: Callable[..., Any]) -> None:
+    program = j2t.transpile(fn, jax.ShapeDtypeStruct((4096,), np.float32))
+    assert not program.leftovers
+    assert all(np.prod(kernel.grid) > 1 for kernel in program.kernels)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("fn", [counted, saved_together, counted_for_any, saved_at_times], ids=lambda fn: fn.__name__)
+def test_values(fn: Callable[..., Any], backend: Any) -> None:
+    x = np.abs(normal(LANES))
+    for mine, theirs in zip(j2t.fuse(fn, backend=backend)(x), jax.jit(fn)(x), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_what_the_loop_counts_is_stored_once() -> None:
+    (kernel,) = j2t.transpile(counted, normal(LANES)).kernels
+    assert kernel.grid[0] > 1
+    assert kernel.source.count("mask=tl.program_id(0) == 0)") == 2
+
+
+def test_who_waits_for_any_lane_has_them_all() -> None:
+    (kernel,) = j2t.transpile(counted_for_any, normal(LANES)).kernels
+    assert kernel.grid[0] == 1
