@@ -16,7 +16,7 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from examples.algorithms.__main__ import algorithms, planned, reasons, row
+from examples.algorithms.__main__ import JAX, algorithms, planned, reasons, row
 from examples.algorithms.entry import Algorithm
 from examples.algorithms.grids import neighbours
 from jaxpr2triton import Program
@@ -139,6 +139,8 @@ def test_at_a_realistic_size_nothing_is_left_but_by_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_page_says_what_is_planned(name: str) -> None:
+    if JAX not in PAGE.read_text():
+        pytest.skip("the page is of another version of JAX, which traces some programs otherwise")
     lines = PAGE.read_text().splitlines()
     algorithm = ALGORITHMS[name]
     expected = [row(algorithm, programs(name)), *(f"- {reason}" for reason in reasons(algorithm, programs(name)))]
