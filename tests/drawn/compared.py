@@ -35,7 +35,7 @@ DECIDED = (
     "jnp.where({s} == jnp.max({s}, {n}, keepdims=True), {s}, 0)",
     "jnp.where({s} < jnp.max({s}, {n}, keepdims=True), {s}, 9)",
     "jnp.maximum(1 + {s} - jnp.max({s}, {n}, keepdims=True), 0)",
-    "jnp.sqrt(jnp.diff(jnp.sort({s}.reshape(-1))))",
+    "jnp.diff(jnp.sort({s}.reshape(-1))) < 0",
     "jnp.sort({s}, {n})",
     "jnp.diff(jnp.sort({s}, {n}), axis={n})",
     "helpers.largest_mask({s}, {k})",

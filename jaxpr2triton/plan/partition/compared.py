@@ -2,7 +2,7 @@
 
     m = reduce_max (dot_general x w);   g = eq (dot_general x w) m      the gradient of a maximum asks so
 
-Which values those are, `graph.compared.py` says of the kernels that there would be.
+Which values those are, `graph/compared.py` says of the kernels that there would be.
 """
 
 from __future__ import annotations
