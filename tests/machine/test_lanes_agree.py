@@ -118,7 +118,7 @@ def steps_of(form: Form, case: Drawn) -> int:
 
 def summed_plainly(case: Case) -> Case:
     """The kernel as it would be with additions that the compiler may fuse."""
-    source, times = re.subn(r"    return libdevice\.add_rn.*", "    return a + b", case.kernel.source)
+    source, times = re.subn(r"        return libdevice\.add_rn.*", "        return a + b", case.kernel.source)
     assert times == 1
     return case.with_source(source)
 

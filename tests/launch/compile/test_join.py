@@ -90,7 +90,7 @@ def joined(case: Case) -> int:
 
 
 def summed_plainly(case: Case) -> Case:
-    own = r"    a = a \* -1\.0 \* -1\.0\n    return libdevice\.add_rn.*"
+    own = r"    a = a \* -1\.0 \* -1\.0\n(?:    .*\n)*?    return tl\.inline_asm.*"
     source, times = re.subn(own, "    return a + b", case.kernel.source)
     assert times == 1
     return case.with_source(source)
