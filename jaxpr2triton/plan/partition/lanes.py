@@ -1,6 +1,6 @@
 """Results of loops that have to be in memory, because sums run over lanes that programs could share out.
 
-    _, ys = scan f c xs;  sums = sum[axes=(1,)] ys    →    ys is written by the loop, and read by another kernel
+_, ys = scan f c xs;  sums = sum[axes=(1,)] ys    →    ys is written by the loop, and read by another kernel
 """
 
 from __future__ import annotations

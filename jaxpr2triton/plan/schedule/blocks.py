@@ -60,9 +60,8 @@ def inner_blocks(
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
         candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
-        candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name), reverse=True)
-        best = next((a for a in candidates if not looped or seen.may_walk(frozenset((*looped, a)))), None)
-        if best is None:
+        candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name))
+        if (best := _last_that_fits(candidates, looped, seen)) is None:
             break
         walk(best, largest)
     return blocks, frozenset(looped)
@@ -71,6 +70,12 @@ def inner_blocks(
 def _walkable(axes: frozenset[Axis], seen: Seen, within: bool) -> list[Axis]:
     """Not twice, where that would be within another loop."""
     return [axis for axis in axes if not (within and seen.passes[axis] > 1)]
+
+
+def _last_that_fits(candidates: Sequence[Axis], looped: set[Axis], seen: Seen) -> Axis | None:
+    """The best axis along which a loop has a place beside the others; they are asked for one by one."""
+    fitting = (axis for axis in reversed(candidates) if not looped or seen.may_walk(frozenset((*looped, axis))))
+    return next(fitting, None)
 
 
 def across_of(draft: Draft, fast: Axis) -> int:
