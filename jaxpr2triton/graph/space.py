@@ -294,8 +294,8 @@ def _told_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
         going = loop.carried[:1] if loop.conditional else ()
         made_of |= {leaf: ends for leaf, *ends in zip(loop.carried, loop.starts, loop.nexts)}
         made_of |= {end: (end.recurrence.carried[end.position], *going) for end in _ends(graph, loop)}
-    conditional = [loop for loop in loops if loop.conditional]
-    differing: set[Node] = {leaf for loop in conditional for leaf in loop.carried[:1] if leaf.axes & axes}
+    flags = [loop.carried[0] for loop in loops if loop.conditional]
+    differing: set[Node] = {flag for flag in flags if flag.axes & axes}
     size = 0
     while size < len(differing):
         size = len(differing)
