@@ -33,7 +33,7 @@ LANES = "one program is asked to hold all lanes, although each is by itself"
 ADDED = "what is added up at computed places in a step is left to XLA, however few lanes meet there"
 WRONG = {"neumaier": COMPENSATED, "advection": CARRIED}
 LEFT = {
-    "bitonic": LANES,
+    "bitonic": ADDED,
     "horner": LANES,
     "advection": CARRIED,
     "pagerank": ADDED,

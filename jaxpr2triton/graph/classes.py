@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+
+from jax import lax
 
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
@@ -93,10 +95,27 @@ def _beside_places(eqn: Eqn) -> tuple[Kept, ...]:
 def _of_one_size(eqn: Eqn) -> Iterator[Kept]:
     """What a primitive without a row keeps, for all one knows."""
     out = eqn.outvars[0].aval.shape
+    numbered = _numbered(eqn)
     for operand, atom in enumerate(eqn.invars):
         shape = getattr(atom.aval, "shape", ())
         if len(shape) == len(out):
-            yield from (Kept(operand, d, d) for d, size in enumerate(shape) if size == out[d])
+            known = range(len(shape)) if operand != 1 or numbered is None else numbered
+            yield from (Kept(operand, d, d) for d, size in enumerate(shape) if size == out[d] and d in known)
+
+
+def _numbered(eqn: Eqn) -> Collection[int] | None:
+    """Of a gather or a scatter the dimensions of its indices that are the result's of the same number.
+
+    out[lane, k] = table[lane, indices[k, 0]]      k is another one than lane, however many there are of both
+    """
+    numbers = eqn.params.get("dimension_numbers")
+    if isinstance(numbers, lax.GatherDimensionNumbers):
+        batch = [d for d in range(len(eqn.outvars[0].aval.shape)) if d not in numbers.offset_dims]
+        return [d for d, place in enumerate(batch) if d == place]
+    if isinstance(numbers, lax.ScatterDimensionNumbers):
+        pairs = zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims)
+        return [d for d, place in pairs if d == place]
+    return None
 
 
 def _kept(eqn: Eqn) -> tuple[Kept, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton.graph.classes import Classes
 
 Shape = tuple[int, ...]
@@ -65,3 +66,23 @@ def test_classes(fn: Callable[..., Any], shapes: list[Shape], expected: str) -> 
 
 def test_scalars_have_none() -> None:
     assert letters(lambda x, y: x * y, (), (3,)) == ", a -> a"
+
+
+def test_lanes_are_not_the_places_that_all_of_them_look_up() -> None:
+    """Where there are as many of both: a program would have to hold all lanes of a loop."""
+
+    def looked_up(table: Any, places: Any) -> Any:
+        return jax.vmap(lambda row: row[places.astype(np.int32)])(table)
+
+    def written(table: Any, places: Any) -> Any:
+        return jax.vmap(lambda row: row.at[places.astype(np.int32)].set(row))(table)
+
+    assert letters(looked_up, (4, 4), (4,)) == "ab, c -> ab"
+    assert letters(written, (4, 4), (4,)) == "ab, c -> ab"
+
+    def exchanged(keys: Any) -> Any:
+        place = jnp.arange(keys.size)
+        return lax.scan(lambda c, i: (jnp.where(place > i, c, c[place ^ i]), None), keys, jnp.arange(3))[0]
+
+    program = j2t.transpile(jax.vmap(exchanged), jax.ShapeDtypeStruct((1024, 1024), np.float32))
+    assert [kernel.grid for kernel in program.kernels] == [(1024, 1, 1)] and not program.leftovers
