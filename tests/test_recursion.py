@@ -141,8 +141,11 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "normalize/loops/bodies.py": {BODIES: "_may_not_end"},
     "normalize/loops/handed.py": {BODIES: "_operations _work"},
     "normalize/loops/prune.py": {BODIES: "_evaluate _live_parts _live_scan _pruned _pruned.step _step_for"},
-    "normalize/loops/terms.py": {ONCE: "Reading._made Reading.of"},  # to operands whose terms are there
+    # to operands whose terms are there, and what leads to these
+    "normalize/loops/terms.py": {ONCE: "Reading._component Reading._given_out Reading._made Reading.of"},
     "normalize/numbers/algebra.py": {STEPS: "_negated _negated_by"},
+    "normalize/numbers/measured.py": {BODIES: "_Following._equation _Following._loop _Following.results"},
+    "normalize/numbers/round_measured.py": {BODIES: "_rounded _with_bodies"},
     "normalize/numbers/round_compared.py": {BODIES: "_chooses_inside _inside _rounded _with_bodies_rounded"},
     "normalize/passes.py": {BODIES: "_body _plain normalize"},
     "normalize/random/generators.py": {ONCE: "_threefry"},  # of one number, to an array of one

@@ -97,22 +97,27 @@ def _is_zero(atom: Atom) -> bool:
 
 def _column(indices: Atom, column: int, makers: Makers) -> Component:
     """What a column of an index array is made of."""
-    eqn = None if isinstance(indices, Literal) else makers(indices)
-    if eqn is None:
-        return indices, column
     last = len(indices.aval.shape) - 1
-    if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == last:
-        for part in eqn.invars:
-            width = part.aval.shape[last]
-            if column < width:
-                return _column(part, column, makers)
-            column -= width
-    operand = eqn.invars[0]
-    if indices.aval.shape[last] == 1 and is_moved(eqn):
-        return operand, None
-    if eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape:
-        return operand, None
+    while not isinstance(indices, Literal) and (eqn := makers(indices)) is not None:
+        operand = eqn.invars[0]
+        if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == last:
+            indices, column = _part(eqn.invars, column, last)
+        elif indices.aval.shape[last] == 1 and is_moved(eqn):
+            return operand, None
+        elif eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape:
+            return operand, None
+        else:
+            break
     return indices, column
+
+
+def _part(parts: Sequence[Atom], column: int, dim: int) -> tuple[Atom, int]:
+    """Which of several arrays side by side has a column, and which one of its own that is."""
+    for part in parts:
+        if column < part.aval.shape[dim]:
+            break
+        column -= part.aval.shape[dim]
+    return part, column
 
 
 def is_moved(eqn: Eqn) -> bool:
