@@ -102,9 +102,7 @@ def _column(indices: Atom, column: int, makers: Makers) -> Component:
         operand = eqn.invars[0]
         if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == last:
             indices, column = _part(eqn.invars, column, last)
-        elif indices.aval.shape[last] == 1 and is_moved(eqn):
-            return operand, None
-        elif eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape:
+        elif indices.aval.shape[last] == 1 and is_moved(eqn) or eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape:
             return operand, None
         else:
             break
