@@ -99,13 +99,13 @@ def _column(indices: Atom, column: int, makers: Makers) -> Component:
     """What a column of an index array is made of."""
     last = len(indices.aval.shape) - 1
     while not isinstance(indices, Literal) and (eqn := makers(indices)) is not None:
-        operand = eqn.invars[0]
         if eqn.primitive.name == "concatenate" and eqn.params["dimension"] == last:
             indices, column = _part(eqn.invars, column, last)
-        elif indices.aval.shape[last] == 1 and is_moved(eqn) or eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape:
-            return operand, None
-        else:
-            break
+            continue
+        operand = eqn.invars[0]
+        is_number = eqn.primitive.name == "broadcast_in_dim" and not operand.aval.shape
+        is_one_column = indices.aval.shape[last] == 1 and is_moved(eqn)
+        return (operand, None) if is_number or is_one_column else (indices, column)
     return indices, column
 
 
