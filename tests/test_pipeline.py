@@ -114,6 +114,7 @@ def test_leftovers_say_what_and_why() -> None:
         "padding=((0, 0), (2048, 2048)) base_dilation=(1, 1) window_dilation=(1, 1)] a",
         where=f"test_pipeline.py:{line} (decaying)",
         why="its windows have 4,097 elements, and each of no more than 1,024 is read",
+        nbytes=1920,
     )
 
 

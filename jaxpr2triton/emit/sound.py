@@ -96,7 +96,7 @@ class _Checking:
                 self.wrong[target.id] = text
         elif isinstance(target, ast.Tuple):
             parts = found if isinstance(found, tuple) else (UNKNOWN,) * len(target.elts)
-            self.known |= {name.id: part for name, part in zip(names_in(*target.elts), parts)}
+            self.known |= {name.id: part for name, part in zip(target.elts, parts) if isinstance(name, ast.Name)}
 
     def _value(self, node: ast.expr) -> Value:
         """Of what need not be an offset: users may let their numbers wrap around."""

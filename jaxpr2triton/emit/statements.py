@@ -64,7 +64,7 @@ from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.rules.base import in_parentheses, is_atom
 from jaxpr2triton.rules.helpers import with_callees
-from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
+from jaxpr2triton.rules.literals import as_tensor, constant, is_bare, with_dtype
 from jaxpr2triton.rules.rows import TABLE
 
 INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
@@ -287,7 +287,7 @@ class Statements:
     def _rounded(self, one: str, other: str, dtype: np.dtype) -> str:
         """A product by itself. Functions take numbers for floats of 32 bits."""
         self.helpers["_product"] = None
-        factors = [as_tensor(text, dtype) if dtype == np.float64 else text for text in (one, other)]
+        factors = [as_tensor(text, dtype) if dtype == np.float64 or is_bare(text) else text for text in (one, other)]
         return f"_product({', '.join(factors)})"
 
     def _call(self, node: Compute, scope: Scope, words: int, text: str) -> None:

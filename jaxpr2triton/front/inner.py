@@ -65,7 +65,8 @@ _OPTIONS = ("asked", "contractions", "checkpoint", "exact_order", "schedule")
 
 def _otherwise(inner: Settings, around: Settings) -> tuple[str, ...]:
     """What is otherwise than around, as a user writes it."""
-    pairs = [(name, getattr(inner.roles, name), getattr(around.roles, name)) for name in _OPTIONS]
+    names = [name for name in _OPTIONS if name != "checkpoint"]  # which has had its say when a derivative was taken
+    pairs = [(name, getattr(inner.roles, name), getattr(around.roles, name)) for name in names]
     pairs += [(name, getattr(inner, name), getattr(around, name)) for name in ("backend", "strict")]
     return tuple(_said(name, here) for name, here, there in pairs if here != there)
 

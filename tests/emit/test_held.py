@@ -19,7 +19,7 @@ from tests.emit.test_compiling import SM_90
 from tests.policies import planned_with
 from tests.test_recurrent import NETWORKS, drawn, loss, shapes, states
 
-ALL_HELD, FEW_HELD, NONE_HELD = 400, 67, 40
+ALL_HELD, FEW_HELD, NONE_HELD = 400, 80, 40
 
 
 @contextlib.contextmanager

@@ -82,7 +82,8 @@ class _Asked:
 
     def _has_no_sign(self, atom: Atom) -> bool:
         if isinstance(atom, Literal):
-            return not np.signbit(np.asarray(atom.val, np.float64)).any()
+            value = np.asarray(atom.val)
+            return value.dtype.kind != "c" and not np.signbit(value.astype(np.float64)).any()
         return self.positive.get(atom, False)
 
     def _is_positive(self, eqn: Eqn) -> bool:
