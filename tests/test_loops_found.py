@@ -404,7 +404,12 @@ FOUND = (
     Found("larger_of_a_constant", larger_of_a_constant, (np.bool_(False), *normal(2, 2).astype(np.float16))),
     Found("one_loop_in_two", one_loop_in_two, (np.ones((4, 1), bool), *np.int32([[[2]], [[-3]]]), 2), kernels=2),
     Found("loop_beside_nested_ones", gradients_beside, (normal(3, 3, 2), normal(2), *normal(2), normal(3, 2))),
-    Found("rows_on_columns", gradients_of_rows_on_columns, (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])), kernels=3),
+    Found(
+        "rows_on_columns",
+        gradients_of_rows_on_columns,
+        (normal(2), normal(3, 2, 2), np.int32([0, 1, 1])),
+        kernels=3,
+    ),
     Found("turned_rows_of_loops", turned_rows_of_loops, (normal(2, 8), normal(8), np.float32(0.3))),
     Found(
         "gradients_of_turned_rows",
