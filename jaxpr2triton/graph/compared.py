@@ -43,7 +43,6 @@ from jaxpr2triton.graph.origins import (
     made_by,
     moved,
     moved_by,
-    reached,
 )
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import variables
@@ -51,6 +50,7 @@ from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.rounded import rounded_p
+from jaxpr2triton.ir.walks import reached
 
 
 @dataclass(frozen=True)

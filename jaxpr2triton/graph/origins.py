@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,10 +38,9 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
 from jaxpr2triton.ir.rounded import CHOICES, rounded_p
+from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
-
-Found = TypeVar("Found", bound=Hashable)
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"))
 PLACES = frozenset(("argmax", "argmin", "places"))  # decisions whose results say where something is
@@ -225,19 +224,6 @@ def made_by(what: object, eqn: Eqn) -> Iterable[Eqn]:
     return dict.fromkeys((eqn, what.eqn)) if isinstance(what, Reduce) and what.total is not None else (eqn,)
 
 
-def reached(starts: Iterable[Found], after: Callable[[Found], Iterable[Found]]) -> Iterator[Found]:
-    """All that values lead to, they themselves first; each once."""
-    stack = list(starts)
-    seen = set(stack)
-    while stack:
-        value = stack.pop()
-        yield value
-        for each in after(value):
-            if each not in seen:
-                seen.add(each)
-                stack.append(each)
-
-
 def _gathered(
     value: Value,
     known: dict[Value, Cone],
@@ -245,20 +231,13 @@ def _gathered(
     own: Callable[[Value], Iterable[Made]],
 ) -> Cone:
     """What all values have of their own that one leads to; found once for each. What loops carry leads to itself."""
-    stack = [value]
-    while stack:
-        each = stack[-1]
+    for each in in_order([value], lambda each: () if isinstance(each.what, Carried) else after(each), known):
         if isinstance(each.what, Carried):
             found: list[Cone] = []
             rest = [made for other in reached([each], after) for made in own(other)]
         else:
-            below = () if each in known else tuple(after(each))
-            if missing := [other for other in below if other not in known]:
-                stack += missing
-                continue
-            found, rest = [known[other] for other in below if known[other]], list(own(each))
-        if stack.pop() not in known:
-            known[each] = found[0] if len(found) == 1 and not rest else _joined(found, rest)
+            found, rest = [known[other] for other in after(each) if known[other]], list(own(each))
+        known[each] = found[0] if len(found) == 1 and not rest else _joined(found, rest)
     return known[value]
 
 
