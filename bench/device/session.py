@@ -217,8 +217,17 @@ def run(options: Options, found: surroundings.Found, seconds: float | None) -> i
 def model(session: Session, options: Options, folder: Path, seconds: float | None, progress: Progress) -> None:
     """What is launched now of what was measured, and what the models say where it is the same; without a device."""
     wanted = [job for job in chosen(model_jobs(), options.only) if _is_open(session, job)]
-    plan = crew.Plan(wanted, functools.partial(_is_known, session), session.keep, session.hashed, drops=True)
+    keep = functools.partial(_keep_model, session)
+    plan = crew.Plan(wanted, functools.partial(_is_known, session), keep, session.hashed, drops=True)
     crew.Crew(plan, options.workers, False, folder).run(seconds, lambda seconds: False, progress)
+
+
+def _keep_model(session: Session, found: Row | Model) -> None:
+    """Nothing was measured: what cannot be planned is told, and is no row."""
+    if isinstance(found, Model):
+        session.keep(found)
+    else:
+        print(f"{found.title} is not modelled: {found.problem}", file=sys.stderr, flush=True)
 
 
 def _is_open(session: Session, job: Job) -> bool:

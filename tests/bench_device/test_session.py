@@ -75,6 +75,21 @@ def test_hashes_are_kept_from_one_run_to_the_next(tmp_path: Path) -> None:
     assert Hashes.of(tmp_path, VERSIONS).found == {("time", "loops", "rnn"): "12ab"}
 
 
+def test_what_cannot_be_planned_without_a_device_is_told_and_is_no_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_work = begun(tmp_path, measured(BEFORE, timed("rnn"), "h"), {})
+    lost = Row("", "model", "loops", "rnn", "forward", "full", "ours", problem="CompilerBug: a mistake")
+
+    def run(crew: Any, *_: Any) -> None:
+        crew.plan.found(lost)
+
+    with mock.patch.object(session.crew.Crew, "run", run):
+        session.model(at_work, options_of(["--pages"], ""), tmp_path, None, lambda: None)
+    assert not at_work.file.exists()
+    assert capsys.readouterr().err == "rnn, forward, ours is not modelled: CompilerBug: a mistake\n"
+
+
 def test_a_wrong_number_of_the_models_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at_work = begun(tmp_path, [], {})
     store.append(at_work.file, NOW)
