@@ -149,7 +149,6 @@ PAIRWISE = ("distances", "gaussian_product", "nearest", "logsumexp_of_distances"
 
 
 WRITTEN = "sums of few terms that are compared with their copies are written, however many pairs they are of"
-COMPARED = "of this size a kernel makes twice what it looks up, and is given up: XLA computes it"
 SOUGHT = pytest.mark.xfail(strict=True, reason=WRITTEN)
 
 
@@ -183,13 +182,7 @@ def test_programs_walk_down_bands_of_blocks(backend: str, monkeypatch: pytest.Mo
     np.testing.assert_allclose(sums, x.sum(1), rtol=1e-5)
 
 
-def at_sizes() -> list[Any]:
-    found = {program.name: program for program in PROGRAMS}
-    known = pytest.param(found.pop("in_order_gradients"), marks=pytest.mark.xfail(strict=True, reason=COMPARED))
-    return [*found.values(), known]
-
-
-@pytest.mark.parametrize("program", at_sizes(), ids=lambda program: program.name)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_at_its_size_no_kernel_leaves_the_device_idle(program: Contraction) -> None:
     full = at_full_size(program)
     made = j2t.transpile(full.whole(), *full.sizes(), contractions="triton", for_target="sm_90")

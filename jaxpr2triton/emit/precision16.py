@@ -19,19 +19,9 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
-from jaxpr2triton.ir.rounded import CHOICES
+from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.literals import is_bare
-
-# Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
-# so that a value that one program stores and another computes again is equal to itself. A sine jumps as well: that of a
-# large number has nothing to do with that of the number before it is rounded.
-SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
-    "convert_element_type",
-    "bitcast_convert_type",
-    "rounded",
-    *("sin", "cos", "tan"),
-}
 
 
 class Narrow:

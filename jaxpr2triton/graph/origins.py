@@ -37,7 +37,7 @@ from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
-from jaxpr2triton.ir.rounded import CHOICES, rounded_p
+from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
 from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -309,4 +309,4 @@ def is_narrow(dtype: np.dtype) -> bool:
 
 
 def _rounds(what: Node | Var) -> bool:
-    return isinstance(what, Compute) and what.eqn.primitive is rounded_p
+    return isinstance(what, Compute) and what.eqn.primitive.name in SUDDEN

@@ -13,6 +13,15 @@ from jax.interpreters import ad, batching, mlir
 
 # Primitives whose result is one of the operands, but for its sign: it has no more digits than they have.
 CHOICES = {"max", "min", "select_n", "clamp", "neg", "abs", "stop_gradient", "copy", "reduce_max", "reduce_min"}
+# Primitives whose result jumps, or for which the operand's dtype counts. They see 16-bit values as JAX does, rounded,
+# so that a value that one program stores and another computes again is equal to itself. A sine jumps as well: that of a
+# large number has nothing to do with that of the number before it is rounded.
+SUDDEN = {"eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to", "sign", "floor", "ceil", "round", "rem"} | {
+    "convert_element_type",
+    "bitcast_convert_type",
+    "rounded",
+    *("sin", "cos", "tan"),
+}
 
 rounded_p = jex.Primitive("rounded")
 rounded_p.def_impl(lambda x: x)
