@@ -19,7 +19,7 @@ WORDS = {
 }
 CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
 BLOCKS = "a contraction has blocks of rows and columns, which what else would be made there has not"
-COMPARED = "it is compared for being equal, and is to be one number wherever it is read"
+COMPARED = "what is compared or looked up is one of its elements: it is one number wherever it is read"
 LINKS = "a kernel holds no longer chain of matrix products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
 FLAG = "a flag is set by all programs first"
