@@ -29,15 +29,8 @@ ALLOWED = 2e-5  # of the largest number
 # Faults that are known, by what shows them. Whoever mends one takes its lines away, and writes the page again.
 CROWDED = "a step computes a value anew at each place where it is wanted, however many these are"
 LANES = "one program is asked to hold all lanes, although each is by itself"
-ADDED = "what is added up at computed places in a step is left to XLA, however few lanes meet there"
 LEFT = {
-    "bitonic": ADDED,
     "horner": LANES,
-    "advection": ADDED,
-    "pagerank": ADDED,
-    "bellman_ford": ADDED,
-    "components": ADDED,
-    "smith_waterman": ADDED,
     "particle_filter": LANES,
 }
 ENDLESS = {name for name, each in ALGORITHMS.items() if each.endless}
@@ -83,7 +76,7 @@ def _whys(left: Any) -> Iterator[str]:
 def _is_size(why: str, primitive: str, lanes: int) -> bool:
     if carries := re.search(r"it carries ([\d,]+) numbers, and ([\d,]+) fit", why):
         carried, fit = (int(number.replace(",", "")) for number in carries.groups())
-        return carried // max(lanes, 1) > fit
+        return (carried // lanes if lanes and carried % lanes == 0 else carried) > fit  # of all lanes, or of one
     if "would look through" in why:
         return primitive not in ("scan", "while")
     return bool(re.search(r"a library takes about|matrix is larger than|is longer than|a kernel takes about", why))

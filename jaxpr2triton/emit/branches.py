@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Carried,
     Compute,
     Constant,
@@ -104,7 +105,8 @@ def _outside(graph: Graph, order: Order) -> set[Node]:
     found = {node for node in graph.nodes if isinstance(node, kinds) or order.ends_a_loop(node)}
     places = [store.place for store in graph.stores]
     places += [place for keep in graph.of_kind(Keep) for place in keep.places]
-    indices = (index for place in places for index in place)
+    guards = [condition for met in graph.of_kind(Accumulated) for guard in met.guards for condition in guard]
+    indices = [*(index for place in places for index in place), *(condition.index for condition in guards)]
     return found | {graph.computed[number.key] for index in indices for number in computed_in(index)}
 
 

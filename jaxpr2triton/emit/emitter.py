@@ -27,6 +27,7 @@ from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Choose,
     Collected,
     Compute,
@@ -167,7 +168,7 @@ class Emitter(Moves):
             case Reduce() | Swept():
                 self._combine(node, scope)
             case Keep():
-                self._begin_keeping(scope)
+                self._begin_keeping(node, scope)
                 self._keep(node, scope)
                 self._end_keeping(node, scope)
             case Kept():
@@ -324,7 +325,7 @@ class Emitter(Moves):
             case Reduce():
                 self._accumulate(client, body)
             case Keep():
-                for operand in client.operands:
+                for operand in self._written_with(client):
                     self._require(operand, body)
                 self._keep(client, body)
             case Store():
@@ -432,7 +433,7 @@ class Emitter(Moves):
     def _begin(self, node: Collected, scope: Scope) -> None:
         """Give the running result of a reduction its variables."""
         if not isinstance(node, Reduce):
-            self._begin_keeping(scope)
+            self._begin_keeping(node, scope)
             return
         if (dot := self.dots.get(node)) is not None:
             stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
@@ -483,14 +484,25 @@ class Emitter(Moves):
         else:
             self._assign(node, scope, whole, self.wish[node], node.eqn)
 
-    def _begin_keeping(self, scope: Scope) -> None:
-        """What the last step of a loop around has kept may still be read."""
-        if scope.depth:
+    def _begin_keeping(self, node: Collected, scope: Scope) -> None:
+        """What the last step of a loop around has kept may still be read; what meets waits for what it meets."""
+        if isinstance(node, Accumulated):
+            self._require(node.begun, scope)
+        elif scope.depth:
             self._wait(scope)
 
+    def _written_with(self, node: Keep) -> Sequence[Node]:
+        """What has to be there for what is written, and for its place."""
+        return (*node.operands, *node.needs) if isinstance(node, Accumulated) else node.operands
+
     def _keep(self, node: Keep, scope: Scope) -> None:
+        buffer = self.buffers.kept[node.slot]
+        if isinstance(node, Accumulated):
+            for place, guard, value in zip(node.places, node.guards, node.operands):
+                self._accumulate_at(buffer, node, place, guard, value, scope)
+            return
         for place, value in zip(node.places, node.operands):
-            self._write(self.buffers.kept[node.slot], place, value, scope)
+            self._write(buffer, place, value, scope)
 
     def _end_keeping(self, node: Node, scope: Scope) -> None:
         self._wait(scope)

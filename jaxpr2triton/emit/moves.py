@@ -32,7 +32,7 @@ from jaxpr2triton.emit.unaligned import nearest_of
 from jaxpr2triton.graph.moved import Either, Lane, Lanes, along, moved_in, pieces_of, value_of
 from jaxpr2triton.graph.nodes import Choose, Graph, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.index import Axis, computed_in, of_axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, power_of_two
 from jaxpr2triton.rules.base import in_parentheses
@@ -70,8 +70,18 @@ class Moves(Spans):
     def _take(self, node: Take, scope: Scope) -> None:
         if node in self.moved:
             self._read_lanes(node, scope)
+        elif self._is_long(node):
+            self._find(node, scope)
         else:
             super()._take(node, scope)
+
+    def _is_long(self, node: Take) -> bool:
+        """Whether so many elements are read of so many that each would take longer to be compared with all places."""
+        if not any(computed_in(node.index)) or not self._is_whole(node.axis):
+            return False
+        compared = node.source.axes.union(node.index.axes)
+        elements = math.prod(self.spell.planned[axis].block for axis in self.spell.tile(compared))
+        return node.axis not in node.axes and elements > self.plan.policy.cost.compared
 
     def _choose(self, node: Choose, scope: Scope) -> None:
         if node in self.moved:
@@ -86,12 +96,19 @@ class Moves(Spans):
         tile, whole = self.spell.tile(node.axes), self.spell.tile(node.source.axes)
         if node.moved.isdisjoint(tile) and set(tile) <= set(whole):
             self._masked(node, scope)  # one element of each row
-            return
+        else:
+            self._find(node, scope)
+
+    def _find(self, node: Take | Lookup, scope: Scope) -> None:
+        """What lies at computed places of a tile, whatever lanes these are of."""
+        tile, whole = self.spell.tile(node.axes), self.spell.tile(node.source.axes)
         size, found = (math.prod(self.spell.planned[axis].block for axis in each) for each in (whole, tile))
         places = self._flat(Lane(node.at), whole, tile, scope)
-        places = f"tl.reshape(tl.broadcast_to({places}, {self.spell.shape(tile)}), ({found},))"
-        text = f"tl.gather(tl.reshape({self._tile_of(node.source, scope, whole)}, ({size},)), {places}, axis=0)"
-        text = f"tl.reshape({text}, {self.spell.shape(tile)})"
+        source, along = self._tile_of(node.source, scope, whole), [self._spread_along(index) for _, index in node.at]
+        if len(tile) > 1 or not all(axis in tile for axes in along for axis in axes) or not any(along):
+            places = f"tl.reshape(tl.broadcast_to({places}, {self.spell.shape(tile)}), ({found},))"
+        text = f"tl.gather({source if len(whole) == 1 else f'tl.reshape({source}, ({size},))'}, {places}, axis=0)"
+        text = text if len(tile) == 1 else f"tl.reshape({text}, {self.spell.shape(tile)})"
         self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "found")
 
     def _tiles_beside(self, node: Node, scope: Scope) -> list[Node]:

@@ -12,8 +12,9 @@ from jaxpr2triton.emit.axes import first_programs
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import conjunction
-from jaxpr2triton.graph.nodes import Node, Place, Store
-from jaxpr2triton.ir.index import flatten, within
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.nodes import Accumulated, Node, Place, Store, axes_in
+from jaxpr2triton.ir.index import Guard, flatten, within
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.rules.base import in_parentheses
 from jaxpr2triton.rules.helpers import with_callees
@@ -45,6 +46,24 @@ class Stores(Sweeps):
         mask = conjunction(parts) if parts else None
         end = "" if mask is None else f", mask={mask}"
         scope.lines.append(f"tl.store({address}, {value}{end})")
+
+    def _accumulate_at(
+        self, buffer: Buffer, node: Accumulated, place: Place, guard: Guard, value: Node, scope: Scope
+    ) -> None:
+        """Each lane adds what it has, where it is, or compares: lanes that have the same place meet there."""
+        offset = flatten(place, buffer.shape)
+        axes = offset.axes | value.axes | frozenset(axes_in((), guard)) | frozenset(node.over)
+        tile = self.spell.tile(axes)
+        if first_programs(self.plan.axes, axes, self.band):
+            raise CompilerBug(f"several programs of kernel {self.plan.name} would add the same")
+        address = f"{buffer.name}_ptr"
+        if offset.terms or offset.const:
+            address += f" + {self.spell.index(offset, tile)}"
+        if tile and set(self.spell.tile(self._spread_along(offset))) != set(tile):  # many lanes have one address
+            address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
+        mask = self.masks.of(axes, guard, tile, scope)
+        parts = [address, self._operand(value, scope, tile), *([f"mask={mask}"] if mask else []), 'sem="relaxed"']
+        scope.lines.append(f"tl.atomic_{node.op}({', '.join(parts)}, scope=\"cta\")")
 
     def _set(self, buffer: Buffer, store: Store, scope: Scope) -> None:
         """One, where the value holds for some lane."""

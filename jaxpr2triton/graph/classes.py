@@ -12,6 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 from jax import lax
 
+from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
@@ -94,6 +95,8 @@ def _beside_places(eqn: Eqn) -> tuple[Kept, ...]:
 
 def _of_one_size(eqn: Eqn) -> Iterator[Kept]:
     """What a primitive without a row keeps, for all one knows."""
+    if eqn.primitive is accumulate_p:
+        return
     out = eqn.outvars[0].aval.shape
     numbered = _numbered(eqn)
     for operand, atom in enumerate(eqn.invars):

@@ -19,6 +19,7 @@ class LoopFacts:
     sizes: dict[Kind, int]
     held: frozenset[Kind]
     carried: frozenset[Kind]  # the others are of what is put out only
+    given: frozenset[Var] = frozenset()  # what a step makes of the loop's operands alone, the same in each step
 
     def of(self, var: Var) -> tuple[Kind, ...]:
         return kinds_of(self.classes, var)

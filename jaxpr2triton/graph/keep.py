@@ -51,7 +51,7 @@ def _check_beside(walk: Keeping, out: Var, dims: tuple[int, ...], demands: Seque
     reading = walk.choose.steps - walk.steps
     for place, _ in demands:
         beside = [(d, index, size) for d, (index, size) in enumerate(zip(place, out.aval.shape)) if d not in dims]
-        conflicting = [d for d, index, size in beside if not _can_be_written(index, size) or index.axes & reading]
+        conflicting = [d for d, index, size in beside if not can_be_written(index, size) or index.axes & reading]
         if conflicting:
             raise walk.crowded(out, tuple(sorted((*dims, *conflicting))))
 
@@ -75,14 +75,13 @@ def _steps_of(walk: Keeping, scan: Scan) -> Axis | None:
     return next((axis for place in places if (axis := plain_axis(place[0])) is not None), None)
 
 
-def _can_be_written(index: Index, size: int) -> bool:
+def can_be_written(index: Index, size: int) -> bool:
     low, high = index.bounds
     return low >= 0 and high < size and not any(True for _ in computed_in(index))
 
 
 def build(walk: Keeping, eqn: Eqn, written: Written, demand: Demand) -> Kept:
     """What is read of the buffer at one place, after all of it is written."""
-    place, guard = demand
     places, over = written.places, written.over
     dtype = np.dtype(eqn.outvars[0].aval.dtype)
     operands = tuple(walk.node(*read) for read in written.operands)
@@ -95,6 +94,12 @@ def build(walk: Keeping, eqn: Eqn, written: Written, demand: Demand) -> Kept:
         ("keep", written.number, places, operands),
         lambda n: Keep(n, axes - frozenset(over), dtype, eqn, operands, over, places, written.number),
     )
+    return read_of(walk, keep, demand)
+
+
+def read_of(walk: Keeping, keep: Keep, demand: Demand) -> Kept:
+    """What is read of a buffer at one place."""
+    place, guard = demand
     needs = walk.needs([*place, *(condition.index for condition in guard)])
-    axes_read = frozenset(axes_in(place, guard)) | axes_of(needs) | keep.axes
-    return walk.make(("kept", keep, demand), lambda n: Kept(n, axes_read, dtype, keep, place, guard, needs))
+    axes = frozenset(axes_in(place, guard)) | axes_of(needs) | keep.axes
+    return walk.make(("kept", keep, demand), lambda n: Kept(n, axes, keep.dtype, keep, place, guard, needs))

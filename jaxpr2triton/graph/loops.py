@@ -91,7 +91,15 @@ def loop_facts(scan: Scan, trial: Callable[[Chooser], Looping]) -> LoopFacts:
 
     together = [kinds_of(classes, before) for before in carried]
     held |= _beside(sizes, held, together)
-    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)))
+    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)), _given(scan))
+
+
+def _given(scan: Scan) -> frozenset[Var]:
+    found = {*scan.body.constvars, *(inside for _, inside in scan.consts)}
+    for eqn in scan.body.eqns:
+        if found.issuperset(variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return frozenset(found)
 
 
 def _read_elsewhere(inner: Looping, one_each: _OneEach, carried: Var) -> Iterator[Kind]:
@@ -291,7 +299,7 @@ def _opened(walk: Looping, number: Number, scan: Scan) -> LoopWalk:
     walk.choose.state.update(a for kind, index in binding.items() if kind in facts.carried for a in index.axes)
 
     live = live_carries(scan, [result for _, result, _ in results_of(scan) if walk.demands_on(result)])
-    loop = LoopWalk(scan, step, held, bound, live, walk.inside(scan.body, number, step, facts, binding))
+    loop = LoopWalk(scan, step, held, bound, live, walk.inside(scan, number, step, facts, binding))
     brought.enter(walk, loop.inner, scan)
     for position in live:
         usual = tuple(binding.get(kind, ZERO) for kind in facts.of(scan.carries[position][1]))

@@ -101,12 +101,23 @@ class Keep(Collected):
     places: tuple[Place, ...]
     slot: tuple[int, ...]  # which buffer, by the number of the equation
     order: tuple[int, ...] = ()  # in which the dimensions lie, if not as they are
+    again: frozenset[Axis] = frozenset()  # steps in each of which it is written again, the same or not
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the buffer, as it lies."""
         shape: tuple[int, ...] = self.eqn.outvars[0].aval.shape
         return tuple(shape[d] for d in self.order) or shape
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Accumulated(Keep):
+    """What meets in such a buffer at computed places, after it has begun: added to what is there, or compared."""
+
+    begun: Keep
+    guards: tuple[Guard, ...]  # when each operand lies inside
+    needs: tuple[Node, ...]  # the computed numbers in places and guards
+    op: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,10 +232,15 @@ class Graph:
             yield from node.conditions
         for read in self.of_kind((Load, Kept)):
             yield from read.guard
+        for met in self.of_kind(Accumulated):
+            for guard in met.guards:
+                yield from guard
 
 
 def operands_of(node: Node) -> tuple[Node, ...]:
     match node:
+        case Accumulated():
+            return *node.operands, *node.needs, node.begun
         case Compute() | Collected() | Product():
             return node.operands
         case Choose():
@@ -279,7 +295,9 @@ def varies_along(node: Node) -> frozenset[Axis]:
             return parts | {node.axis}
         case Keep():
             own = [axis for place in node.places for axis in axes_in(place, ())]
-            return (parts | frozenset(own)) - frozenset(node.over)
+            if isinstance(node, Accumulated):
+                own += [axis for guard in node.guards for axis in axes_in((), guard)]
+            return (parts | node.again | frozenset(own)) - frozenset(node.over)
         case Collected():
             return parts - frozenset(node.over)
         case _:

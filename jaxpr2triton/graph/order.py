@@ -149,7 +149,7 @@ class Order:
             operands: tuple[Node, ...] = (client.value,)
             around: frozenset[Axis] = frozenset()
         else:
-            over, operands, around = frozenset(client.over), client.operands, self.loops(client)
+            over, operands, around = frozenset(client.over), operands_of(client), self.loops(client)
         loops = sorted(frozenset().union(*(self.used[o] for o in operands)), key=lambda loop: len(self.loops(loop)))
         ready = _most(around | over, [self.passes[operand] for operand in operands])
         keys = []

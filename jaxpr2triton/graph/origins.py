@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Carried,
     Choose,
     Compute,
@@ -263,6 +264,8 @@ def moved(kernel: Kernel, node: Node) -> Iterable[Node] | None:
         case Final():
             loop = node.recurrence
             return loop.starts[node.position], loop.nexts[node.position]
+        case Accumulated():
+            return None if node.op == "add" else (*node.operands, node.begun)
         case Keep():
             return node.operands
         case Kept():

@@ -71,6 +71,32 @@ class Written:
 
 
 @dataclass(frozen=True)
+class Update:
+    """Of what meets at computed places: a part of it, its place and when it lies inside, and the numbers of these."""
+
+    place: Place
+    guard: Guard
+    value: Read
+    numbers: tuple[Read, ...]
+
+
+@dataclass(frozen=True)
+class Accumulating:
+    """Of a buffer in which updates meet: how it begins, all along the axes `over`, and the updates, `along` theirs."""
+
+    number: Number
+    places: tuple[Place, ...]
+    starts: Sequence[Read]
+    over: tuple[Axis, ...]
+    updates: Sequence[Update]
+    along: tuple[Axis, ...]
+
+    @property
+    def operands(self) -> list[Read]:
+        return [*self.starts, *(read for each in self.updates for read in (*each.numbers, each.value))]
+
+
+@dataclass(frozen=True)
 class Along:
     """Of what is swept: the operand along all of an axis, and at which place of it the result is wanted."""
 
@@ -87,7 +113,7 @@ class Brought:
     moves: Mapping[Axis, Index]
 
 
-Asked = Elements | Pieces | Counted | Combined | Terms | Written | Along | Brought
+Asked = Elements | Pieces | Counted | Combined | Terms | Written | Accumulating | Along | Brought
 
 
 def reads_of(asked: Asked) -> list[Read]:

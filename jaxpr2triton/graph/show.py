@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Carried,
     Choose,
     Compute,
@@ -51,6 +52,13 @@ class _Shown:
             name = self.outputs[store.output] if self.outputs else f"out{store.output}"
             yield f"{name} at {self._place(store.place)} = {self._of([store.value])}"
 
+    def _written(self, node: Keep) -> str:
+        if isinstance(node, Accumulated):
+            places = ", ".join(self._place(at) + self._if(guard) for at, guard in zip(node.places, node.guards))
+            return f"{node.op} {self._of(node.operands)} to {self._of([node.begun])} at {places}{_over(node.over)}"
+        places = ", ".join(map(self._place, node.places))
+        return f"keep {self._of(node.operands)} at {places}{_over(node.over)}"
+
     def _what(self, node: Node) -> str:
         match node:
             case Load():
@@ -69,8 +77,7 @@ class _Shown:
             case Choose():
                 return f"{self._of([node.then])}{self._if(node.conditions)} else {self._of([node.other])}"
             case Keep():
-                places = ", ".join(map(self._place, node.places))
-                return f"keep {self._of(node.operands)} at {places}{_over(node.over)}"
+                return self._written(node)
             case Reduce() | Swept():
                 return f"{node.eqn.primitive.name} {self._of(node.operands)}{_over(node.over)}"
             case Take():

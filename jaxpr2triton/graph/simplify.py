@@ -30,6 +30,7 @@ from jaxpr2triton.graph.bounds import Ranges
 from jaxpr2triton.graph.guards import either, elsewhere, implies, range_of, without_factor, without_implied
 from jaxpr2triton.graph.neutral import left_alone
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Carried,
     Choose,
     Compute,
@@ -302,6 +303,12 @@ class _Simplifying:
                     return node
                 needs = self._needs([*place, *(condition.index for condition in guard)])
                 return replace(node, place=place, guard=guard, needs=needs)
+            case Accumulated():
+                places = tuple(tuple(map(self._index, place)) for place in node.places)
+                guards = tuple(tuple(Condition(self._index(c.index), c.low, c.high) for c in g) for g in node.guards)
+                indices = [index for place in places for index in place]
+                needs = self._needs([*indices, *(c.index for guard in guards for c in guard)])
+                return replace(node, places=places, guards=guards, needs=needs)
             case Position():
                 index = self._index(node.index)
                 if index == node.index:

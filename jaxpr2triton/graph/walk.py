@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import brought, dynamic, early, guards, joint_sums, keep, loops, sweeps
+from jaxpr2triton.graph import accumulate, brought, dynamic, early, guards, joint_sums, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.facts import Kind, LoopFacts
@@ -42,6 +42,7 @@ from jaxpr2triton.graph.nodes import (
     axes_of,
 )
 from jaxpr2triton.graph.reads import (
+    Accumulating,
     Along,
     Asked,
     Brought,
@@ -58,6 +59,7 @@ from jaxpr2triton.graph.reads import (
     with_reduced,
 )
 from jaxpr2triton.graph.walking import LoopWalk, Made, Some
+from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
     ZERO,
@@ -124,6 +126,8 @@ class Walk:
     numbers: dict[Hashable, tuple[Walk, Var, Demand]] = field(default_factory=dict)  # computed numbers, by key
     computed: dict[Hashable, Node] = field(default_factory=dict)
     held: frozenset[Axis] = frozenset()  # what the loop around has whole of what it carries
+    around: frozenset[Axis] = frozenset()  # the steps but for those of the body's own loop
+    given: frozenset[Var] = frozenset()  # what is the same in all of these
     waits: dict[Var, float | None] = field(default_factory=dict)  # what is known of `brought.waits_for`
 
     def __post_init__(self) -> None:
@@ -155,10 +159,12 @@ class Walk:
             return ()
         return tuple(self.wanted.get(atom, ()))
 
-    def inside(self, body: Jaxpr, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Walk:
+    def inside(self, scan: Scan, number: Number, step: Index, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Walk:
         """The walk through the body of a loop of this kernel."""
         chooser = self.choose.inside(facts, binding)
-        walk = Walk(body, chooser, self.unrolled, True, number, self.steps | step.axes)  # nothing in it can be cut out
+        steps = self.steps | step.axes
+        walk = Walk(scan.body, chooser, self.unrolled, True, number, steps)  # nothing in it can be cut out
+        walk.around, walk.given = self.steps, facts.given
         walk.held = frozenset(a for kind, index in binding.items() if kind in facts.held for a in index.axes)
         walk.order, walk.made = self.order, self.made
         walk.numbers, walk.computed = self.numbers, self.computed
@@ -208,6 +214,9 @@ class Walk:
         if eqn.primitive is keep_p:
             keep.ask(self, number, eqn, demands)
             return
+        if eqn.primitive is accumulate_p:
+            accumulate.ask(self, number, eqn, demands)
+            return
         for place, guard in brought.ask(self, eqn, demands):
             self.reads[out, (place, guard)] = self._ask_one(eqn, place, guard)
 
@@ -247,7 +256,7 @@ class Walk:
         _, demand = self.want(atom, place, guard if place else ())
         key = (self.path, atom, demand)
         self.numbers[key] = (self, atom, demand)
-        axes = frozenset(axes_in(*demand)) | self.steps
+        axes = frozenset(axes_in(*demand)) | (self.around if atom in self.given else self.steps)
         return Index(0, ((Dynamic(key, axes, *limits, clamped, with_sign(atom.aval.dtype, limits[1])), 1),))
 
     def _pieces(self, eqn: Eqn, pieces: Sequence[Piece], guard: Guard) -> Pieces:
@@ -372,6 +381,8 @@ class Walk:
                 return sweeps.build(self, eqn, asked, dtype)
             case Written():
                 return keep.build(self, eqn, asked, demand)
+            case Accumulating():
+                return accumulate.build(self, eqn, asked, demand)
             case Brought():
                 return brought.build(self, asked)
             case Pieces():

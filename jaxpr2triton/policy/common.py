@@ -55,7 +55,9 @@ class Common:
     bytes_of_a_wait: int = 1 << 11  # … and one for so many bytes that are written and read for that
     # normalize/arrays/, normalize/numbers/
     scattered: int = 1 << 26  # elements times updates: each looks through all of these, as long as XLA's launches take
-    scattered_in_a_step: int = 1 << 20  # … in one batch, by one program
+    scattered_in_a_step: int = 1 << 16  # … in one batch, by one program, which else adds up in memory
+    # Elements that one program adds up at computed places in a step: a cycle for each, as long as XLA's launches take.
+    accumulated_in_a_step: int = 1 << 14
     scattered_once: int = 1 << 16  # the same, where no two are alike
     alike: int = 8  # indices of `x.at[i].apply(f)` that may be alike: it is done once for each
     alike_in_a_loop: int = 1 << 10  # … in a loop, as long as XLA's launches take

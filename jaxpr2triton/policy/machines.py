@@ -272,6 +272,7 @@ class Cost:
     barriers_of_a_meeting: int = 2  # … and writings before them, where another warp made it, as Triton writes sums
     barriers_of_a_move: int = 1  # where lanes read what others have
     shared: int = 28  # cycles until what was written to shared memory can be used
+    compared: int = 1 << 13  # elements and places that are compared, each with each, rather than found in shared memory
     long: int = 4  # instructions of a function, from which on not all of them wait for each other …
     special: int = 17  # … and some for a special function
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on

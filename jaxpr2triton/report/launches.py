@@ -23,8 +23,8 @@ from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Alone, Launches
 
 APART = (
-    "arg", "cholesky", "conv_general_dilated", "cum", "custom_call", "dot_general", "eig", "fft", "householder_product",
-    "lu", "qr", "reduce", "scatter", "sort", "svd", "top_k", "triangular_solve",
+    "accumulate", "arg", "cholesky", "conv_general_dilated", "cum", "custom_call", "dot_general", "eig", "fft",
+    "householder_product", "lu", "qr", "reduce", "scatter", "sort", "svd", "top_k", "triangular_solve",
 )  # fmt: skip
 SUMS = ("argmax", "argmin", "reduce_")  # what they read is made in the same launch
 FREE = ("reshape", "squeeze", "expand_dims", "random_wrap", "random_unwrap", "stop_gradient", "copy_p")  # same memory

@@ -76,6 +76,8 @@ def beside_places(eqn: Any) -> Dims | None:
             pairs = [(1, d, d) for d in range(len(eqn.invars[0].aval.shape))]
         case "gather":
             pairs = _gathered(eqn)
+        case "accumulate":
+            pairs = _accumulated(eqn)
         case "scatter" | "scatter-add" | "scatter-mul" | "scatter-min" | "scatter-max":
             pairs = _scattered(eqn)
         case _:
@@ -83,7 +85,7 @@ def beside_places(eqn: Any) -> Dims | None:
     result = eqn.outvars[0].aval.shape
     same = [(operand, d, place) for operand, d, place in pairs if eqn.invars[operand].aval.shape[d] == result[place]]
     kept = [Kept(operand, d, place) for operand, d, place in same]
-    if eqn.primitive.name not in ("dynamic_slice", "gather"):  # what is written is an operand, too
+    if eqn.primitive.name not in ("accumulate", "dynamic_slice", "gather"):  # what is written is an operand, too
         kept += [Kept(0, place, place) for _, _, place in same]
     return Dims(tuple(kept))
 
@@ -109,6 +111,13 @@ def _scattered(eqn: Any) -> Iterator[tuple[int, int, int]]:
     slots = _others(updates, numbers.update_window_dims)
     for d, slot in zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims):
         yield from ((1, slot, d), (2, slots[slot], d))
+
+
+def _accumulated(eqn: Any) -> Iterator[tuple[int, int, int]]:
+    batch, indexed, rank = eqn.params["batch"], eqn.params["indexed"], len(eqn.outvars[0].aval.shape)
+    for d in (*range(batch), *range(batch + indexed, rank)):
+        yield 2, d + 1, d
+    yield from ((1, d + 1, d) for d in range(batch))
 
 
 def _others(shape: Sequence[int], dims: Collection[int]) -> list[int]:

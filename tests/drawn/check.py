@@ -54,6 +54,7 @@ EAGER = {
     **{"shortest_swept": 2, "few_lanes": 0, "steps_of_a_tile": 3},
     **{"worth_parting": 0, "waits_of_a_kernel": -64},  # several loops are better
     **{"worth_ahead": 4, "steps_worth_ahead": 2, "times_carried_ahead": 64},
+    "scattered_in_a_step": 16,  # what more meets at computed places is added up in memory
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side
 # The other way round: loops as they stand, with `exact_order`.

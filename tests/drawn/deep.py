@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.drawn import generator, loop_families
 from tests.drawn.check import check
 from tests.drawn.choices import Random
 from tests.drawn.families import ALL, COMPARED, CONTRACTIONS, WINDOWS, unary
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--loops", type=float, default=1 / 3, help="the share of programs with loops")
     parser.add_argument("--kind", choices=list(KINDS), default="all", help="of loops")
     parser.add_argument("--lines", choices=list(FAMILIES), default="all", help="of programs without loops")
+    parser.add_argument("--sizes", choices=("small", "large"), default="small", help="large: of several programs")
     parser.add_argument("--backend", choices=("interpret", "machine", "triton"), default="interpret")
     parser.add_argument("--mechanisms", choices=list(MECHANISMS), default="drawn", help="what loops and sums become")
     parser.add_argument("--failures", type=Path, help="a folder for the failing programs")
@@ -62,8 +64,10 @@ def main() -> int:
         if time.monotonic() > end or counts["failures"] >= options.at_most:
             break
         families, kinds = FAMILIES[options.lines], KINDS[options.kind]
-        program = drawn(options.seed, number, options.transforms, options.loops, families, kinds)
+        large = options.sizes == "large"
+        program = drawn(options.seed, number, options.transforms, options.loops, families, kinds, large)
         program = program.replace(**MECHANISMS[options.mechanisms])
+        program = program.replace(small=False) if large else program
         if is_known(program):
             continue
         counts["programs"] += 1
@@ -106,10 +110,12 @@ def drawn(
     loops: float,
     families: Sequence[Family] = ALL,
     kinds: Sequence[Family] = KINDS["all"],
+    large: bool = False,
 ) -> Program:
     if Random(seed, number, 1).number(0, 999) < 1000 * loops:
-        return drawn_loop_program(Random(seed, number), transforms, kinds)
-    return drawn_program(Random(seed, number), families, transforms)
+        scale = loop_families.LARGE if large else loop_families.SMALL
+        return drawn_loop_program(Random(seed, number), transforms, kinds, scale)
+    return drawn_program(Random(seed, number), families, transforms, generator.LARGE if large else generator.SMALL)
 
 
 def report(program: Program, kind: str, folder: Path | None, number: int, backend: str) -> None:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -17,15 +17,31 @@ from hypothesis import strategies as st
 from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.program import DTYPES, NAMESPACE, Input, Line, Program, Statement
 
-SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0)
-LONG = (127, 129, 500, 1000, 1023, 1025, 2049)
-ELEMENTS_AT_MOST = 2100
 STEPS_AT_MOST = 12
 UNKNOWN_STEPS = re.compile(r"while_loop\(|helpers\.saved\(|fori_loop\(\S+, [a-z]")  # these loops have no reverse mode
 NOT_BATCHED = re.compile(r"ordered=True|called_with_effect(?s:.*)lax\.(cond|switch|while_loop|fori_loop)\(")  # by JAX
 OUTPUTS_AT_MOST = 6
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 INTEGERS = ("int32", "uint8", "int8", "int16", "uint16", "uint32", "int64", "uint64")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a program's arrays are."""
+
+    sizes: tuple[int, ...]  # of an axis
+    long: tuple[int, ...]  # … of one more axis, now and then
+    elements: int  # of an array, at most
+    carried: int = 0  # … that a loop carries
+
+
+SMALL = Scale(
+    sizes=(1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0),
+    long=(127, 129, 500, 1000, 1023, 1025, 2049),
+    elements=2100,
+)
+# Several programs, of several warps.
+LARGE = Scale(sizes=(64, 2, 100, 256, 300, 512, 1000), long=(4096, 5000, 30000), elements=1 << 17)
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,7 @@ class Draft:
     choices: Choices
     dims: Sequence[int]
     x64: bool
-    most: int = ELEMENTS_AT_MOST
+    most: int = SMALL.elements
     sorts: tuple[str, ...] = ("normal", "whole", "positive", "special")
     inputs: list[Input] = field(default_factory=list)
     lines: list[Statement] = field(default_factory=list)
@@ -76,11 +92,13 @@ class Draft:
     names: Iterator[int] = field(default_factory=itertools.count)
     known: dict[str, Value] = field(default_factory=dict)  # every value, those of other bodies too
     depth: int = 0  # how many loops it is in
+    carried: int = 0  # elements of what a loop carries, at most
 
     def inside(self, values: Sequence[Value]) -> Draft:
         """A body that sees these values."""
         shared = (self.choices, self.dims, self.x64, self.most, self.sorts, self.inputs)
-        return Draft(*shared, values=list(values), names=self.names, known=self.known, depth=self.depth + 1)
+        inside = Draft(*shared, values=list(values), names=self.names, known=self.known, depth=self.depth + 1)
+        return replace(inside, carried=self.carried)
 
     # choices
 
@@ -233,14 +251,16 @@ def programs(draw: Any, families: Sequence[Family], transforms: Sequence[str]) -
     return drawn_program(Hypothesis(draw), families, transforms)
 
 
-def drawn_program(choices: Choices, families: Sequence[Family], transforms: Sequence[str]) -> Program:
+def drawn_program(
+    choices: Choices, families: Sequence[Family], transforms: Sequence[str], scale: Scale = SMALL
+) -> Program:
     """A whole program."""
     x64 = choices.pick((False, True))
-    dims = [choices.pick(SIZES) for _ in range(choices.number(1, 4))]
+    dims = [choices.pick(scale.sizes) for _ in range(choices.number(1, 4))]
     if choices.number(0, 7) == 7:
-        dims.append(choices.pick(LONG))
+        dims.append(choices.pick(scale.long))
     with jax.enable_x64(x64):
-        draft = Draft(choices, dims, x64)
+        draft = Draft(choices, dims, x64, scale.elements)
         palette = draft.palette()
         for _ in range(choices.number(1, 3)):
             draft.new_input(draft.drawn_shape(), draft.pick(palette))

@@ -15,15 +15,15 @@ from tests.drawn import families
 from tests.drawn.carried_places import over_places
 from tests.drawn.choices import Choices, Hypothesis
 from tests.drawn.contractions import einsum, pairs
-from tests.drawn.generator import Draft, Family, Value, drawn_outputs, dtype_text, with_transform
+from tests.drawn.generator import Draft, Family, Scale, Value, drawn_outputs, dtype_text, with_transform
 from tests.drawn.loops import Branch, Carry, Choice, Loop
-from tests.drawn.loops_in_lines import CARRIED_AT_MOST, added_up, any_lane, saved_by_lanes, to_and_fro
+from tests.drawn.loops_in_lines import added_up, any_lane, saved_by_lanes, to_and_fro
 from tests.drawn.program import Program
 from tests.drawn.windows import convolution, pool
 
-SIZES = (1, 2, 3, 5, 8)
+SMALL = Scale(sizes=(1, 2, 3, 5, 8), long=(), elements=160, carried=40)
+LARGE = Scale(sizes=(64, 3, 100, 256, 1000), long=(), elements=1 << 14, carried=1 << 12)
 LENGTHS = (2, 3, 4, 5, 6, 1, 0, 17)  # the last one in rounds of four
-ELEMENTS_AT_MOST = 160
 DEPTH = 3
 LINES_AT_MOST = 4
 
@@ -198,7 +198,7 @@ def visible(draft: Draft) -> list[Value]:
     """What a body reads of the values around it: a few of them, those from far outside too."""
     found: list[Value] = []
     for _ in range(draft.number(0, 3)):
-        value = draft.any_value(lambda value: value.size <= ELEMENTS_AT_MOST)
+        value = draft.any_value(lambda value: value.size <= draft.most)
         if value is not None and value not in found:
             found.append(value)
     return found
@@ -247,7 +247,7 @@ def started(draft: Draft) -> Value:
         case 3:
             return _constant(draft, small_shape(draft))
         case _:
-            found = draft.any_value(lambda value: value.size <= CARRIED_AT_MOST and value.dtype.kind != "u")
+            found = draft.any_value(lambda value: value.size <= draft.carried and value.dtype.kind != "u")
             found = found or draft.new_input(small_shape(draft), "float32")
             return fitted(draft, found, found.shape, found.dtype)
 
@@ -264,7 +264,7 @@ def _constant(draft: Draft, shape: tuple[int, ...]) -> Value:
 
 def small_shape(draft: Draft) -> tuple[int, ...]:
     shape = [draft.pick(draft.dims) for _ in range(draft.pick((1, 1, 2, 0)))]
-    return tuple(shape) if math.prod(shape) <= CARRIED_AT_MOST else tuple(shape[:1])
+    return tuple(shape) if math.prod(shape) <= draft.carried else tuple(shape[:1])
 
 
 def new_name(draft: Draft, stem: str) -> str:
@@ -319,7 +319,7 @@ def scan(draft: Draft) -> None:
     after = finished(body, parts)
     ys: list[Value] = []
     for _ in range(draft.number(0 if parts else 1, 2)):
-        y = body.any_value(lambda value: value.size <= ELEMENTS_AT_MOST // 4)
+        y = body.any_value(lambda value: value.size <= body.most // 4)
         if y is not None and y not in ys:
             ys.append(y)
     if not ys and not parts:
@@ -457,12 +457,15 @@ def loop_programs(draw: Callable[..., Any], transforms: Sequence[str]) -> Progra
     return drawn_loop_program(Hypothesis(draw), transforms)
 
 
-def drawn_loop_program(choices: Choices, transforms: Sequence[str], kinds: Sequence[Family] = (loop,)) -> Program:
+def drawn_loop_program(
+    choices: Choices, transforms: Sequence[str], kinds: Sequence[Family] = (loop,), scale: Scale = SMALL
+) -> Program:
     """A program with a loop or two, and some lines before and after."""
     x64 = choices.pick((False, False, True))
-    dims = [choices.pick(SIZES) for _ in range(choices.number(1, 3))]
+    dims = [choices.pick(scale.sizes) for _ in range(choices.number(1, 3))]
     with jax.enable_x64(x64):
-        draft = Draft(choices, dims, x64, ELEMENTS_AT_MOST, ("normal", "normal", "whole", "positive"))
+        sorts = ("normal", "normal", "whole", "positive")
+        draft = Draft(choices, dims, x64, scale.elements, sorts, carried=scale.carried)
         dtypes = ("float32", "float32", "float32", "bfloat16", "float16", "float64" if x64 else "float32", "int32")
         for place in range(choices.number(1, 2)):
             draft.new_input(small_shape(draft), draft.pick(dtypes[: 6 if place == 0 else None]))

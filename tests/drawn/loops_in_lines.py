@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.drawn.generator import Draft
 
-CARRIED_AT_MOST = 40
 LANES = 72  # more than one program has anyway
 LANE_STEPS = (
     "{x} * 0.5 + 1.5",
@@ -43,7 +42,7 @@ def any_lane(draft: Draft) -> None:
 
 def to_and_fro(draft: Draft) -> None:
     """Loops in the steps of a loop, of which one reads what the other one has put out."""
-    x = draft.any_value(lambda value: value.is_float and value.rank == 2 and 0 < value.size <= CARRIED_AT_MOST)
+    x = draft.any_value(lambda value: value.is_float and value.rank == 2 and 0 < value.size <= draft.carried)
     if x is not None:
         draft.add(f"lax.scan(lambda u, _: ({draft.pick(SWEEPS)}, None), {x.name}, None, length=2)[0]", x)
 
@@ -56,7 +55,7 @@ def saved_by_lanes(draft: Draft) -> None:
 
 def added_up(draft: Draft) -> None:
     """Several updates at places that may be the same ones, in the steps of a loop."""
-    x = draft.any_value(lambda value: value.is_float and value.rank > 0 and 0 < value.size <= CARRIED_AT_MOST)
+    x = draft.any_value(lambda value: value.is_float and value.rank > 0 and 0 < value.size <= draft.carried)
     if x is None:
         return
     count = draft.pick([size for size in draft.dims if size] or [2])

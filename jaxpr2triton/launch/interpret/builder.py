@@ -57,6 +57,14 @@ def _integers(op: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[..
     return lambda self, lhs, rhs: TensorHandle(op(lhs.data, rhs.data), lhs.dtype.scalar)
 
 
+_OPERATION = _ir.ATOMIC_OP
+_MEETING = {
+    **dict.fromkeys((_OPERATION.FADD, _OPERATION.ADD), np.add),
+    **dict.fromkeys((_OPERATION.MAX, _OPERATION.UMAX), np.maximum),
+    **dict.fromkeys((_OPERATION.MIN, _OPERATION.UMIN), np.minimum),
+}
+
+
 class Builder(InterpreterBuilder):
     """One for the process; `memory` belongs to the run that holds the lock."""
 
@@ -89,10 +97,19 @@ class Builder(InterpreterBuilder):
     def create_masked_store(self, ptrs: TensorHandle, value: TensorHandle, mask: TensorHandle, *policy: Any) -> None:
         self.memory.store(ptrs.data, value.data, mask.data)
 
-    def create_atomic_rmw(self, *args: Any) -> TensorHandle:
-        raise NotImplementedError("the interpreter does not run atomic operations")
+    def create_atomic_rmw(
+        self, operation: Any, ptr: TensorHandle, value: TensorHandle, mask: TensorHandle, *order: Any
+    ) -> TensorHandle:
+        """What was there before is not asked for."""
+        if operation not in _MEETING:
+            raise NotImplementedError(f"the interpreter does not know the atomic operation {operation}")
+        self.memory.accumulate(ptr.data, value.data, mask.data, _MEETING[operation])
+        return value
 
-    create_atomic_cas = create_atomic_poll = create_atomic_rmw
+    def create_atomic_cas(self, *args: Any) -> TensorHandle:
+        raise NotImplementedError("the interpreter does not exchange what it compares")
+
+    create_atomic_poll = create_atomic_cas
 
     # constants and copies of them
 

@@ -75,6 +75,14 @@ class Memory:
                 self._bug(f"writes two different values to one element of {region.buffer.name} in one store")
             region.writer[index] = self.number
 
+    def accumulate(self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray, meet: np.ufunc) -> None:
+        """Let values meet what this program has written; what lanes have for one place, one after the other."""
+        for region, lanes, index in self._split(addresses, mask, "adds to", values.dtype):
+            if region.writer is None or (region.writer[index][lanes] != self.number).any():
+                self._bug(f"adds to an element of {region.buffer.name} that this program has not written")
+            each = np.broadcast_to(values, addresses.shape)
+            meet.at(region.bits.view(values.dtype), index[lanes], each[lanes])
+
     def check_all_written(self, outputs: Sequence[Buffer]) -> None:
         for region in self.regions:
             if region.writer is None or region.buffer not in outputs or region.buffer.is_flag:

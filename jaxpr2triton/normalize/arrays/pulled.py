@@ -132,10 +132,10 @@ def one_by_one(
     return carried_through(step, operand, xs)
 
 
-def last_of(found: Found, operand: Value, indices: Value, updates: Value) -> Value:
+def last_of(found: Found, operand: Value, greatest: Callable[[Value, Value], Value], updates: Value) -> Value:
     """What a plain scatter leaves at each place: the last update that came to it.
 
-    last = reduce_max (scatter (broadcast_in_dim -1) idx iota);   select_n (ge last 0) operand (gather updates last)
+    last = greatest -1 iota;   select_n (ge last 0) operand (gather updates last)
     """
     batches, indexed = len(found.batches), len(found.places.indexed)
     places, whole = found.shape[: batches + indexed], found.window[:indexed]
@@ -144,7 +144,7 @@ def last_of(found: Found, operand: Value, indices: Value, updates: Value) -> Val
     number = lax.full((*lead, *whole), 0, np.int32)
     for d in counted:
         number = number * np.int32(number.shape[d]) + lax.broadcasted_iota(np.int32, number.shape, d)
-    last = lax.reduce_max(alone(found.each(places, np.int32(-1)), indices, number), range(found.free))
+    last = greatest(lax.full(places, np.int32(-1)), number)
 
     among = range(found.free, len(lead))
     outer = [*among, *counted, *range(len(lead) + indexed, updates.ndim)]

@@ -18,6 +18,7 @@ from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
 from jaxpr2triton.normalize.arrays.pulled import Found, alone, last_of
+from jaxpr2triton.normalize.arrays.pushed import pushed
 from jaxpr2triton.normalize.arrays.runs import read_in_runs
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
 from jaxpr2triton.rules.reductions import TABLE, identity_of
@@ -36,29 +37,49 @@ def lower_places(closed: Closed) -> Closed:
     Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
     are not known, single windows of a plain `scatter` at such places, and what would take too many comparisons.
     """
-    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered)
+    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered, _alone)
 
 
 def lower_places_inside(closed: Closed) -> Closed:
-    """The same for bodies of loops, in which one program makes all the comparisons of a batch, in each step."""
-    return _lower(closed, lambda places: places.count * places.of_a_batch <= policy.COMMON.scattered_in_a_step)
+    """The same for bodies of loops, in which one program makes all the comparisons of a batch, in each step.
+
+    What would take too many is added up in memory, by one program; see `pushed`.
+    """
+    return _lower(
+        closed, lambda places: places.count * places.of_a_batch <= policy.COMMON.scattered_in_a_step, _by_one_program
+    )
 
 
 Affordable = Callable[[Places], bool]
+Otherwise = Callable[[Node, Places, Value], Value | None]
 
 
-def _lower(closed: Closed, affordable: Affordable) -> Closed:
+def _alone(node: Node, places: Places, indices: Value) -> None:
+    return None
+
+
+def _by_one_program(node: Node, places: Places, indices: Value) -> Value | None:
+    """In memory, where one program has not too much to add."""
+    operand, _, updates = node.args
+    found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
+    if places.count * math.prod(found.window[: len(places.indexed)]) > policy.COMMON.accumulated_in_a_step:
+        return None
+    result = pushed(node.name, found, operand, indices, updates)
+    return None if result is None else found.back(result)
+
+
+def _lower(closed: Closed, affordable: Affordable, otherwise: Otherwise) -> Closed:
     if not primitive_names(closed) & {"gather", *WRITES}:
         return closed
-    return rewrite(closed, functools.partial(_lowered, affordable), named({"gather", *WRITES}))
+    return rewrite(closed, functools.partial(_lowered, affordable, otherwise), named({"gather", *WRITES}))
 
 
-def _lowered(affordable: Affordable, node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+def _lowered(affordable: Affordable, otherwise: Otherwise, node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name not in ("gather", *WRITES) or any(unsupported(jax.typeof(arg).dtype) for arg in node.args):
         return None
     if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:
         return None
-    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter, affordable)
+    result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter, affordable, otherwise)
     return None if result is None else [result]
 
 
@@ -72,7 +93,7 @@ def _read(node: Node, rewriter: Rewriter) -> Value | None:
     return read_in_runs(operand, places, indices, offsets, rewriter)
 
 
-def _write(node: Node, rewriter: Rewriter, affordable: Affordable) -> Value | None:
+def _write(node: Node, rewriter: Rewriter, affordable: Affordable, otherwise: Otherwise) -> Value | None:
     operand, indices, updates = node.args
     if not is_usual(node.name, node.params):
         return None
@@ -93,7 +114,9 @@ def _write(node: Node, rewriter: Rewriter, affordable: Affordable) -> Value | No
         indices = _clipped(indices, places)
     if places.count == 1:
         return _write_one(node, places, indices, rewriter)
-    return _write_several(node, places, indices, rewriter) if affordable(places) else None
+    if affordable(places):
+        return _write_several(node, places, indices, rewriter)
+    return otherwise(node, places, indices)
 
 
 def _clipped(indices: Value, places: Places) -> Value:
@@ -159,7 +182,13 @@ def _write_several(node: Node, places: Places, indices: Value, rewriter: Rewrite
     found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
     combine = WRITES[node.name]
     if combine is None:
-        written = last_of(found, found.operand(operand), found.indices(indices), found.updates(updates))
+
+
+        def greatest(begun: Value, number: Value) -> Value:
+            each = found.each(begun.shape, np.int32(-1))
+            return lax.reduce_max(alone(each, found.indices(indices), number), range(found.free))
+
+        written = last_of(found, found.operand(operand), greatest, found.updates(updates))
     else:
         dtype = np.dtype(operand.dtype)
         neutral = dtype.type(0) if combine in (lax.add, lax.sub) else _neutral(node, rewriter)

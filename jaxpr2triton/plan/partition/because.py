@@ -22,6 +22,7 @@ BLOCKS = "a contraction has blocks of rows and columns, which what else would be
 COMPARED = "what is compared or looked up is one of its elements: it is one number wherever it is read"
 LINKS = "a kernel holds no longer chain of matrix products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
+MUCH_BESIDE_STEPS = "a loop's few programs would add up much beside its steps"
 FLAG = "a flag is set by all programs first"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 

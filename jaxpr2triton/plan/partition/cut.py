@@ -35,7 +35,13 @@ from jaxpr2triton.plan.partition.criteria import (
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.keeping import held_along
-from jaxpr2triton.plan.partition.lanes import read_in, read_together, summed_by_root, summed_over_lanes
+from jaxpr2triton.plan.partition.lanes import (
+    much_beside_steps,
+    read_in,
+    read_together,
+    summed_by_root,
+    summed_over_lanes,
+)
 from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
@@ -267,6 +273,8 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return KeepLess(tuple(dear))
     if space.steps and not fits(cuts, space) and (found := _without_room(cuts, space, root)):
         return found
+    if space.steps and (values := much_beside_steps(cuts, space, root)):
+        return [root, *_cut(cuts, *values, why=because.MUCH_BESIDE_STEPS)]
     if first := _culprit(cuts, space, root):
         node, why = first
         end = end_of(cuts, node.eqn, root)

@@ -5,7 +5,8 @@ _, ys = scan f c xs;  sums = sum[axes=(1,)] ys    →    ys is written by the lo
 
 from __future__ import annotations
 
-from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
@@ -47,6 +48,26 @@ def summed_by_root(cuts: Cuts, space: Space, root: Var) -> list[Var]:
         lanes = loop.axes - loop.held
         is_summed = id(loop.eqn) in loops and any(not lanes.isdisjoint(node.over) for node in sums)
         if is_summed and (read := _read_of(cuts, loops[id(loop.eqn)], sums[0].eqn)):
+            return read_together(cuts, read[0])
+    return []
+
+
+def much_beside_steps(cuts: Cuts, space: Space, root: Var) -> list[Var]:
+    """What has to be in memory, so that the few programs of a loop do not add up much before it or after it, alone.
+
+    s = sum[axes=(1,)] a;  c = scan f c xs s      a: f32[2048,16384]: in the kernel of one program, 2^25 numbers
+    c = scan f c xs;  s = sum[axes=(1,)] (a * c)
+    """
+    grid = frozenset(space.axes) - space.inner
+    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    for node in space.graph.of_kind((Reduce, Swept)):
+        axes = node.axes.union(node.over) - grid
+        if not axes.isdisjoint(space.steps) or size_of(axes) <= cuts.policy.cuts.much or is_contraction(node):
+            continue
+        (made,) = node.eqn.outvars[:1]
+        if made in cuts.makers and made is not root and made not in cuts.loaded:
+            return [made]
+        if read := [var for loop in loops for var in _read_of(cuts, loop, node.eqn)]:
             return read_together(cuts, read[0])
     return []
 

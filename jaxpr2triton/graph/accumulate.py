@@ -1,0 +1,134 @@
+"""What meets at computed places: begun in a buffer of the kernel's own, and added up there before any of it is read.
+
+    c = accumulate[op=add] a i u      →     tl.store(kept_ptr + k, a)
+                                            tl.debug_barrier()
+                                            tl.atomic_add(kept_ptr + i, u)
+                                            tl.debug_barrier()
+                                            c = tl.load(kept_ptr + k)
+
+One program has all updates, and all places along what is indexed; along every other dimension programs share them out,
+where each element is read at the very index at which it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.keep import can_be_written, read_of
+from jaxpr2triton.graph.loops import every_place
+from jaxpr2triton.graph.nodes import Accumulated, Demand, Keep, Kept, Place, axes_in, axes_of
+from jaxpr2triton.graph.reads import Accumulating, Update, ordered_axes
+from jaxpr2triton.graph.walking import Keeping
+from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, add, constant, decide
+from jaxpr2triton.ir.jaxprs import Eqn
+
+FAR = 1 << 30  # beyond most arrays
+
+
+def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
+    """Choose along what is begun and along what meets there, and ask for all of both."""
+    operand, _, updates = eqn.invars
+    batch, indexed = eqn.params["batch"], eqn.params["indexed"]
+    whole = tuple(d for d in range(len(operand.aval.shape)) if _is_whole(walk, eqn, d, [at[d] for at, _ in demands]))
+    taken = walk.choose.steps.union(*(axes_in(*demand) for demand in demands))
+    begun = walk.choose.reduction((*number, 0), operand, whole, taken, walk.hints(operand, whole))
+    met = (0, *range(1 + batch, 1 + batch + indexed))
+    at_begun = taken.union(*(index.axes for index in begun))
+    own = [Axis(f"p{n}", updates.aval.shape[d]) for n, d in enumerate(met)]  # what else is made of them has its own
+    added = walk.choose.reduction((*number, 1), updates, met, at_begun, own)
+    walk.reduced_axes.update(axes_in(begun, ()), axes_in(added, ()))
+    over = tuple(axis for axis in ordered_axes(begun) if axis not in walk.unrolled)
+    for place, guard in demands:
+        usual = tuple(begun[whole.index(d)] if d in whole else index for d, index in enumerate(place))
+        places = tuple(every_place(usual, walk.unrolled))
+        starts = [walk.want(operand, each, ()) for each in places]
+        made = every_place((*added, *usual[:batch], *usual[batch + indexed :]), walk.unrolled)
+        parts = [part for each in made if (part := _update(walk, eqn, each)) is not None]
+        along = tuple(axis for axis in ordered_axes(added) if axis not in walk.unrolled)
+        walk.reads[eqn.outvars[0], (place, guard)] = Accumulating(number, places, starts, over, parts, along)
+
+
+def _is_whole(walk: Keeping, eqn: Eqn, dim: int, wanted: Sequence[Index]) -> bool:
+    """Whether one program makes all along a dimension: it is indexed, or read elsewhere than where it is made."""
+    first = eqn.params["batch"]
+    if first <= dim < first + eqn.params["indexed"] or len(set(wanted)) > 1:
+        return True
+    size, reading = eqn.outvars[0].aval.shape[dim], walk.choose.steps - walk.steps
+    return any(not can_be_written(index, size) or index.axes & reading for index in wanted)
+
+
+def _update(walk: Keeping, eqn: Eqn, place: Place) -> Update | None:
+    """One update, or all along lanes: where it goes, and when; None if it always lies outside."""
+    operand, indices, updates = eqn.invars
+    batch, indexed = eqn.params["batch"], eqn.params["indexed"]
+    number, window = place[0], place[1 : 1 + indexed]
+    lead, rest = place[1 + indexed : 1 + indexed + batch], place[1 + indexed + batch :]
+    shape, sizes = operand.aval.shape[batch:], updates.aval.shape[1 + batch :]
+    target, guard, reads = [], list[Condition](), []
+    for d in range(indexed):
+        where, last = (number, *lead, constant(d)), shape[d] - sizes[d]
+        reads.append(walk.want(indices, where, ()))
+        anywhere = walk.number(indices, where, (-max(FAR, shape[d]), max(FAR, shape[d])), False)
+        guard.append(Condition(anywhere, 0, last + 1))
+        target.append(add(walk.number(indices, where, (0, last), True), window[d]))
+    decided = [decide(condition) for condition in guard]
+    if False in decided:
+        return None
+    undecided = tuple(condition for condition, known in zip(guard, decided) if known is None)
+    value = walk.want(updates, (number, *lead, *window, *rest), ())
+    return Update((*lead, *target, *rest), undecided, value, tuple(reads))
+
+
+def build(walk: Keeping, eqn: Eqn, asked: Accumulating, demand: Demand) -> Kept:
+    """What is read of the buffer at one place, after all has met there."""
+    dtype = np.dtype(eqn.outvars[0].aval.dtype)
+    begun = tuple(walk.node(*read) for read in asked.starts)
+    updates = tuple(walk.node(*part.value) for part in asked.updates)
+    places, guards = tuple(part.place for part in asked.updates), tuple(part.guard for part in asked.updates)
+    needs = walk.needs([*_indices(places, guards)])
+    walk.needs(index for each in asked.places for index in each)
+    own = frozenset(axis for each in asked.places for axis in axes_in(each, ()))
+    _check(walk, own | frozenset(asked.along), axes_of((*begun, *updates, *needs)))
+    over, along, op = frozenset(asked.over), frozenset(asked.along), eqn.params["op"]
+    made = axes_of((*updates, *needs)).union(*(axes_in(*each) for each in zip(places, guards)))
+    again = (made - along) & walk.steps
+    begins = (own | axes_of(begun) | again) - over
+    keep = walk.make(
+        ("begin", asked.number, asked.places, begun, again),
+        lambda n: Keep(n, begins, dtype, eqn, begun, asked.over, asked.places, asked.number, again=again),
+    )
+    axes = (made | begins) - along
+    met = walk.make(
+        ("accumulate", keep, places, guards, updates),
+        lambda n: Accumulated(
+            n,
+            axes,
+            dtype,
+            eqn,
+            updates,
+            asked.along,
+            places,
+            asked.number,
+            begun=keep,
+            guards=guards,
+            needs=needs,
+            op=op,
+        ),
+    )
+    return read_of(walk, met, demand)
+
+
+def _indices(places: Sequence[Place], guards: Sequence[Guard]) -> Iterator[Index]:
+    for place in places:
+        yield from place
+    for guard in guards:
+        yield from (condition.index for condition in guard)
+
+
+def _check(walk: Keeping, own: frozenset[Axis], made: frozenset[Axis]) -> None:
+    if beyond := made - own - walk.steps:
+        raise CompilerBug(f"what meets varies along {', '.join(axis.name for axis in beyond)}, its place does not")

@@ -1,0 +1,139 @@
+"""What meets at computed places in the step of a loop, of more updates than each place can look through."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton import policy
+from tests.normalize.passing import same_bits
+
+PLACES, UPDATES, ROWS = 33, 100, 5
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_looked_through() -> Iterator[None]:
+    with mock.patch.object(policy, "COMMON", dataclasses.replace(policy.COMMON, scattered_in_a_step=0)):
+        yield
+
+
+def in_steps(body: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, u, i: lax.scan(lambda c, _: (body(c, u, i), None), x, None, length=3)[0]
+
+
+def check(function: Callable[..., Any], args: tuple[Any, ...], backend: str = "interpret", rtol: float = 1e-5) -> None:
+    """In kernels, with sums in memory, and as `jax.jit` has it; in one program with its gradient or not."""
+    planned = j2t.transpile(function, *args, contractions="triton")
+    assert not planned.leftovers and any("tl.atomic" in kernel.source for kernel in planned.kernels)
+    found, wanted = j2t.fuse(function, backend=backend, contractions="triton")(*args), jax.jit(function)(*args)
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert ours.dtype == theirs.dtype
+        largest = np.abs(np.asarray(theirs, np.float64)).max()
+        np.testing.assert_allclose(*(np.asarray(x, np.float64) for x in (ours, theirs)), rtol=0, atol=rtol * largest)
+
+
+def of(dtype: str, *shape: int, seed: int = 0) -> jax.Array:
+    rng = np.random.default_rng(seed)
+    numbers = rng.integers(0, 9, shape) if "int" in dtype else rng.normal(size=shape) * 3
+    return jnp.asarray(numbers).astype(dtype)
+
+
+def indices(count: int = UPDATES, places: int = PLACES) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(1).integers(-3, places + 3, count).astype(np.int32))
+
+
+@pytest.mark.parametrize("mode", ["drop", "clip"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "uint32"])
+@pytest.mark.parametrize("how", ["add", "max", "min", "set", "subtract"])
+def test_what_meets(how: str, dtype: str, mode: str) -> None:
+    def body(c: Any, u: Any, i: Any) -> Any:
+        return getattr(c.at[i], how)(u, mode=mode)
+
+    allowed = 2e-2 if dtype == "bfloat16" else 1e-6
+    check(in_steps(body), (of(dtype, PLACES), of(dtype, UPDATES, seed=2), indices()), rtol=allowed)
+
+
+@pytest.mark.parametrize("how", ["add", "max", "min"])
+def test_zeros_infinities_and_nan(how: str) -> None:
+    x = jnp.array([1.0, -0.0, np.nan, np.inf, -np.inf, 0.0, 2.0, -1.0])
+    u = jnp.array([np.nan, 0.0, 1.0, np.nan, 3.0, -0.0, 5.0, -np.nan])
+    function = in_steps(lambda c, u, i: getattr(c.at[i], how)(u))
+    found = np.asarray(j2t.fuse(function, backend="interpret")(x, u, jnp.arange(8)))
+    wanted = np.asarray(jax.jit(function)(x, u, jnp.arange(8)))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    assert same_bits(np.where(np.isnan(found), np.float32(0), found), np.where(np.isnan(found), np.float32(0), wanted))
+
+
+def rows(c: Any, u: Any, i: Any) -> Any:
+    return c.at[i].add(u * 0.1 + c[i] * 0.01)
+
+
+def two_places(c: Any, u: Any, i: Any) -> Any:
+    return c.at[i % 9, i[::-1] % ROWS].add(u[:, 0] * jnp.cos(c[0, 0]))
+
+
+def windows(c: Any, u: Any, i: Any) -> Any:
+    numbers = lax.ScatterDimensionNumbers((1,), (), (0,))
+    return lax.scatter_add(c[:, 0], i[:, None], u[:, :3], numbers)[:, None] * jnp.ones(ROWS)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("body", [rows, two_places, windows])
+def test_rows_and_windows(body: Callable[..., Any], backend: str) -> None:
+    args = of("float32", PLACES, ROWS), of("float32", 40, ROWS, seed=2), indices(40)
+    check(in_steps(body), args, backend)
+
+
+@pytest.mark.parametrize("body", [rows, two_places])
+def test_lanes_and_gradients(body: Callable[..., Any]) -> None:
+    args = of("float32", PLACES, ROWS), of("float32", 40, ROWS, seed=2), indices(40)
+    function = in_steps(body)
+    check(jax.grad(lambda *args: (function(*args) ** 2).sum(), (0, 1)), args)
+    check(jax.vmap(function, (0, None, 0)), (jnp.stack([args[0]] * 3), args[1], jnp.stack([args[2]] * 3)))
+    fused = j2t.fuse(function, backend="interpret", contractions="triton")
+    found, wanted = (jax.grad(lambda *args: (each(*args) ** 2).sum())(*args) for each in (fused, function))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_it_begins_anew_in_each_step() -> None:
+    """A buffer that begins the same in all steps is filled in each of them."""
+    args = of("float32", PLACES), of("float32", UPDATES, seed=2), indices()
+    check(in_steps(lambda c, u, i: 0.5 * jnp.zeros_like(c).at[i].add(u * c[i])), args, "machine")
+
+
+def ranks(weights: Any, senders: Any, receivers: Any, steps: int = 50) -> Any:
+    """PageRank on a graph of 2,048 nodes."""
+    leaving = jax.ops.segment_sum(weights, senders, 2048)
+
+    def step(rank: Any, _: None) -> tuple[Any, None]:
+        share = rank[senders] * weights / leaving[senders]
+        return 0.85 * jax.ops.segment_sum(share, receivers, 2048) + 0.15 / 2048, None
+
+    return lax.scan(step, jnp.full(2048, 1 / 2048), None, length=steps)[0]
+
+
+def test_at_a_realistic_size() -> None:
+    """The loop is one program's, and what is added up before it is many programs': it would take one 16 ms."""
+    edges = jax.ShapeDtypeStruct((16384,), jnp.int32)
+    planned = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges)
+    assert not planned.leftovers
+    first, loop = planned.kernels
+    assert first.grid[0] >= 100 and "tl.gather" in loop.source and "tl.atomic_add" in loop.source
+    assert not any(axis.size == 16384 and axis.block < 1024 for axis in loop.axes)
+
+
+def test_too_many_updates_for_one_program_stay_with_xla() -> None:
+    updates = 1 << 17
+    shapes = (jax.ShapeDtypeStruct((2048,), jnp.float32), jax.ShapeDtypeStruct((updates,), jnp.float32))
+    function = in_steps(lambda c, u, i: c.at[i].add(u * c[i]))
+    (left,) = j2t.transpile(function, *shapes, jax.ShapeDtypeStruct((updates,), jnp.int32)).leftovers
+    assert left.primitive == "scan" and "would look through 131,072 updates" in str(left.why)
