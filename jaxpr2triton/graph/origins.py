@@ -49,7 +49,7 @@ SORTS = frozenset(("sort", "top_k"))  # of which some results say where, and the
 EXTREMES = frozenset(("cummax", "cummin", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
 EXACT = CHOICES | EXTREMES | {"rounded", "bitcast_convert_type", "optimization_barrier", "scatter"}
 LOOK_UP = frozenset(("gather", "dynamic_slice"))
-SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned"))
+SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned", "accumulate"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Kernel:
             for number, leaf in enumerate(loop.carried)
         }
 
-    def eqn(self, node: Compute | Reduce | Swept) -> Eqn:
+    def eqn(self, node: Compute | Reduce | Swept | Accumulated) -> Eqn:
         """The equation whose result a node is."""
         made_by = node.made_by if isinstance(node, Reduce) else node.eqn
         return self.own.get(id(made_by), made_by)
@@ -126,10 +126,11 @@ class Origins:
         return _gathered(value, self._origins, lambda each: self._moves(each) or (), own)
 
     def below_extremes(self, value: Value) -> Iterator[Value]:
-        """What the extremes were chosen of that a value was moved from."""
+        """What the extremes were chosen of that a value was moved from; of whole numbers no gradient asks again."""
         for each in reached([value], lambda each: self._moves(each) or ()):
             eqn = self.eqn(each)
-            if eqn is not None and eqn.primitive.name in EXTREMES | SORTS:
+            is_extreme = eqn is not None and eqn.primitive.name in EXTREMES and is_float(_dtype(each))
+            if is_extreme or (eqn is not None and eqn.primitive.name in SORTS):
                 for places in self.origins(each).values():
                     yield from places
 
@@ -165,7 +166,7 @@ class Origins:
 
     def eqn(self, value: Value) -> Eqn | None:
         """What makes a value; None of what is an operand of the program, or nothing that an equation makes."""
-        if isinstance(value.what, Compute | Reduce | Swept):
+        if isinstance(value.what, Compute | Reduce | Swept | Accumulated):
             kernel = self.steps[value.step]
             return kernel.eqn(value.what) if isinstance(kernel, Kernel) else None
         made = self._maker(value)
@@ -211,7 +212,7 @@ class Origins:
         """Whether it is another number each time that it is made of the same numbers."""
         if self._moves(value) is not None or not is_float(_dtype(value)):
             return False
-        if isinstance(value.what, Reduce | Swept):
+        if isinstance(value.what, Reduce | Swept | Accumulated):
             return value.what.eqn.primitive.name in SUMS
         return not isinstance(value.what, Node) and self._maker(value) is not None
 

@@ -41,7 +41,7 @@ SMALL = Scale(
     elements=2100,
 )
 # Several programs, of several warps.
-LARGE = Scale(sizes=(64, 2, 100, 256, 300, 512, 1000), long=(4096, 5000, 30000), elements=1 << 17)
+LARGE = Scale(sizes=(64, 2, 100, 256, 300, 512, 1000), long=(4096, 5000, 30000), elements=1 << 15)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tests.drawn.program import Program
 from tests.drawn.windows import convolution, pool
 
 SMALL = Scale(sizes=(1, 2, 3, 5, 8), long=(), elements=160, carried=40)
-LARGE = Scale(sizes=(64, 3, 100, 256, 1000), long=(), elements=1 << 14, carried=1 << 12)
+LARGE = Scale(sizes=(64, 3, 100, 256, 1000), long=(), elements=1 << 13, carried=1 << 12)
 LENGTHS = (2, 3, 4, 5, 6, 1, 0, 17)  # the last one in rounds of four
 DEPTH = 3
 LINES_AT_MOST = 4

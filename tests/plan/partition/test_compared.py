@@ -156,3 +156,18 @@ def test_a_softmax_compares_nothing() -> None:
     made = j2t.transpile(attention, *[normal(64, 16)] * 3, contractions="triton")
     assert len(made.kernels) == 1
     assert len(j2t.transpile(jax.grad(lambda x: jnp.sin(jax.nn.softmax(x)).sum()), LONG).kernels) == 1
+
+
+@pytest.mark.parametrize("found", [lambda v: v.astype(jnp.int32).max((0, 1)), lambda v: (v > 0).any()])
+def test_no_gradient_asks_for_the_greatest_of_whole_numbers_again(found: Any) -> None:
+    """A kernel may round a value of 16 bits for memory, and go on with all of its digits for something else."""
+
+    def function(x: jax.Array) -> Any:
+        shifted = x + jnp.bfloat16(0.5)
+        windows = jax.lax.reduce_window(shifted, -jnp.inf, jax.lax.max, (1, 1, 2), (1, 2, 1), "SAME")
+        sums = jnp.sum(jnp.exp(x - jnp.max(x, 0, keepdims=True)) / 3, 0, dtype=x.dtype)
+        return sums, windows.reshape(13, -1), jnp.sinh(jnp.tanh(shifted)).reshape(117, 1, 7), found(windows)
+
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(13, 63, 1))).astype(jnp.bfloat16)
+    for ours, theirs in zip(j2t.fuse(function, backend="interpret")(x), jax.jit(function)(x), strict=True):
+        np.testing.assert_allclose(np.asarray(ours, np.float32), np.asarray(theirs, np.float32), rtol=2e-2)
