@@ -121,8 +121,9 @@ def page() -> str:
         _filled(
             "Where a scatter writes at several places that the program computes, each element looks through all "
             "updates, so that results repeat: as long as elements times updates are no more than "
-            f"{COMMON.scattered:,}, and {COMMON.scattered_in_a_step:,} in a step of a loop. Where `x.at[i].set(v)` "
-            "comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more than "
+            f"{COMMON.scattered:,}. In a step of a loop, where these are more than {COMMON.scattered_in_a_step:,}, "
+            f"one program adds up to {COMMON.accumulated_in_a_step:,} updates in memory, in no fixed order. Where "
+            "`x.at[i].set(v)` comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more than "
             f"{COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of every kind. "
             "Windows of which one element is chosen, or of a function of the user's, stay with XLA where they have "
             f"more than {COMMON.taps} elements, and those of sums where they have more than {COMMON.large_window:,}: "

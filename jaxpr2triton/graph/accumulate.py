@@ -12,6 +12,8 @@ where each element is read at the very index at which it is made.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -33,7 +35,8 @@ def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> N
     """Choose along what is begun and along what meets there, and ask for all of both."""
     operand, _, updates = eqn.invars
     batch, indexed = eqn.params["batch"], eqn.params["indexed"]
-    whole = tuple(d for d in range(len(operand.aval.shape)) if _is_whole(walk, eqn, d, [at[d] for at, _ in demands]))
+    whole = tuple(range(batch, batch + indexed))
+    _check_beside(walk, eqn, whole, demands)
     taken = walk.choose.steps.union(*(axes_in(*demand) for demand in demands))
     begun = walk.choose.reduction((*number, 0), operand, whole, taken, walk.hints(operand, whole))
     met = (0, *range(1 + batch, 1 + batch + indexed))
@@ -52,13 +55,29 @@ def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> N
         walk.reads[eqn.outvars[0], (place, guard)] = Accumulating(number, places, starts, over, parts, along)
 
 
-def _is_whole(walk: Keeping, eqn: Eqn, dim: int, wanted: Sequence[Index]) -> bool:
-    """Whether one program makes all along a dimension: it is indexed, or read elsewhere than where it is made."""
-    first = eqn.params["batch"]
-    if first <= dim < first + eqn.params["indexed"] or len(set(wanted)) > 1:
-        return True
-    size, reading = eqn.outvars[0].aval.shape[dim], walk.choose.steps - walk.steps
-    return any(not can_be_written(index, size) or index.axes & reading for index in wanted)
+def _check_beside(walk: Keeping, eqn: Eqn, whole: Sequence[int], demands: Sequence[Demand]) -> None:
+    """Along what is not indexed, an element is read where it is made, and made once; else it is to be kept as well."""
+    (out,), reading = eqn.outvars, walk.choose.steps - walk.steps
+    beside = [d for d in range(len(out.aval.shape)) if d not in whole]
+    places = list(dict.fromkeys(tuple(place[d] for d in beside) for place, _ in demands))
+    conflicting = {
+        d
+        for place in places
+        for d, index in zip(beside, place)
+        if not can_be_written(index, out.aval.shape[d]) or index.axes & reading
+    }
+    for one, other in itertools.combinations(places, 2):
+        if not any(map(_are_apart, one, other)):
+            conflicting.update(d for d, mine, theirs in zip(beside, one, other) if mine != theirs)
+    if conflicting:
+        raise walk.crowded(out, tuple(sorted((*whole, *conflicting))))
+
+
+def _are_apart(one: Index, other: Index) -> bool:
+    """Whether two indices are never the same, as those of the pieces into which an axis is cut."""
+    (low, high), (first, last) = one.bounds, other.bounds
+    step = math.gcd(*(times for _, times in (*one.terms, *other.terms)))
+    return high < first or last < low or (step > 1 and (one.const - other.const) % step != 0)
 
 
 def _update(walk: Keeping, eqn: Eqn, place: Place) -> Update | None:

@@ -304,11 +304,7 @@ class _Simplifying:
                 needs = self._needs([*place, *(condition.index for condition in guard)])
                 return replace(node, place=place, guard=guard, needs=needs)
             case Accumulated():
-                places = tuple(tuple(map(self._index, place)) for place in node.places)
-                guards = tuple(tuple(Condition(self._index(c.index), c.low, c.high) for c in g) for g in node.guards)
-                indices = [index for place in places for index in place]
-                needs = self._needs([*indices, *(c.index for guard in guards for c in guard)])
-                return replace(node, places=places, guards=guards, needs=needs)
+                return self._met(node)
             case Position():
                 index = self._index(node.index)
                 if index == node.index:
@@ -324,6 +320,13 @@ class _Simplifying:
                 conditions = tuple(Condition(self._index(c.index), c.low, c.high) for c in node.conditions)
                 return replace(node, conditions=conditions)
         return node
+
+    def _met(self, node: Accumulated) -> Node:
+        places = tuple(tuple(map(self._index, place)) for place in node.places)
+        guards = tuple(tuple(Condition(self._index(c.index), c.low, c.high) for c in each) for each in node.guards)
+        conditions = (condition.index for guard in guards for condition in guard)
+        needs = self._needs([*(index for place in places for index in place), *conditions])
+        return replace(node, places=places, guards=guards, needs=needs)
 
     def _guard(self, guard: Guard) -> Guard | None:
         if not any(True for condition in guard for _ in computed_in(condition.index)):

@@ -271,10 +271,8 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     space, most = cuts.spaces[root], cuts.policy.cuts
     if dear := kept_at_a_cost(cuts, space):
         return KeepLess(tuple(dear))
-    if space.steps and not fits(cuts, space) and (found := _without_room(cuts, space, root)):
+    if space.steps and (found := _too_much_for_a_loop(cuts, space, root)):
         return found
-    if space.steps and (values := much_beside_steps(cuts, space, root)):
-        return [root, *_cut(cuts, *values, why=because.MUCH_BESIDE_STEPS)]
     if first := _culprit(cuts, space, root):
         node, why = first
         end = end_of(cuts, node.eqn, root)
@@ -294,6 +292,15 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
+
+
+def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
+    """Cut what the programs of a loop have no room for, or would compute alone before it or after it."""
+    if not fits(cuts, space) and (found := _without_room(cuts, space, root)):
+        return found
+    if values := much_beside_steps(cuts, space, root):
+        return [root, *_cut(cuts, *values, why=because.MUCH_BESIDE_STEPS)]
+    return None
 
 
 def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
