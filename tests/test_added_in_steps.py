@@ -15,6 +15,8 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton import policy
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph import accumulate
 from tests.normalize.passing import same_bits
 
 PLACES, UPDATES, ROWS = 33, 100, 5
@@ -100,7 +102,11 @@ def test_lanes_and_gradients(body: Callable[..., Any]) -> None:
     check(jax.grad(lambda *args: (function(*args) ** 2).sum(), (0, 1)), args)
     check(jax.vmap(function, (0, None, 0)), (jnp.stack([args[0]] * 3), args[1], jnp.stack([args[2]] * 3)))
     fused = j2t.fuse(function, backend="interpret", contractions="triton")
-    found, wanted = (jax.grad(lambda *args: (each(*args) ** 2).sum())(*args) for each in (fused, function))
+
+    def gradient(of: Callable[..., Any]) -> Any:
+        return jax.grad(lambda *args: (of(*args) ** 2).sum())(*args)
+
+    found, wanted = gradient(fused), gradient(function)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -108,6 +114,45 @@ def test_it_begins_anew_in_each_step() -> None:
     """A buffer that begins the same in all steps is filled in each of them."""
     args = of("float32", PLACES), of("float32", UPDATES, seed=2), indices()
     check(in_steps(lambda c, u, i: 0.5 * jnp.zeros_like(c).at[i].add(u * c[i])), args, "machine")
+
+
+def turned(c: Any, u: Any, i: Any) -> Any:
+    """Rows that are read the other way round, and shifted."""
+    s = jnp.zeros_like(c).at[i].add(u * c[i])
+    return jnp.sin(s[:, ::-1] + s) + 0.1 * jnp.roll(s, 1, 1)
+
+
+def told_twice(c: Any, u: Any, i: Any) -> Any:
+    s = jnp.zeros((PLACES, ROWS)).at[i].add(u * c[i, :ROWS])
+    return jnp.repeat(jnp.sin(s), 2, 1) + 0.1 * jnp.tile(s, (1, 2)) * jnp.tanh(c.sum())
+
+
+def multiplied(c: Any, u: Any, i: Any) -> Any:
+    s = jnp.zeros_like(c).at[i].add(u * c[i])
+    return jnp.tanh(0.01 * s @ s.T @ c)
+
+
+def one_in_another(c: Any, u: Any, i: Any) -> Any:
+    s = lax.fori_loop(0, 3, lambda _, s: s.at[i].add(u * 0.1 * s[i[::-1]]), c)
+    return s / (1 + jnp.abs(s).max())
+
+
+@pytest.mark.parametrize("body", [turned, told_twice, multiplied, one_in_another])
+def test_each_update_is_added_once(body: Callable[..., Any]) -> None:
+    """However the sums are read: along an axis of which each is read more than once, too."""
+    args = of("float32", PLACES, 2 * ROWS if body is told_twice else ROWS), of("float32", 40, ROWS, seed=2), indices(40)
+    check(in_steps(body), args)
+
+
+def test_what_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulate, "_is_met_once", lambda place: True)
+    args = of("float32", PLACES, 2 * ROWS), of("float32", 40, ROWS, seed=2), indices(40)
+
+    def repeated(c: Any, u: Any, i: Any) -> Any:
+        return jnp.tile(jnp.zeros((PLACES, ROWS)).at[i].add(u * c[i, :ROWS]), (1, 2))
+
+    with pytest.raises(CompilerBug, match="adds 400 times, and there are 200 updates"):
+        j2t.transpile(in_steps(repeated), *args)
 
 
 def ranks(weights: Any, senders: Any, receivers: Any, steps: int = 50) -> Any:

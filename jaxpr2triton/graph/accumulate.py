@@ -25,10 +25,11 @@ from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Accumulated, Demand, Keep, Kept, Place, axes_in, axes_of
 from jaxpr2triton.graph.reads import Accumulating, Update, ordered_axes
 from jaxpr2triton.graph.walking import Keeping
-from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, add, constant, decide
+from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, add, computed_in, constant, decide, values_at
 from jaxpr2triton.ir.jaxprs import Eqn
 
 FAR = 1 << 30  # beyond most arrays
+ENUMERATED = 1 << 16  # elements whose places are compared one by one
 
 
 def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
@@ -64,13 +65,31 @@ def _check_beside(walk: Keeping, eqn: Eqn, whole: Sequence[int], demands: Sequen
         d
         for place in places
         for d, index in zip(beside, place)
-        if not can_be_written(index, out.aval.shape[d]) or index.axes & reading
+        if not can_be_written(index, out.aval.shape[d]) or index.axes & reading or not _is_met_once(place)
     }
     for one, other in itertools.combinations(places, 2):
         if not any(map(_are_apart, one, other)):
             conflicting.update(d for d, mine, theirs in zip(beside, one, other) if mine != theirs)
     if conflicting:
         raise walk.crowded(out, tuple(sorted((*whole, *conflicting))))
+
+
+def _is_met_once(place: Place) -> bool:
+    """Whether no two elements of the axes are at one place: what is there twice would be added twice.
+
+    (row, 4 * col + 1), (k // 6, k % 6)    yes
+    (k % 6,), (k // 6,), (row + col,)      no
+    """
+    if any(True for index in place for _ in computed_in(index)):
+        return False
+    alone = {axis for index in place for axis in index.axes if index.terms == ((axis, index.coefficient(axis)),)}
+    others = sorted(frozenset(axis for index in place for axis in index.axes) - alone, key=lambda axis: axis.name)
+    count = math.prod(axis.size for axis in others)
+    if count > ENUMERATED:
+        return False
+    grid = np.indices([axis.size for axis in others]).reshape(len(others), count)
+    at = dict(zip(others, grid)) | dict.fromkeys(alone, np.zeros(count, np.int64))
+    return not others or len(np.unique(np.stack([values_at(index, at) for index in place], axis=1), axis=0)) == count
 
 
 def _are_apart(one: Index, other: Index) -> bool:

@@ -49,7 +49,8 @@ SORTS = frozenset(("sort", "top_k"))  # of which some results say where, and the
 EXTREMES = frozenset(("cummax", "cummin", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
 EXACT = CHOICES | EXTREMES | {"rounded", "bitcast_convert_type", "optimization_barrier", "scatter"}
 LOOK_UP = frozenset(("gather", "dynamic_slice"))
-SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned", "accumulate"))
+SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned"))
+SUMS |= {"accumulate"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Collected,
     Graph,
     Load,
@@ -25,7 +27,7 @@ Shape = tuple[int, ...]
 
 def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] = frozenset()) -> None:
     """Operands stand before what uses them; values vary along what their parts do, and what loops carry along all that
-    they are given; loads without a guard are inside.
+    they are given; loads without a guard are inside, and what meets at computed places is added once.
 
     `shapes` are those of the operands; `shared` are the axes on the grid, along which nothing meets.
     """
@@ -44,12 +46,24 @@ def check_graph(graph: Graph, shapes: Sequence[Shape], shared: frozenset[Axis] =
             inside = zip(node.place, shapes[node.buffer], strict=True)
             outside = [index for index, size in inside if index.bounds[0] < 0 or index.bounds[1] >= size]
             _require(not outside, graph, node, "reads outside of its array")
+    _check_added_once(graph)
     for node in graph.computed.values():
         _require(node in before, graph, node, "is the number of a place, but not computed")
     for store in graph.stores:
         beyond = store.value.axes - frozenset(axes_in(store.place, ()))
         _require(store.value in before, graph, store.value, "is stored, but not computed")
         _require(not beyond, graph, store.value, f"is stored at a place that does not vary along {_named(beyond)}")
+
+
+def _check_added_once(graph: Graph) -> None:
+    steps = frozenset(loop.step for loop in graph.of_kind(Recurrence))
+    added: dict[tuple[int, ...], int] = {}
+    for node in graph.of_kind(Accumulated):
+        for place, value in zip(node.places, node.operands):
+            axes = value.axes.union(node.over, axes_in(place, ())) - steps
+            added[node.slot] = added.get(node.slot, 0) + math.prod(axis.size for axis in axes)
+        many = math.prod(node.eqn.invars[2].aval.shape)
+        _require(added[node.slot] <= many, graph, node, f"adds {added[node.slot]} times, and there are {many} updates")
 
 
 def _met(node: Node) -> frozenset[Axis]:

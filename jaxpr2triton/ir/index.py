@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
+from jaxpr2triton.errors import CompilerBug
+
 Value = TypeVar("Value", bound=type)
 
 
@@ -416,6 +420,22 @@ def within(place: Sequence[Index], shape: Sequence[int]) -> Guard:
     """The conditions under which an array of that shape has an element at a place; none where it always does."""
     conditions = [Condition(index, 0, size) for index, size in zip(place, shape, strict=True)]
     return conjoin((), [condition for condition in conditions if decide(condition) is None]) or ()
+
+
+def values_at(index: Index, at: Mapping[Axis, np.ndarray]) -> np.ndarray:
+    """The values of an index without computed numbers, for these of its axes."""
+    found: np.ndarray = np.asarray(index.const)
+    for atom, times in index.terms:
+        match atom:
+            case Axis():
+                found = found + times * at[atom]
+            case Quotient():
+                found = found + times * (values_at(atom.of, at) // atom.by)
+            case Remainder():
+                found = found + times * (values_at(atom.of, at) % atom.by)
+            case _:
+                raise CompilerBug(f"{index} is not known before the program runs")
+    return np.broadcast_to(found, np.broadcast_shapes(np.shape(found), *(np.shape(each) for each in at.values())))
 
 
 def substitute_guard(guard: Guard, mapping: Mapping[Axis, Index]) -> Guard | None:

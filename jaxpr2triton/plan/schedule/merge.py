@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import (
+    Accumulated,
     Collected,
     Keep,
     Kept,
@@ -175,7 +176,8 @@ def alike(space: Space, axes: Sequence[Axis]) -> list[list[Axis]]:
         alone = axis if axis in space.steps or axis in space.held_axes else None
         inner = axis in space.inner
         stored = tuple(any(axis in i.axes for i in place) for place in space.places) if inner else ()
-        signature = (root, inner, alone, stored, tuple(axis in node.over for node in reductions))
+        added = tuple(axis in node.axes for node in reductions if isinstance(node, Accumulated))  # … once, not for each
+        signature = (root, inner, alone, stored, added, tuple(axis in node.over for node in reductions))
         groups.setdefault(signature, []).append(axis)
     return list(groups.values())
 
