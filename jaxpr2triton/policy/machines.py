@@ -278,6 +278,7 @@ class Cost:
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
     programs_at_once: int = 32  # that a processor has room for, however few warps they have
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
+    sectors: int = 8  # times as long, where each lane adds to a place of its own, in a sector of memory of its own
     address: int = 2  # instructions for each request
     kept_by_a_thread: int = _thread(160)  # numbers of what it reads at once that a thread has room for
     room_of_a_thread: int = _thread(215)  # numbers that a thread keeps through a loop, of its 255 registers

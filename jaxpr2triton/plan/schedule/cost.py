@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jaxpr2triton.graph.nodes import Graph, Keep, Kept, Load, Node, Recurrence
+from jaxpr2triton.graph.nodes import Accumulated, Graph, Keep, Kept, Load, Node, Recurrence
 from jaxpr2triton.graph.renamed import share_renamed
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
@@ -74,7 +74,8 @@ def work_of(
         if not steps_of(node, space) or node in without:
             continue
         if isinstance(node, (Load, Keep, Kept)):
-            work.requests[along([*node.axes, *getattr(node, "over", ())])] += trips[node] / longest
+            times = draft.policy.cost.sectors if isinstance(node, Accumulated) else 1
+            work.requests[along([*node.axes, *getattr(node, "over", ())])] += times * trips[node] / longest
         if isinstance(node, Recurrence) and node.conditional and not node.seldom:
             work.ends[along(node.carried[0].axes)] += 1
     for store in graph.stores:
