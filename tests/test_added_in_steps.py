@@ -18,6 +18,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import accumulate
 from tests.normalize.passing import same_bits
+from tests.policy.programs import ranks
 
 PLACES, UPDATES, ROWS = 33, 100, 5
 
@@ -153,17 +154,6 @@ def test_what_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 
     with pytest.raises(CompilerBug, match="adds 400 times, and there are 200 updates"):
         j2t.transpile(in_steps(repeated), *args)
-
-
-def ranks(weights: Any, senders: Any, receivers: Any, steps: int = 50) -> Any:
-    """PageRank on a graph of 2,048 nodes."""
-    leaving = jax.ops.segment_sum(weights, senders, 2048)
-
-    def step(rank: Any, _: None) -> tuple[Any, None]:
-        share = rank[senders] * weights / leaving[senders]
-        return 0.85 * jax.ops.segment_sum(share, receivers, 2048) + 0.15 / 2048, None
-
-    return lax.scan(step, jnp.full(2048, 1 / 2048), None, length=steps)[0]
 
 
 def test_at_a_realistic_size() -> None:

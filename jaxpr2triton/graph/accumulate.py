@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.dynamic import limits_near
 from jaxpr2triton.graph.keep import can_be_written, read_of
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Accumulated, Demand, Keep, Kept, Place, axes_in, axes_of
@@ -28,7 +29,6 @@ from jaxpr2triton.graph.walking import Keeping
 from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, add, computed_in, constant, decide, values_at
 from jaxpr2triton.ir.jaxprs import Eqn
 
-FAR = 1 << 30  # beyond most arrays
 ENUMERATED = 1 << 16  # elements whose places are compared one by one
 
 
@@ -110,7 +110,7 @@ def _update(walk: Keeping, eqn: Eqn, place: Place) -> Update | None:
     for d in range(indexed):
         where, last = (number, *lead, constant(d)), shape[d] - sizes[d]
         reads.append(walk.want(indices, where, ()))
-        anywhere = walk.number(indices, where, (-max(FAR, shape[d]), max(FAR, shape[d])), False)
+        anywhere = walk.number(indices, where, limits_near(shape[d]), False)
         guard.append(Condition(anywhere, 0, last + 1))
         target.append(add(walk.number(indices, where, (0, last), True), window[d]))
     decided = [decide(condition) for condition in guard]

@@ -62,7 +62,7 @@ def _gather(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piec
             where = (*batch, constant(numbers.start_index_map.index(d)))
             last = whole - sizes[d]
             if fill:
-                conditions.append(Condition(walk.number(indices, where, _anywhere(whole), False, guard), 0, last + 1))
+                conditions.append(Condition(walk.number(indices, where, limits_near(whole), False, guard), 0, last + 1))
             index = add(index, walk.number(indices, where, (0, last), True, guard))
         if d in numbers.operand_batching_dims:
             index = batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
@@ -72,7 +72,7 @@ def _gather(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piec
     return (Piece(0, tuple(source), tuple(conditions)), Piece(-1, ()))
 
 
-def _anywhere(size: int) -> tuple[int, int]:
+def limits_near(size: int) -> tuple[int, int]:
     """What a number is within that may be beyond an array, on either side; it is asked nothing else."""
     far = max(FAR, size)
     return -far, far
@@ -95,7 +95,7 @@ def _scatter(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Pie
         first: Index = ZERO
         if d in numbers.scatter_dims_to_operand_dims:
             slot = numbers.scatter_dims_to_operand_dims.index(d)
-            limits = (0, whole - size) if clipped else _anywhere(whole)
+            limits = (0, whole - size) if clipped else limits_near(whole)
             first = walk.number(indices, (*where, constant(slot)), limits, clipped, guard)
             if not clipped and size > 1:  # else a place of the array is the one, or not
                 conditions.append(Condition(first, 0, whole - size + 1))

@@ -100,6 +100,17 @@ def scattered_in_a_loop(x: Any, places: Any) -> Any:
     return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
 
 
+def ranks(weights: Any, senders: Any, receivers: Any, nodes: int = 2048) -> Any:
+    """PageRank: what each node is given meets there, in each step."""
+    leaving = jax.ops.segment_sum(weights, senders, nodes)
+
+    def step(rank: Any, _: None) -> tuple[Any, None]:
+        share = rank[senders] * weights / leaving[senders]
+        return 0.85 * jax.ops.segment_sum(share, receivers, nodes) + 0.15 / nodes, None
+
+    return lax.scan(step, jnp.full(nodes, 1 / nodes), None, length=50)[0]
+
+
 def matrix_state(m: Any, xs: Any) -> Any:
     return lax.scan(lambda c, x: (jnp.tanh(c @ m + x), c[0]), m, xs)[0]
 
@@ -387,6 +398,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),
     "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),
     "scattered": (lambda x, i, v: x.at[i].add(v), (floats(4000), integers(3000), floats(3000))),
+    "ranks": (ranks, (floats(1 << 14), integers(1 << 14), integers(1 << 14))),
     "scattered in a loop": (scattered_in_a_loop, (floats(1000), integers(5, 600))),
     "associative scan": (lambda x: lax.associative_scan(jnp.add, x), (floats(8),)),
     "associative scan of pairs": (

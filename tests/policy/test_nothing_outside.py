@@ -25,6 +25,7 @@ NAMED = {
     "emit/widths.py": {"WORD": "bits"},
     "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
     "front/modules.py": {"LINE": TEXT},
+    "graph/accumulate.py": {"ENUMERATED": WORK},
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
     "hardware.py": {"MOST_PROGRAMS": LIMIT},
