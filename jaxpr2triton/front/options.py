@@ -46,7 +46,11 @@ OF_JIT = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
 OF_FUSE = OF_PLANS | OF_JIT | {"backend"}
 OF_TRANSPILE = OF_PLANS | {"static_argnums", "static_argnames", "grad", "for_target"}
 OF_EXPLAIN = frozenset({"grad", "why", "cycles"})
-_KNOWN = {"fuse": OF_FUSE, "transpile": OF_TRANSPILE, "explain": OF_EXPLAIN}
+_TAKEN = {
+    "fuse": (OF_FUSE, "fuse({}, {}=...)"),
+    "transpile": (OF_TRANSPILE, "transpile({}, {}=...)"),
+    "explain": (OF_EXPLAIN, "transpile({}, ...).explain({}=...)"),
+}  # whose options, and how they are given
 
 
 def known_backend(option: str, backend: str) -> str:
@@ -76,13 +80,8 @@ def refuse_options_of_others(function: Callable[..., Any], name: str, keywords: 
         if any(each.name == word for each in parameters):
             continue
         what = f"{word!r} is neither an argument of {name} nor an option of {asker}"
-        for other, known in _KNOWN.items():
+        for other, (known, given) in _TAKEN.items():
             if word in known:
-                taken = (
-                    f"transpile({name}, ...).explain({word}=...)"
-                    if other == "explain"
-                    else f"{other}({name}, {word}=...)"
-                )
-                raise UserError(what, hint=f"it is an option of {other}: {taken}")
-        if close := _meant(word, _KNOWN[asker]):
+                raise UserError(what, hint=f"it is an option of {other}: {given.format(name, word)}")
+        if close := _meant(word, _TAKEN[asker][0]):
             raise UserError(f"{what}{close}")
