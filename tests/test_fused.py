@@ -114,6 +114,14 @@ def test_a_decorated_function_is_pickled_by_value() -> None:
         pickle.dumps(twice)
 
 
+def test_cloudpickle() -> None:
+    """Of what no module has by its name: lambdas, decorated functions and methods, and what closes over them."""
+    by_value = pytest.importorskip("cloudpickle")
+    bound = Model().scaled
+    for call in (j2t.fuse(lambda x: x * 2, backend="interpret"), twice, bound, lambda x: twice(x) + 1):
+        np.testing.assert_array_equal(pickle.loads(by_value.dumps(call))(X), call(X))
+
+
 def test_options_are_pickled_too() -> None:
     f = j2t.fuse(norms, roles={"k": "loop"}, static_argnames="axis", backend="interpret")
     g = pickle.loads(pickle.dumps(f))
