@@ -1,7 +1,7 @@
 """One line for each program that is planned, to the logger `jaxpr2triton`: why, how long it took, what it became.
 
-planned step_bwd, new shapes of x: f32[8,64] after f32[4,64]; 7 kernels in 19 launches, 2 equations left to XLA;
-0.41 s: normalize 0.05, partition 0.20, schedule 0.04, graph 0.05, emit 0.07
+    planned step_bwd, new shapes of x: f32[8,64] after f32[4,64]; 7 kernels in 19 launches, 2 equations left to XLA;
+    0.41 s: normalize 0.05, partition 0.20, schedule 0.04, graph 0.05, emit 0.07
 """
 
 from __future__ import annotations

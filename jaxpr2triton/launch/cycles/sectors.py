@@ -180,7 +180,9 @@ def _bits(parts: Sequence[str], operands: Sequence[Lanes]) -> Lanes | None:
     found = np.zeros_like(one)
     for first, second, third, is_set, n in sides:
         if is_set:
-            first, second, third = (x if n >> place & 1 else ~x for x, place in ((first, 2), (second, 1), (third, 0)))
+            first, second, third = (
+                x if n >> place & 1 else ~x for x, place in ((first, 2), (second, 1), (third, 0))
+            )
             found |= first & second & third
     return found
 
