@@ -8,7 +8,10 @@ from pathlib import Path
 from setuptools import setup
 
 LINK = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]*\)")
-NOTE = "The files that are named here come with the source distribution, and with a checkout.\n\n"
+NOTE = (
+    "Pages and examples that are named here come with the source distribution, `scripts/` with a checkout. The command "
+    "takes functions of any file, as `jaxpr2triton explain model.py:loss 'f32[128,64]'`.\n\n"
+)
 
 
 def description() -> str:

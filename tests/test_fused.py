@@ -6,6 +6,8 @@ import copy
 import functools
 import io
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.front import fused
 from jaxpr2triton.launch.call import primitive
 
+PACKAGE = Path(j2t.__file__).parent
 X = jnp.ones((3, 40))
 BACKENDS = ("auto", "interpret", "machine")
 
@@ -114,6 +117,14 @@ def test_a_decorated_function_is_pickled_by_value() -> None:
         pickle.dumps(twice)
 
 
+def test_cloudpickle() -> None:
+    """Of what no module has by its name: lambdas, decorated functions and methods, and what closes over them."""
+    by_value = pytest.importorskip("cloudpickle")
+    bound = Model().scaled
+    for call in (j2t.fuse(lambda x: x * 2, backend="interpret"), twice, bound, lambda x: twice(x) + 1):
+        np.testing.assert_array_equal(pickle.loads(by_value.dumps(call))(X), call(X))
+
+
 def test_options_are_pickled_too() -> None:
     f = j2t.fuse(norms, roles={"k": "loop"}, static_argnames="axis", backend="interpret")
     g = pickle.loads(pickle.dumps(f))
@@ -176,7 +187,13 @@ def test_an_interrupt_while_planning_says_what_took_so_long(monkeypatch: pytest.
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fused, "compile_jaxpr", interrupted)
+    f = j2t.fuse(lambda x: jnp.sin(x).sum() * 17, backend="interpret")
+    for call in (f, f.lower, f.explain, jax.jit(f)):  # of those around it most lines are JAX's
+        with pytest.raises(KeyboardInterrupt) as caught:
+            call(X)
+        assert re.fullmatch(r"jaxpr2triton: planning lambda_at_\d+: 0 s", str(caught.value))
+        assert sum(each.path.is_relative_to(PACKAGE) for each in caught.traceback) <= 5
+        assert caught.value.__suppress_context__
     with pytest.raises(KeyboardInterrupt) as caught:
-        j2t.fuse(lambda x: jnp.sin(x) * 17, backend="interpret")(X)
-    assert str(caught.value).startswith("jaxpr2triton: planning lambda_at_")
-    assert len(caught.traceback) < 5 and caught.value.__suppress_context__
+        f(X)
+    assert len(caught.traceback) < 5

@@ -17,6 +17,8 @@ import pytest
 
 import jaxpr2triton as j2t
 from jaxpr2triton import pipeline, progress
+from jaxpr2triton.hardware import target_named
+from jaxpr2triton.launch.cycles import model
 from jaxpr2triton.progress import CLEAR, Work, counted, during, working
 from tests.programs import windows
 
@@ -79,6 +81,23 @@ def test_under_jit_and_grad_too(terminal: Terminal, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pipeline, "emit", slowly)
     fused = j2t.fuse(lambda x: jnp.sin(x).sum(), backend="interpret")
     np.testing.assert_allclose(jax.jit(jax.grad(fused))(X), np.cos(X), 1e-6)
+    assert terminal.getvalue().endswith(CLEAR)
+
+
+def test_modelling_shows_which_kernel_is_compiled(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives what each kernel would by itself."""
+    compile_kernel, kernels = model.compile_kernel, iter((1, 2))
+
+    def slow(kernel: Any, target: Any) -> Any:
+        wait_for(f"modelling cycles on sm_90: kernel {next(kernels)} of 2", terminal)
+        return compile_kernel(kernel, target)
+
+    program = j2t.transpile(two_kernels, X, for_target="sm_90")
+    one, other = program.kernels
+    alone = {each: model.cycles_of(each, target_named("sm_90")) for each in (one, other)}
+    monkeypatch.setattr(model, "compile_kernel", slow)
+    found = model.cycles_of_all([one, other, one], target_named("sm_90"))
+    assert found == alone and next(kernels, None) is None
     assert terminal.getvalue().endswith(CLEAR)
 
 

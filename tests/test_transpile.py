@@ -366,6 +366,7 @@ def test_on_a_device() -> None:
     [
         ("backend", "interpret", "\n  try  it is an option of fuse: fuse(mix, backend=...)"),
         ("donate_argnums", 0, "\n  try  it is an option of fuse: fuse(mix, donate_argnums=...)"),
+        ("why", True, "\n  try  it is an option of explain: transpile(mix, ...).explain(why=...)"),
         ("contraction", "triton", ". Did you mean 'contractions'?"),
         ("static_argname", "x", ". Did you mean 'static_argnames'?"),
     ],
@@ -373,7 +374,19 @@ def test_on_a_device() -> None:
 def test_an_option_that_is_none_of_transpile(option: str, said: Any, says: str) -> None:
     expected = f"{option!r} is neither an argument of mix nor an option of transpile{says}"
     assert message(lambda: j2t.transpile(mix, X, Y, **{option: said})) == expected
-    assert message(lambda: j2t.fuse(mix).explain(X, Y, **{option: said})) == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("contractions", "\n  try  it is an option of fuse: fuse(mix, contractions=...)"),
+        ("for_target", "\n  try  it is an option of transpile: transpile(mix, for_target=...)"),
+        ("cycle", ". Did you mean 'cycles'?"),
+    ],
+)
+def test_an_option_that_is_none_of_explain(option: str, says: str) -> None:
+    expected = f"{option!r} is neither an argument of mix nor an option of explain{says}"
+    assert message(lambda: j2t.fuse(mix).explain(X, Y, **{option: "triton"})) == expected
 
 
 def test_a_function_may_have_arguments_called_like_options() -> None:

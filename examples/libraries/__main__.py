@@ -48,7 +48,7 @@ FILES = {  # the library that each file is about
 LOOPS = ("scan", "while")
 WHERE = {
     "interpret": "in Triton's interpreter",
-    "machine": "compiled for sm_90, on the machine that checks each access",
+    "machine": "compiled for sm_90, in the PTX simulator",
     "xla": "without kernels",
 }
 

@@ -39,7 +39,7 @@ from jaxpr2triton.report import check as checking
 from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
 from jaxpr2triton.report.table import count
 
-THEIRS = (UserError, NotFusible, BackendError)  # not this compiler's failures
+THEIRS = (UserError, NotFusible, BackendError, OSError)  # not this compiler's failures
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -82,6 +82,8 @@ def _one_line(problem: Exception) -> str:
         where = f" at {problem.where}" if problem.where else ""
         hint = f"; try {problem.hint}" if problem.hint else ""
         return f"{problem.what}{where}{hint}"
+    if isinstance(problem, OSError):
+        return f"this computer refuses: {summary(problem)}"
     return f"internal error: {summary(problem)} (--debug shows the traceback)"
 
 

@@ -48,7 +48,8 @@ class Fused:
         It is planned with the options that it was fused with; `grad` is as for `transpile`, `why` and `cycles` are as
         for `Program.explain`.
         """
-        return transpiled(self.__wrapped__, args, kwargs, self._options, grad).explain(why=why, cycles=cycles)
+        program = transpiled(self.__wrapped__, args, kwargs, self._options, grad, asker="explain")
+        return program.explain(why=why, cycles=cycles)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -59,7 +59,8 @@ def _header(part: Compiled | Exported) -> Iterator[str]:
     yield from _comment("# ", f"{part.name}: ({inputs}) → ({outputs})")
     names = Counter(kernel.name for kernel in _kernels(part))
     if names:
-        count = "one kernel" if names.total() == 1 else f"{names.total()} kernels"
+        kinds = "one kernel" if len(names) == 1 else f"{len(names)} kernels"
+        count = kinds if len(names) == names.total() else f"{names.total()} launches of {kinds}"
         listed = (name if times == 1 else f"{name} ({times} times)" for name, times in names.items())
         yield from _comment("#   ", f"in {count}: {', '.join(listed)}")
     for (primitive, _, _), group in grouped(part.leftovers).items():

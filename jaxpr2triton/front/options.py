@@ -45,6 +45,12 @@ OF_PLANS = frozenset(each.name for each in fields(Options) if not each.name.star
 OF_JIT = frozenset(inspect.signature(jax.jit).parameters) - {"fun", "backend"}
 OF_FUSE = OF_PLANS | OF_JIT | {"backend"}
 OF_TRANSPILE = OF_PLANS | {"static_argnums", "static_argnames", "grad", "for_target"}
+OF_EXPLAIN = frozenset({"grad", "why", "cycles"})
+_TAKEN = {
+    "fuse": (OF_FUSE, "fuse({}, {}=...)"),
+    "transpile": (OF_TRANSPILE, "transpile({}, {}=...)"),
+    "explain": (OF_EXPLAIN, "transpile({}, ...).explain({}=...)"),
+}  # whose options, and how they are given
 
 
 def known_backend(option: str, backend: str) -> str:
@@ -62,8 +68,8 @@ def _meant(option: str, known: Iterable[str]) -> str:
     return f". Did you mean {close[0]!r}?" if close else ""
 
 
-def refuse_options_of_others(function: Callable[..., Any], name: str, keywords: Iterable[str]) -> None:
-    """Keywords that are no arguments of the function, but nearly options of ours."""
+def refuse_options_of_others(function: Callable[..., Any], name: str, keywords: Iterable[str], asker: str) -> None:
+    """Keywords that are no arguments of the function, but options of ours that the asker has not, or nearly its own."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # builtins have no signature
@@ -73,8 +79,9 @@ def refuse_options_of_others(function: Callable[..., Any], name: str, keywords: 
     for word in keywords:
         if any(each.name == word for each in parameters):
             continue
-        what = f"{word!r} is neither an argument of {name} nor an option of transpile"
-        if word in OF_FUSE:
-            raise UserError(what, hint=f"it is an option of fuse: fuse({name}, {word}=...)")
-        if close := _meant(word, OF_TRANSPILE):
+        what = f"{word!r} is neither an argument of {name} nor an option of {asker}"
+        for other, (known, given) in _TAKEN.items():
+            if word in known:
+                raise UserError(what, hint=f"it is an option of {other}: {given.format(name, word)}")
+        if close := _meant(word, _TAKEN[asker][0]):
             raise UserError(f"{what}{close}")

@@ -32,14 +32,15 @@ def transpiled(
     options: Options,
     grad: bool | int | Sequence[int] | None = None,
     for_target: str | None = None,
+    asker: str = "transpile",
 ) -> Program | GradProgram:
-    """See `transpile`."""
+    """See `transpile`; the asker has options of its own, of which it may be that one of `kwargs` was meant."""
     name = program_name(function)
     asked = options.asked(name)
     read_knobs()  # a misspelt one is an error here too
     target = None if for_target is None else target_named(for_target)
     argnums = _argnums(name, grad, len(args))
-    refuse_options_of_others(function, name, kwargs)
+    refuse_options_of_others(function, name, kwargs, asker)
     static: dict[str, Any] = {
         "static_argnums": options.static_argnums, "static_argnames": options.static_argnames,
     }  # fmt: skip

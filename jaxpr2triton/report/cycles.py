@@ -60,7 +60,8 @@ def _notes(cycles: Mapping[Kernel, Cycles]) -> list[str]:
     any_of_them = next(iter(cycles.values()))
     notes = [
         f"a model that reads the machine code for {any_of_them.target}, at {any_of_them.clock} GHz; nothing was run, "
-        "and launches are not in it"
+        "and launches are not in it; what planning estimates is another model: bytes and products at the full rates of "
+        "the device, which few programs do not reach, and a launch"
     ]
     over = [kernel.name for kernel, each in cycles.items() if each.jumped_over]
     both = [kernel.name for kernel, each in cycles.items() if each.both_sides]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -666,6 +667,20 @@ def test_a_failure_of_ours_says_so(
     run = Run(capsys, "dump", "model.py:softmax", "f32[8]")
     assert (run.code, run.out) == (3, "")
     assert run.err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"
+
+
+def test_what_this_computer_refuses_is_no_failure_of_ours(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a temporary folder on a full disk."""
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "kernel.ptx")
+
+    monkeypatch.setattr(nvidia_tools.Path, "write_text", full)
+    run = Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--cycles", "--target", "sm_90")
+    says = "jaxpr2triton: this computer refuses: OSError: [Errno 28] No space left on device: 'kernel.ptx'\n"
+    assert (run.code, run.out, run.err.splitlines(True)[-1]) == (2, "", says)
 
 
 @pytest.mark.parametrize("module", ["jaxpr2triton", "jaxpr2triton.cli.main"])

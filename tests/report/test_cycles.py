@@ -45,7 +45,8 @@ def test_a_line_for_each_kernel_and_each_loop() -> None:
     t         512    1,000      1,300         dependent arithmetic 70%, loads (L2) 26%
       k         4       80         80         issue 100%""",
         "  a model that reads the machine code for sm_90, at 1.755 GHz; nothing was run, and launches are not\n"
-        "      in it",
+        "      in it; what planning estimates is another model: bytes and products at the full rates of the\n"
+        "      device, which few programs do not reach, and a launch",
     ]
 
 

@@ -31,6 +31,7 @@ from jaxpr2triton.launch.cycles.sectors import moved_by
 from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
 from jaxpr2triton.launch.cycles.trips import rounds_of
 from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, Part, Phase, Tally, Warp, tally
+from jaxpr2triton.progress import counted, working
 
 CACHE = "bytes (L2)"
 BYTES = "bytes"
@@ -90,7 +91,8 @@ class Spent:
 def cycles_of_all(kernels: Iterable[Kernel], target: Target) -> dict[Kernel, Cycles]:
     """Each kernel once; a `UserError` for a target that no model knows, also where there is no kernel."""
     machine_of(target)
-    return {kernel: cycles_of(kernel, target) for kernel in dict.fromkeys(kernels)}
+    with working(f"modelling cycles on {target.name}"):
+        return {kernel: cycles_of(kernel, target) for kernel in counted("kernel", dict.fromkeys(kernels))}
 
 
 def cycles_of(kernel: Kernel, target: Target) -> Cycles:

@@ -1,6 +1,6 @@
 """C into a shared library: found on disk, or made by this computer's compiler.
 
-    built("int one(void) { return 1; }")   →   ~/.cache/jaxpr2triton/machine/3f….so
+    built(["int one(void) { return 1; }"])   →   ~/.cache/jaxpr2triton/machine/3f….so
 
 A library is known by its text, the flags, the compiler and the processor that it is made for, and is written whole or
 not at all: of processes that make the same one at once, the last to finish wins. Behind its end is the digest of what
@@ -18,8 +18,8 @@ import re
 import shlex
 import subprocess
 import tempfile
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jaxpr2triton.errors import BackendError, CacheWarning, CompilerBug, warn
@@ -36,20 +36,27 @@ FLAGS = (
 _FORMAT = "with a digest"  # of the files
 _HINT = "install gcc, or set CC to a C compiler that is like it"
 _OURS = re.compile(r"^<stdin>:\d+:\d+: error: |^\S*/machine/\w+\.h:\d+:\d+: error: ", re.MULTILINE)
-_folder_lock = threading.Lock()
 
 
-def built(text: str, defines: Sequence[str] = ()) -> Path:
-    """The shared library of a text, which may include what lies in this folder."""
+def built(texts: Sequence[str], defines: Sequence[str] = ()) -> list[Path]:
+    """The shared libraries of texts, which may include what lies in this folder, compiled at the same time.
+
+    What there is to be said about files is said in the caller's thread, where warnings find the user's line.
+    """
     compiler = _compiler()
     flags = [*FLAGS, *(f"-D{each}" for each in defines), f"-I{HERE}"]
     headers = [path.read_text("utf-8") for path in sorted(HERE.glob("*.h"))]
-    parts = [_FORMAT, text, *headers, *FLAGS, *defines, _identity(compiler)]
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    path = _folder() / f"{key[:32]}.so"
-    if not _is_whole(path):
-        _compile(compiler, flags, text, path)
-    return path
+    folder = _folder()
+    paths = {}
+    for text in texts:
+        parts = [_FORMAT, text, *headers, *FLAGS, *defines, _identity(compiler)]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        paths[text] = folder / f"{key[:32]}.so"
+    missing = [text for text, path in paths.items() if not _is_whole(path)]
+    if missing:
+        with ThreadPoolExecutor(len(missing)) as pool:
+            list(pool.map(lambda text: _compile(compiler, flags, text, paths[text]), missing))
+    return [paths[text] for text in texts]
 
 
 def opened(path: Path) -> ctypes.CDLL:
@@ -131,7 +138,7 @@ def _identity(compiler: tuple[str, ...]) -> str:
 
 def _folder() -> Path:
     folder = _shared()
-    return folder if folder is not None and _is_writable(folder) else _temporary()
+    return folder if folder is not None and _is_writable(folder) else Path(_temporary_folder().name)
 
 
 def _shared() -> Path | None:
@@ -151,11 +158,6 @@ def _is_writable(folder: Path) -> bool:
         what = f"the folder of the PTX simulator's libraries {folder} cannot be written ({problem})"
         warn(f"{what}; they are compiled again", CacheWarning)
         return False
-
-
-def _temporary() -> Path:
-    with _folder_lock:  # halves of a library are built at the same time
-        return Path(_temporary_folder().name)
 
 
 @functools.cache

@@ -18,7 +18,6 @@ import ctypes
 import functools
 import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jaxpr2triton.errors import CompilerBug
@@ -52,7 +51,7 @@ def core(source: Path = HERE / "core.c") -> ctypes.CDLL:
     """The interpreter itself, which calls those functions."""
     with _lock:
         text = source.read_text("utf-8").replace('#include "layout.h"\n', header())
-        return opened(built(text))
+        return opened(*built([text]))
 
 
 def function_of(symbol: str, operation: Operation) -> str:
@@ -90,8 +89,8 @@ def _load(opcodes: Sequence[str], noise: bool) -> None:
         return
     defines = ["NOISE"] if noise else []
     title = "compiling the PTX simulator's operations, once for this computer"
-    with working(title), ThreadPoolExecutor(len(parts)) as pool:
-        paths = list(pool.map(lambda part: built(_text_of(part), defines), parts))
+    with working(title):
+        paths = built([*map(_text_of, parts)], defines)
     for part, path in zip(parts, paths):
         library = opened(path)
         _libraries.append(library)

@@ -154,3 +154,59 @@ def test_the_command_line_exits_with_130(tmp_path: Path) -> None:
         else:
             process.kill()
     assert (process.returncode, out, LOST.sub("", err)) == (130, "", "")
+
+
+INTERRUPTED = """
+import os, signal, threading
+import jax, jax.numpy as jnp
+import jaxpr2triton as j2t
+from jaxpr2triton.launch.call import primitive
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+original, running = primitive.run_interpreted, threading.Event()
+
+def run(*args):
+    running.set()
+    return original(*args)
+
+def interrupt(done):
+    running.wait()
+    while not done.wait(1.0):  # one that comes while the garbage collector calls JAX is lost
+        os.kill(os.getpid(), signal.SIGINT)
+
+def told(call):
+    done = threading.Event()
+    running.clear()
+    threading.Thread(target=interrupt, args=(done,), daemon=True).start()
+    try:
+        call(jnp.ones(8))
+    except BaseException as problem:
+        done.set()
+        print(type(problem).__name__, "KeyboardInterrupt" in repr(problem))
+
+def endless(x):
+    return jax.lax.scan(lambda c, y: (jnp.tanh(c * 0.9 + y), c), x, jnp.ones((200_000, 8)))[0]
+
+def refusing(x):
+    raise KeyboardInterrupt
+
+primitive.run_interpreted = run
+f = j2t.fuse(endless)
+told(f)
+told(j2t.fuse(lambda x: f(x) + 1))
+told(jax.jit(f))
+told(jax.jit(lambda x: jax.pure_callback(refusing, x, x)))
+print(j2t.fuse(lambda x: x + 1)(1.0))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_where_the_environment_chose_the_interpreter() -> None:
+    """Whoever calls a fused function has a `KeyboardInterrupt`; whoever calls a `jit` around it what JAX makes of one.
+
+    After that all goes on.
+    """
+    environ = {**os.environ, "PYTHONPATH": str(CHECKOUT), "J2T_BACKEND": "interpret"}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], env=environ, capture_output=True, text=True, timeout=100)
+    ours, theirs = "KeyboardInterrupt True\n", "JaxRuntimeError True\n"
+    assert (done.stdout, done.returncode) == (2 * ours + 2 * theirs + "2.0\n", 0)

@@ -130,6 +130,17 @@ def test_a_computation_that_is_too_long() -> None:
     assert {each.why for each in found} == {"one kernel would be 1,799 computations long, and 1,500 are the most"}
 
 
+def test_a_chain_of_products_that_is_too_long() -> None:
+    def layers(x: Any, weights: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return x
+
+    args = floats(64, 64), [floats(64, 64)] * (DEFAULT_POLICY.products.links + 1)
+    (found,) = j2t.transpile(layers, *args, contractions="triton").compiled.apart
+    assert found.why == "a kernel holds no longer chain of matrix products"
+
+
 def test_the_line_that_makes_what_is_waited_for_is_given() -> None:
     found = apart(rolled, floats(1000, 100))
     assert {each.where for each in found} == {f"test_apart.py:{rolled.__code__.co_firstlineno + 2} (rolled)"}

@@ -34,7 +34,7 @@ def test_layers_are_one_kernel() -> None:
     program = j2t.transpile(network, ROWS, WEIGHTS)
     assert [kernel.name for kernel in program.kernels] == ["network"] * LAYERS
     assert program.source.count("def network(") == str(program.stages["emit"]).count("def network(") == 1
-    assert "#   in 4 kernels: network (4 times)\n" in program.source
+    assert "#   in 4 launches of one kernel: network (4 times)\n" in program.source
     assert len(program.stages["schedule"].plans) == 1
     np.testing.assert_allclose(program(ROWS, WEIGHTS), jax.jit(network)(ROWS, WEIGHTS), 1e-5)
 
