@@ -38,7 +38,6 @@ LEFT = {
     "bellman_ford": ADDED,
     "components": ADDED,
     "smith_waterman": ADDED,
-    "particle_filter": LANES,
 }
 ENDLESS = {name for name, each in ALGORITHMS.items() if each.endless}
 

@@ -52,6 +52,26 @@ def counted_for_any(x: Any) -> Any:
     return lax.while_loop(lambda state: jnp.any(state[1] > 0.1), step, (0, x))
 
 
+def resampled(scale: Any, x: Any, seen: Any) -> Any:
+    """Rows of particles, drawn anew in each step: where each comes from, a loop in the step looks up."""
+
+    def row(scale: Any, x: Any) -> Any:
+        def step(x: Any, y: Any) -> Any:
+            x = 0.9 * x + scale * y
+            weight = jax.nn.softmax(x * y)
+            marks = (jnp.arange(x.size) + 0.5) / x.size
+            return x[jnp.searchsorted(jnp.cumsum(weight), marks)], (weight * x).sum()
+
+        return lax.scan(step, x, seen)[1]
+
+    return jax.vmap(row)(scale, x)
+
+
+def of_their_sum(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What the gradient of the sum of all results is, by the first argument."""
+    return jax.grad(lambda *args: sum(result.sum() for result in jax.tree.leaves(fn(*args))))
+
+
 APART = [counted, saved_together, saved_at_times, written_where_due]
 
 
@@ -79,3 +99,22 @@ def test_what_the_loop_counts_is_stored_once() -> None:
 def test_who_waits_for_any_lane_has_them_all() -> None:
     (kernel,) = j2t.transpile(counted_for_any, normal(LANES)).kernels
     assert kernel.grid[0] == 1
+
+
+def test_what_a_step_looks_up_is_kept_for_each_lane() -> None:
+    """Its gradient reads at two places what a loop in the step has found; no other lane reads any of that."""
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((256,), (256, 128), (32,))]
+    program = j2t.transpile(of_their_sum(resampled), *shapes)
+    assert not program.leftovers
+    assert all(np.prod(kernel.grid) >= 64 for kernel in program.kernels)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_the_gradient_of_what_is_looked_up(backend: Any) -> None:
+    args = np.abs(normal(3)), normal(3, 8), normal(5)
+    expected = jax.jit(of_their_sum(resampled))(*args)
+    for gradient in (
+        of_their_sum(j2t.fuse(resampled, backend=backend)),
+        j2t.fuse(of_their_sum(resampled), backend=backend),
+    ):
+        np.testing.assert_allclose(gradient(*args), expected, rtol=1e-4, atol=1e-5)
