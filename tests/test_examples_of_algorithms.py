@@ -28,11 +28,9 @@ ALLOWED = 2e-5  # of the largest number
 
 # Faults that are known, by what shows them. Whoever mends one takes its lines away, and writes the page again.
 CROWDED = "a step computes a value anew at each place where it is wanted, however many these are"
-LANES = "one program is asked to hold all lanes, although each is by itself"
 ADDED = "what is added up at computed places in a step is left to XLA, however few lanes meet there"
 LEFT = {
     "bitonic": ADDED,
-    "horner": LANES,
     "advection": ADDED,
     "pagerank": ADDED,
     "bellman_ford": ADDED,

@@ -67,9 +67,24 @@ def resampled(scale: Any, x: Any, seen: Any) -> Any:
     return jax.vmap(row)(scale, x)
 
 
-def of_their_sum(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """What the gradient of the sum of all results is, by the first argument."""
-    return jax.grad(lambda *args: sum(result.sum() for result in jax.tree.leaves(fn(*args))))
+def summed_in_each_step(x: Any, weights: Any) -> Any:
+    """What lanes add up to, and the largest of them, is known of each step; no step waits for that."""
+
+    def step(x: Any, weight: Any) -> Any:
+        x = jnp.sin(x * weight) + x
+        return x, ((x * weight).sum(), x.max())
+
+    return lax.scan(step, x, weights)
+
+
+def polynomial(coefficients: Any, scale: Any, x: Any) -> Any:
+    """All lanes read the coefficients, one in each step, and the scale, in all steps."""
+    return lax.scan(lambda value, a: (jnp.tanh(value * x * scale) + a, None), jnp.zeros_like(x), coefficients)[0]
+
+
+def of_their_sum(fn: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
+    """What the gradient of the sum of all results is."""
+    return jax.grad(lambda *args: sum(result.sum() for result in jax.tree.leaves(fn(*args))), argnums)
 
 
 APART = [counted, saved_together, saved_at_times, written_where_due]
@@ -118,3 +133,38 @@ def test_the_gradient_of_what_is_looked_up(backend: Any) -> None:
         j2t.fuse(of_their_sum(resampled), backend=backend),
     ):
         np.testing.assert_allclose(gradient(*args), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (summed_in_each_step, ((1 << 20,), (32,))),
+        (lambda *args: summed_in_each_step(*args)[1], ((1 << 20,), (32,))),
+        (of_their_sum(polynomial, (0, 1)), ((32,), (), (1 << 20,))),
+    ],
+    ids=["with what is carried", "sums alone", "gradient"],
+)
+def test_programs_share_out_lanes_that_meet_in_sums_only(fn: Any, shapes: Any) -> None:
+    program = j2t.transpile(fn, *(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes))
+    loops = [kernel for kernel in program.kernels if any(axis.role.name == "LOOP" for axis in kernel.axes)]
+    assert not program.leftovers
+    assert loops and all(np.prod(kernel.grid) >= 512 for kernel in loops[:1])
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_sums_of_many_lanes(backend: Any) -> None:
+    args = normal(2500), normal(3)
+    assert len(j2t.transpile(summed_in_each_step, *args).kernels) > 1
+    found = jax.tree.leaves(j2t.fuse(summed_in_each_step, backend=backend)(*args))
+    for mine, theirs in zip(found, jax.tree.leaves(jax.jit(summed_in_each_step)(*args)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_gradients_of_what_many_lanes_read(backend: Any) -> None:
+    args = normal(3), normal(1)[0], normal(2500)
+    expected = jax.jit(of_their_sum(polynomial, (0, 1, 2)))(*args)
+    fused = j2t.fuse(polynomial, backend=backend)
+    for gradient in (of_their_sum(fused, (0, 1, 2)), j2t.fuse(of_their_sum(polynomial, (0, 1, 2)), backend=backend)):
+        for mine, theirs in zip(gradient(*args), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-3)
