@@ -110,11 +110,11 @@ def _is_worth_writing(product: Eqn) -> bool:
     return _count(product.outvars[0]) <= policy.COMMON.times_stored * max(map(_count, product.invars))
 
 
-def not_waited_for(body: Body, products: Sequence[Eqn], before: Sequence[Var]) -> frozenset[Var]:
+def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
     """The results that lead to no carried value."""
     needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
     there = {*needed, *before, *body.invariants()}
-    return frozenset(eqn.outvars[0] for eqn in products if eqn.outvars[0] not in there)
+    return frozenset(eqn.outvars[0] for eqn in made if eqn.outvars[0] not in there)
 
 
 def sunk_of(
