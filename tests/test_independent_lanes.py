@@ -82,6 +82,24 @@ def polynomial(coefficients: Any, scale: Any, x: Any) -> Any:
     return lax.scan(lambda value, a: (jnp.tanh(value * x * scale) + a, None), jnp.zeros_like(x), coefficients)[0]
 
 
+def searched(x: Any, drawn: Any) -> Any:
+    """A table for each lane, which is read and written as libraries do: at `arange(lanes)` and a computed place."""
+    lanes = jnp.arange(len(x))
+
+    def step(x: Any, i: Any) -> Any:
+        place = (i + x[:, 0].astype(jnp.int32)) % x.shape[1]
+        found = x[lanes, place]
+        return x.at[lanes, (place + 1) % x.shape[1]].set(jnp.sin(found) + 1), found
+
+    return lax.scan(step, x, drawn)
+
+
+def begun_alike(x: Any, parts: Any) -> Any:
+    """What all lanes begin with comes from running sums of a few numbers, which are the same for all."""
+    first = jnp.cumsum(parts)[2]
+    return lax.scan(lambda x, part: (jnp.sin(x * part + first), None), x, parts)[0]
+
+
 def of_their_sum(fn: Callable[..., Any], argnums: Any = 0) -> Callable[..., Any]:
     """What the gradient of the sum of all results is."""
     return jax.grad(lambda *args: sum(result.sum() for result in jax.tree.leaves(fn(*args))), argnums)
@@ -168,3 +186,28 @@ def test_gradients_of_what_many_lanes_read(backend: Any) -> None:
     for gradient in (of_their_sum(fused, (0, 1, 2)), j2t.fuse(of_their_sum(polynomial, (0, 1, 2)), backend=backend)):
         for mine, theirs in zip(gradient(*args), expected, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-3)
+
+
+def test_each_lane_has_a_row_of_its_own() -> None:
+    program = j2t.transpile(
+        searched, jax.ShapeDtypeStruct((4096, 30), np.float32), jax.ShapeDtypeStruct((9, 4096), int)
+    )
+    (kernel,) = program.kernels
+    assert not program.leftovers and np.prod(kernel.grid) > 64
+
+
+def test_every_program_makes_running_sums_that_are_the_same_for_all_lanes() -> None:
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((100_000,), (9,))]
+    (kernel,) = j2t.transpile(begun_alike, *shapes).kernels
+    assert "associative_scan" in kernel.source or "cumsum" in kernel.source
+    assert np.prod(kernel.grid) > 64
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_values_of_rows_and_of_running_sums(backend: Any) -> None:
+    drawn = np.random.default_rng(3).integers(0, 9, (4, 5)).astype(np.int32)
+    for fn, args in ((searched, (normal(5, 7), drawn)), (begun_alike, (normal(600), normal(9)))):
+        for mine, theirs in zip(
+            jax.tree.leaves(j2t.fuse(fn, backend=backend)(*args)), jax.tree.leaves(jax.jit(fn)(*args)), strict=True
+        ):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
