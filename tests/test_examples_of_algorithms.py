@@ -28,11 +28,7 @@ ALLOWED = 2e-5  # of the largest number
 
 # Faults that are known, by what shows them. Whoever mends one takes its lines away, and writes the page again.
 CROWDED = "a step computes a value anew at each place where it is wanted, however many these are"
-LANES = "one program is asked to hold all lanes, although each is by itself"
-LEFT = {
-    "horner": LANES,
-    "particle_filter": LANES,
-}
+LEFT: dict[str, str] = {}
 ENDLESS = {name for name, each in ALGORITHMS.items() if each.endless}
 
 

@@ -247,23 +247,29 @@ def bind_classes(walk: Looping, scan: Scan, facts: LoopFacts) -> tuple[dict[Kind
     for atom, result, offset in results_of(scan):
         for place, guard in walk.demands_on(result):
             if guard:
-                raise walk.crowded(result)
+                raise walk.crowded(result, along=_dims_along(place, frozenset(axes_in((), guard)), offset))
             if offset and (axis := plain_axis(place[0])) is not None:
                 hints.setdefault(STEP, axis)
             kinds = facts.of(atom) if not isinstance(atom, Literal) else ()
-            for kind, index in zip(kinds, place[offset:]):
+            for d, (kind, index) in enumerate(zip(kinds, place[offset:]), offset):
                 if kind not in facts.sizes:
                     continue
                 if kind in facts.held:
                     if (axis := plain_axis(index)) is not None:
                         hints.setdefault(kind, axis)
-                elif kind in facts.carried and index.axes & (walk.choose.steps - walk.steps):
-                    raise walk.crowded(result)  # else it would run once for each step of another loop
+                elif kind in facts.carried and index.axes & (steps := walk.choose.steps - walk.steps):
+                    along = _dims_along(place, steps, offset)
+                    raise walk.crowded(result, along=along)  # else it would run once for each step of another loop
                 elif binding.setdefault(kind, index) != index or any(True for _ in computed_in(index)):
                     if facts.sizes[kind] > policy.COMMON.held_anyway and kind in facts.carried:
-                        raise walk.crowded(result)
+                        raise walk.crowded(result, along=(*range(offset), d))
                     conflicting.add(kind)
     return {kind: index for kind, index in binding.items() if kind not in conflicting}, hints
+
+
+def _dims_along(place: Place, axes: frozenset[Axis], offset: int) -> tuple[int, ...]:
+    """The dimensions of a result in which its place runs along some axes; those before the body's own, too."""
+    return (*range(offset), *(d for d, index in enumerate(place[offset:], offset) if index.axes & axes))
 
 
 def results_of(scan: Scan) -> Iterable[tuple[Atom, Var, int]]:

@@ -264,9 +264,10 @@ def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
 
 
 def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
-    """The small sums that every program does for itself before a loop begins, rather than that one runs all lanes.
+    """What is little, and combined by every program for itself before a loop begins, so that none runs all lanes.
 
     last = max(n);  x = repeat (λ go t x. ...) last go 0 x   →   each program has the maximum of all n, and some x
+    first = cumsum(m)[2];  x = repeat (…) first …            →   each has the running sums of all m, and some x
     """
     lanes = frozenset().union(*(parallel_axes(loop) for loop in graph.of_kind(Recurrence)))
     if not lanes & axes:
@@ -274,9 +275,12 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     late: dict[Node, bool] = {}  # what is computed of what a loop carries
     for node in graph.nodes:
         late[node] = isinstance(node, Carried | Final) or any(late[operand] for operand in operands_of(node))
-    sums = (node for node in graph.of_kind(Reduce) if not late[node] and not (node.axes | {*node.over}) & axes)
-    most = policy.COMMON.summed_by_each
-    return frozenset(node for node in sums if math.prod(axis.size for axis in node.over) <= most)
+    found = set[Node]()
+    for node in graph.of_kind((Reduce, Swept)):
+        along = node.axes.union(node.over)
+        if not late[node] and not along & axes and math.prod(a.size for a in along) <= policy.COMMON.summed_by_each:
+            found.add(node)
+    return frozenset(found)
 
 
 def _told_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:

@@ -58,7 +58,7 @@ from jaxpr2triton.graph.reads import (
     ordered_axes,
     with_reduced,
 )
-from jaxpr2triton.graph.walking import LoopWalk, Made, Some
+from jaxpr2triton.graph.walking import Dims, LoopWalk, Made, Some
 from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import (
@@ -90,11 +90,12 @@ from jaxpr2triton.rules.sweeps import Sweep
 class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(self, variable: Var, dims: tuple[int, ...] | None = None, beside: Sequence[Var] = ()) -> None:
+    def __init__(self, variable: Var, dims: Dims | None = None, beside: Sequence[Var] = (), along: Dims = ()) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
         self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
+        self.along = along  # … if it is not kept, and wanted at several places of these dimensions only
 
 
 @dataclass
@@ -173,8 +174,10 @@ class Walk:
     def facts(self, scan: Scan) -> LoopFacts:
         return facts_of(scan)
 
-    def crowded(self, var: Var, dims: tuple[int, ...] | None = None, beside: Sequence[Var] = ()) -> TooManyPlaces:
-        return TooManyPlaces(var, dims, beside)
+    def crowded(
+        self, var: Var, dims: Dims | None = None, beside: Sequence[Var] = (), along: Dims = ()
+    ) -> TooManyPlaces:
+        return TooManyPlaces(var, dims, beside, along)
 
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         _, demand = self.reading(atom, place, guard)

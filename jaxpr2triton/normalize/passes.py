@@ -32,11 +32,12 @@ from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.last import carry_last
 from jaxpr2triton.normalize.loops.logs_of_sums import join_logs
 from jaxpr2triton.normalize.loops.parts import part_loops
-from jaxpr2triton.normalize.loops.products_apart import products_apart, spread_sums_apart
+from jaxpr2triton.normalize.loops.products_apart import products_apart
 from jaxpr2triton.normalize.loops.prune import prune_scans
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.loops.specialise import specialise_loops
 from jaxpr2triton.normalize.loops.stored import compute_in_tiles
+from jaxpr2triton.normalize.loops.sums_apart import sums_apart
 from jaxpr2triton.normalize.loops.sweep import sweep_affine
 from jaxpr2triton.normalize.loops.unrolled import unroll_short
 from jaxpr2triton.normalize.loops.written import write_loops
@@ -68,7 +69,7 @@ class Fact(Flag):
     PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
     CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
     HANDED_ON = auto()  # what a step computes of what it carries on, no next step computes again, where that pays
-    SPREAD_APART = auto()  # no scan sums what is many more elements than it is made of, for others alone, where it pays
+    SUMS_APART = auto()  # no scan sums for others alone what is spread out or keeps lanes together, where that pays
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
     SUMS_DEFERRED = auto()  # what a scan only ever adds to is summed after it, where that pays
     MADE_AHEAD = auto()  # what nothing else that is carried has a part in is made a step ahead, where that pays
@@ -200,7 +201,7 @@ LOOPS: tuple[Pass, ...] = (
         | Fact.LIVE_SCANS,
     ),
     Pass("hand_on", hand_on, gives=Fact.HANDED_ON, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
-    Pass("spread_sums_apart", spread_sums_apart, gives=Fact.SPREAD_APART, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
+    Pass("sums_apart", sums_apart, gives=Fact.SUMS_APART, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("recompute_stored", _recomputed, gives=Fact.LEAST_STORED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("defer_accumulation", defer_accumulation, gives=Fact.SUMS_DEFERRED, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     AHEAD,

@@ -179,7 +179,7 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
         case Tile():
             return replace(decisions, tiled={**decisions.tiled, **wish.dims})
         case KeepLess():
-            kept = {var: kept for var, kept in decisions.kept.items() if var not in wish.variables}
+            kept = {var: kept for var, kept in _by_choice(decisions).items() if var not in wish.variables}
             return replace(decisions, kept=kept, declined=decisions.declined.union(wish.variables))
         case RunOnce():
             if decisions.keeps_by_choice:
@@ -264,6 +264,10 @@ def _whole(decisions: Decisions, *variables: Var) -> Decisions:
 
 
 def _without_choices(decisions: Decisions) -> Decisions:
-    """KeepMore nothing that a kernel's end could bring into memory."""
-    kept = {var: kept for var, kept in decisions.kept.items() if not kept.by_choice}
-    return replace(decisions, kept=kept, chooses=False)
+    """Keep nothing that a kernel's end could bring into memory."""
+    return replace(decisions, kept={}, chooses=False)
+
+
+def _by_choice(decisions: Decisions) -> dict[Var, Kept]:
+    """What is left where less is kept by choice: what other kernels have to keep is found out anew."""
+    return {var: kept for var, kept in decisions.kept.items() if kept.by_choice}

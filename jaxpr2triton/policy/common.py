@@ -25,6 +25,8 @@ class Common:
     times_stored: int = 4  # … and stacked factors so many times more bytes than that
     terms_of_a_sum: int = 64  # that a loop adds up, each of which may be summed in its own way
     times_spread: int = 8  # elements of a sum, for each number that is stored so that it is taken after its loop
+    lanes_apart: int = 1 << 11  # carried numbers that few programs would have, with sums that are better taken after it
+    numbers_of_a_program: int = 1 << 15  # … and that any program would have
     worth_carrying: int = 8  # operations that a step has to save for each number that it carries to do so
     worth_ahead: int = 64  # instructions that wait for each other, both of what is made a step ahead and of the rest
     steps_worth_ahead: int = 16  # of a loop that makes something ahead

@@ -15,7 +15,7 @@ ADDS_IN_ANOTHER_ORDER = (
     "carry_reductions",
     "defer_accumulation",
     "products_apart",
-    "spread_sums_apart",
+    "sums_apart",
     "sweep_affine",
     "write_loops",
 )

@@ -62,14 +62,15 @@ def test_it_is_kept_along_more_dimensions_before_it_is_kept_for_more() -> None:
 
 
 def test_what_is_kept_by_choice_can_be_given_up() -> None:
-    one, other = variable(), variable()
-    decisions = granted(Decisions(), KeepMore(((one, ()),), None))
+    """What had to be kept beside it is found out anew: kernels are others then."""
+    one, two, other = VARIABLES
+    decisions = granted(Decisions(), KeepMore(((one, ()), (two, ())), None))
     decisions = granted(decisions, KeepMore(((other, ()),), REFUSAL))
     declined = granted(decisions, KeepLess((one,)))
-    assert declined.declined == {one} and declined.chooses and extents(declined) == {other: Extent.STEPS}
+    assert declined.declined == {one} and declined.chooses and extents(declined) == {two: Extent.STEPS}
     for wish in (RunOnce(frozenset({1})), REFUSAL):
         given_up = granted(decisions, wish)
-        assert extents(given_up) == {other: Extent.STEPS} and not given_up.chooses and not given_up.refused
+        assert not given_up.kept and not given_up.chooses and not given_up.refused
 
 
 def test_a_loop_that_would_run_twice_ends_its_kernel() -> None:

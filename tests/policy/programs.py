@@ -70,6 +70,16 @@ def narrow_elman(w: Any, xs: Any, h: Any) -> Any:
     return lax.scan(lambda h, x: (jnp.tanh(x + h @ w),) * 2, h, xs)
 
 
+def summed_steps(c: Any, xs: Any) -> Any:
+    """Lanes that meet in a sum only, which is put out."""
+
+    def step(c: Any, x: Any) -> Any:
+        c = jnp.sin(c * x)
+        return c, (c * x).sum()
+
+    return lax.scan(step, c, xs)
+
+
 def affine_loop(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(lambda c, x: (x[0] * c + x[1],) * 2, c, (a, b))
 
@@ -393,6 +403,8 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda c, a, b: lax.scan(lambda c, x: (x[0] * c + x[1], c.sum()), c, (a, b)),
         (floats(200), floats(512, 200), floats(512, 200)),
     ),
+    "sums of many lanes": (summed_steps, (floats(4000), floats(30))),
+    "sums of rows": (jax.vmap(summed_steps, (0, None)), (floats(200, 60_000), floats(30))),
     "affine loop of few": (affine_loop, (floats(4), floats(512, 4), floats(512, 4))),
     "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),

@@ -207,6 +207,8 @@ COMMON_CASES = {
     "times_stored": Case("product", 1 / 16),
     "terms_of_a_sum": Case("gru:g", 1 / 64),
     "times_spread": Case("spread sums", 8),
+    "lanes_apart": Case("sums of many lanes", 2),
+    "numbers_of_a_program": Case("sums of rows", 2),
     "worth_carrying": Case("kepler", 1 << 6),
     "worth_ahead": Case("noisy_chain", 1 << 10),
     "steps_worth_ahead": Case("metropolis", 1 / 8),

@@ -17,6 +17,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.dtypes import is_float, unsupported
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.normalize.arrays.affine_windows import Places, evenly, gathered, read_evenly, scattered, spread_evenly
+from jaxpr2triton.normalize.arrays.counted import with_lanes
 from jaxpr2triton.normalize.arrays.pulled import Found, alone, last_of
 from jaxpr2triton.normalize.arrays.pushed import pushed
 from jaxpr2triton.normalize.arrays.runs import read_in_runs
@@ -30,6 +31,7 @@ def lower_places(closed: Closed) -> Closed:
 
         b = gather x [[0, 0], [1, 1], [2, 2]]      →   b = slice[0:9:4] (reshape x)
         b = gather x [[0], [0], [2], [3]]          →   b = concatenate (broadcast x[0]) (slice[2:4] x)
+        b = gather x [[0, i], [1, j], [2, k]]      →   b = gather[operand_batching_dims=(0,)] x [[i], [j], [k]]
         b = scatter x [[1], [3]] u                 →   b = select_n (pad[interior] true false) x (pad[interior] u)
         b = scatter-add x [[i]] u                  →   b = add x (scatter (broadcast_in_dim -0.0) [[i]] u)
         b = scatter-add x [[i], [j], [k]] u        →   b = add x (reduce_sum (scatter 0.0 [[[i]], [[j]], [[k]]] u))
@@ -79,8 +81,16 @@ def _lowered(affordable: Affordable, otherwise: Otherwise, node: Node, rewriter:
         return None
     if 0 in (jnp.size(arg) for arg in node.args) or node.out_avals[0].size == 0:
         return None
+    given = node
+    while (lanes := with_lanes(node, _places(node), rewriter)) is not None:
+        node = lanes
     result = _read(node, rewriter) if node.name == "gather" else _write(node, rewriter, affordable, otherwise)
-    return None if result is None else [result]
+    return [result] if result is not None else None if node is given else rewriter.again(node)
+
+
+def _places(node: Node) -> Places:
+    shapes = map(jnp.shape, node.args)
+    return gathered(node.params, *shapes) if node.name == "gather" else scattered(node.params, *shapes)
 
 
 def _read(node: Node, rewriter: Rewriter) -> Value | None:

@@ -91,7 +91,7 @@ class _Chooser:
         self.body = body
         self.terms = Terms(body, self._is_worth_it)
         self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-        self._mixing = _mixing_of_the_rest(body, sums)
+        self._mixing = mixing_of_the_rest(body, sums, body.ys)
         carried = [var for position, var in enumerate(body.befores) if position not in sums]
         anyway = [*body.xs, *body.ys, *carried]
         self._usual = max(map(count, anyway), default=1)
@@ -233,10 +233,11 @@ def _identity(atom: Any) -> Any:
     return ("literal", frozen(atom.val)) if isinstance(atom, jex.Literal) else atom
 
 
-def _mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> Coupling:
-    """What is mixed by everything but the sums themselves."""
+def mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]], put_out: Sequence[Any]) -> Coupling:
+    """What is mixed by everything that leads to other carried values or to what is put out, but the sums themselves."""
     terms = Terms(body, lambda eqn: eqn.primitive.name in ("reduce_sum", "dot_general"))
-    targets = [after for position, after in enumerate(body.afters) if position not in sums] + body.ys
+    targets = [after for position, after in enumerate(body.afters) if position not in sums]
+    targets += put_out
     for atom, negative in chain.from_iterable(sums.values()):
         for term in terms.of(atom, negative):
             targets += term.maker.invars if terms.is_wanted(term) else [term.leaf]

@@ -10,7 +10,6 @@ import jax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
-from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
@@ -37,22 +36,8 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     `while`, and scans with effects.
     """
     return rewrite_planned(
-        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: _rebuilt(node, plan)
+        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: rebuilt(node, plan)
     )
-
-
-def spread_sums_apart(closed: Closed) -> Closed:
-    """Take sums out of a scan that are of many more elements than they are made of, and that it does not carry.
-
-        c, ys = scan (λ c x. let c' = f c x in (c', sum[axis=k] (where (i == n[k]) c'[k] 0))) c0 xs
-            →    c, cs = scan (λ c x. let c' = f c x in (c', c')) c0 xs;   ys = sum[axis=k] (where (i == n[k]) cs[k] 0)
-
-    So the gradient of what a step reads at computed places is. A step would have all pairs of places and updates in
-    the lanes of one program, and wait for their sum; all steps at once are shared out. Left alone: sums of which there
-    is little in all steps, and those for which more would be stored than `times_stored` times what they make; loops of
-    so many lanes that all processors are busy.
-    """
-    return rewrite_planned(closed, {"scan"}, _plan_of_sums, lambda node, plan, _: _rebuilt(node, plan))
 
 
 @dataclass(frozen=True)
@@ -84,8 +69,8 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     body, length = Body(prepare(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)), eqn.params["length"]
     products = [each for each in body.jaxpr.eqns if each.primitive.name == "dot_general" and _is_much(each, length)]
     before = _before(body, products)
-    after = _after(body, products, before)
-    sunk, given = _sunk(body, after, before)
+    after = not_waited_for(body, products, before)
+    sunk, given = sunk_of(body, after, before)
     return Plan(body, before, sunk, given) if before or sunk else None
 
 
@@ -95,33 +80,9 @@ def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
     if plan is None:
         return ()
     products = [each for each in plan.body.jaxpr.eqns if each.primitive.name == "dot_general"]
-    gone = {*plan.before, *(_after(plan.body, products, plan.before) if plan.sunk else ())}
+    gone = {*plan.before, *(not_waited_for(plan.body, products, plan.before) if plan.sunk else ())}
     invariant = frozenset(plan.body.invariants())
     return tuple((each, invariant) for each in products if each.outvars[0] in gone)
-
-
-def _plan_of_sums(eqn: Eqn) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
-    body, length = Body(eqn.params["jaxpr"], *scan_counts_of(eqn.params)), eqn.params["length"]
-    sums = [each for each in body.jaxpr.eqns if each.primitive.name == "reduce_sum"]
-    much = [each for each in sums if length * _count(each.invars[0]) >= policy.COMMON.worth_a_launch]
-    after = _after(body, much, ())
-    if not after or max(map(_count, body.befores), default=0) > policy.COMMON.lanes_of_steps:
-        return None
-    sunk, given = _sunk(body, after, (), _for_these_alone(body, after))
-    plan, spread = Plan(body, (), sunk, given), min(_count(each.invars[0]) for each in much if each.outvars[0] in after)
-    stored = sum(map(_count, plan.stored))
-    return plan if sunk and spread >= policy.COMMON.times_spread * stored else None
-
-
-def _for_these_alone(body: Body, after: frozenset[Var]) -> frozenset[Var]:
-    """Elementwise and index work, at computed places too, that leads to nothing else than these values."""
-    behind = _behind(body, after)
-    others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
-    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, [*body.afters, *others], ()) for var in eqn.outvars}
-    moved = [eqn for eqn in body.jaxpr.eqns if does_again(eqn) or eqn.primitive.name in dynamic.TABLE]
-    return frozenset(var for eqn in moved for var in eqn.outvars) - needed
 
 
 def _is_much(product: Eqn, length: int) -> bool:
@@ -149,21 +110,25 @@ def _is_worth_writing(product: Eqn) -> bool:
     return _count(product.outvars[0]) <= policy.COMMON.times_stored * max(map(_count, product.invars))
 
 
-def _after(body: Body, products: Sequence[Eqn], before: Sequence[Var]) -> frozenset[Var]:
+def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
     """The results that lead to no carried value."""
     needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
     there = {*needed, *before, *body.invariants()}
-    return frozenset(eqn.outvars[0] for eqn in products if eqn.outvars[0] not in there)
+    return frozenset(eqn.outvars[0] for eqn in made if eqn.outvars[0] not in there)
 
 
-def _sunk(
-    body: Body, after: frozenset[Var], before: Sequence[Var], more: frozenset[Var] = frozenset()
+def sunk_of(
+    body: Body,
+    after: frozenset[Var],
+    before: Sequence[Var],
+    more: frozenset[Var] = frozenset(),
+    most: int | None = None,
 ) -> tuple[tuple[int, ...], tuple[Var, ...]]:
-    """Which ys are made after the loop, and of what; nothing if that is much more than they are.
+    """Which ys are made after the loop, and of what; nothing if that is much more than they are, or `most` bytes.
 
     What leads to them is made after it too, if all it is made of is there, and what `more` says.
     """
-    behind = _behind(body, after)
+    behind = behind_of(body, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
     sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
     if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
@@ -173,7 +138,7 @@ def _sunk(
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
     stored = sum(_bytes(var) for var in given if var not in there)
-    if stored > policy.COMMON.times_stored * sum(map(_bytes, asked)):
+    if stored > (policy.COMMON.times_stored * sum(map(_bytes, asked)) if most is None else most):
         return (), ()
     return sunk, tuple(var for var in given if var not in invariant)
 
@@ -195,7 +160,7 @@ def _made_of(
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
 
 
-def _behind(body: Body, after: frozenset[Var]) -> set[Var]:
+def behind_of(body: Body, after: frozenset[Var]) -> set[Var]:
     """What these values lead to, and they themselves."""
     found = set(after)
     for eqn in body.jaxpr.eqns:
@@ -221,7 +186,7 @@ def _bytes(var: Var) -> int:
     return _count(var) * int(var.aval.dtype.itemsize)
 
 
-def _rebuilt(node: Node, plan: Plan) -> list[Value]:
+def rebuilt(node: Node, plan: Plan) -> list[Value]:
     body, length = plan.body, node.params["length"]
     fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
     arrays = {**xs, **of_all_steps(body, plan.before, xs, fixed, length)}

@@ -347,7 +347,8 @@ def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: Iterable[Eqn]) -> K
     """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
     if crowded.dims is None:
         refusal = _refused(loops, "a result of a loop in its body is read at several places")
-        return KeepMore(tuple((var, ()) for var in dict.fromkeys((crowded.variable, *crowded.beside))), refusal)
+        wanted = {**dict.fromkeys(crowded.beside, ()), crowded.variable: crowded.along}
+        return KeepMore(tuple(wanted.items()), refusal)
     refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
     return KeepMore(((crowded.variable, crowded.dims),), refusal)
 

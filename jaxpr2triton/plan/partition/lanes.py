@@ -5,10 +5,14 @@ _, ys = scan f c xs;  sums = sum[axes=(1,)] ys    →    ys is written by the lo
 
 from __future__ import annotations
 
-from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, Swept, operands_of
+from collections.abc import Iterable, Mapping
+
+from jaxpr2triton import policy
+from jaxpr2triton.graph.nodes import Carried, Final, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import LOOPS, scans_in
@@ -22,22 +26,44 @@ def summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
     recurrences = [node for node in space.graph.of_kind(Recurrence) if id(node.eqn) in loops]
     if not recurrences:
         return []
-    below: dict[Node, frozenset[Recurrence]] = {}
-    for node in space.graph.nodes:
-        below[node] = frozenset().union(*(below[operand] for operand in operands_of(node)))
-        if isinstance(node, Final):
-            below[node] |= {node.recurrence}
-        if not isinstance(node, Reduce):
-            continue
+    ended, under_way = _below(space, recurrences)
+    for node in space.graph.of_kind(Reduce):
         over = frozenset(node.over)
         for loop in recurrences:
-            shared = loop in below[node] and over & (loop.axes - loop.held)
+            shared = loop in ended[node] and over & (loop.axes - loop.held)
             lanes = size_of(loop.axes - {loop.step})
-            if lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared):
+            after = lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared)
+            if after or (loop in under_way[node] and _keeps_together(loop, over)):
                 read = _read_of(cuts, loop.eqn, node.eqn)
                 if read:
                     return read
     return []
+
+
+Loops = Mapping[Node, frozenset[Recurrence]]
+
+
+def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loops]:
+    """The loops of whose ends each value is made, and those of whose steps it is."""
+    carrying = {leaf: loop for loop in recurrences for leaf in loop.carried}
+    ended: dict[Node, frozenset[Recurrence]] = {}
+    under_way: dict[Node, frozenset[Recurrence]] = {}
+    for node in space.graph.nodes:
+        ended[node] = frozenset().union(*(ended[operand] for operand in operands_of(node)))
+        under_way[node] = frozenset().union(*(under_way[operand] for operand in operands_of(node)))
+        match node:
+            case Final():
+                ended[node] |= {node.recurrence}
+            case Carried() if node in carrying:
+                under_way[node] |= {carrying[node]}
+    return ended, under_way
+
+
+def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:
+    """Whether a sum of what each step puts out is why few programs have many lanes each, as in `sums_apart`."""
+    lanes = loop.axes - loop.held
+    few = size_of(lanes - over) < policy.COMMON.programs_of_a_sweep
+    return few and size_of(lanes & over) > policy.COMMON.lanes_apart
 
 
 def summed_by_root(cuts: Cuts, space: Space, root: Var) -> list[Var]:
