@@ -83,13 +83,15 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         boundaries.setdefault(axis, set()).update(ends)
     cuts = []
     total = 1
+    # Each look would be one into all pieces; and what is kept is read at many places, each piece of which is one more.
+    whole = space.axes_read_anywhere | {axis for node in space.graph.of_kind(Keep) for axis in node.over}
     for axis in axes:
         pieces = None
         if len(strides.get(axis, ())) == 1:
             (pieces,) = strides[axis]
         elif boundaries.get(axis) and not strides.get(axis):
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])
-        if axis in space.axes_read_anywhere:  # each look would be one into all pieces
+        if axis in whole:
             continue
         if pieces is None or axis.size % pieces or total * pieces > policy.axes.pieces:
             continue
