@@ -177,11 +177,15 @@ def test_wavelets() -> None:
 
 def test_what_no_step_changes_is_not_kept() -> None:
     """It is there before the loop, wherever it is wanted."""
-    drift = values_of(9)
 
-    def step(u: jax.Array) -> jax.Array:
-        around = chain(1, 1, 2)(drift)
-        return 0.5 * u + sum(jnp.roll(around, by) for by in range(-4, 5))
+    def around(u: jax.Array) -> jax.Array:
+        return sum((jnp.roll(u, by) for by in range(-4, 5)), 0.0 * u)
 
-    made = j2t.transpile(repeated(step), values_of(9))
-    assert not keeps(made)
+    def moved_by(drift: jax.Array, u: jax.Array) -> jax.Array:
+        return repeated(lambda u: 0.5 * u + around(jnp.exp(around(jnp.tanh(drift)))))(u)
+
+    def waving(u: jax.Array) -> jax.Array:
+        return repeated(lambda u: 0.5 * u + around(jnp.exp(around(jnp.sin(jnp.arange(9) * 0.3)))))(u)
+
+    assert not keeps(j2t.transpile(moved_by, values_of(9), values_of(9)))
+    assert not keeps(j2t.transpile(waving, values_of(9)))

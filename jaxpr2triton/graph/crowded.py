@@ -11,7 +11,6 @@ found elsewhere is not kept, but what it is found in; nor is what no step change
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from jaxpr2triton import policy
@@ -19,9 +18,10 @@ from jaxpr2triton.graph.brought import waits_for
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.crowds import Crowds
 from jaxpr2triton.graph.nodes import Demand, Place
+from jaxpr2triton.graph.reads import ordered_axes
 from jaxpr2triton.graph.walking import Choosing, Crowding
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.index import Axis, Index, plain_axis
+from jaxpr2triton.ir.index import Axis, Index, of_axis, plain_axis, substitute
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.reductions import Reduction
@@ -34,7 +34,7 @@ def at_once(walk: Crowding, number: Number, eqn: Eqn, demands: Sequence[Demand])
         return demands
     (out, *_), times = eqn.outvars, walk.crowds.times
     if _is_crowded(walk, eqn, demands):
-        times[out] = times.get(out, 1) * len({place for place, _ in demands})
+        times[out] = times.get(out, 1) * _many_places(demands)
         demands = [(_where_it_is_kept(walk, number, out, demands, walk.crowds), ())]
     for operand in variables(eqn.invars):
         times[operand] = max(times.get(operand, 1), times.get(out, 1))
@@ -45,10 +45,17 @@ def _is_crowded(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> bool:
     row = TABLE.get(eqn.primitive.name)
     if not isinstance(row, Pointwise | Reduction) and eqn.primitive.name != "dot_general":
         return False
-    # Along other axes it is the same once more, named otherwise.
-    along = Counter(frozenset(axis for i in place for axis in i.axes) for place in {place for place, _ in demands})
-    most = policy.COMMON.places_in_a_step
-    return max(along.values(), default=0) > most and waits_for(walk, eqn.outvars[0]) is not None
+    many = _many_places(demands) if len(demands) > policy.COMMON.places_in_a_step else 0
+    return many > policy.COMMON.places_in_a_step and waits_for(walk, eqn.outvars[0]) is not None
+
+
+def _many_places(demands: Sequence[Demand]) -> int:
+    """How many places these are; along other axes, it is the same place once more, named otherwise."""
+    found: set[Place] = set()
+    for place, _ in demands:
+        names = {axis: of_axis(Axis(str(n), axis.size)) for n, axis in enumerate(ordered_axes(place))}
+        found.add(tuple(substitute(index, names) for index in place))
+    return len(found)
 
 
 def _where_it_is_kept(walk: Crowding, number: Number, out: Var, demands: Sequence[Demand], crowds: Crowds) -> Place:
