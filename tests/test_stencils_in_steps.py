@@ -189,3 +189,26 @@ def test_what_no_step_changes_is_not_kept() -> None:
 
     assert not keeps(j2t.transpile(moved_by, values_of(9), values_of(9)))
     assert not keeps(j2t.transpile(waving, values_of(9)))
+
+
+def test_elements_that_are_computed_once_each_are_not_kept() -> None:
+    """Of a small state each place may be a variable, and lanes of several sums want the same, named otherwise."""
+
+    def lorenz(u: jax.Array) -> jax.Array:
+        def slope(u: jax.Array) -> jax.Array:
+            return jnp.stack([u[1] - u[0], u[0] * (2 - u[2]) - u[1], u[0] * u[1] - u[2]])
+
+        first = slope(u)
+        second = slope(u + 0.1 * first)
+        return u + 0.1 * slope(u + 0.1 * second)
+
+    matrices = values_of(3, 5, 5)
+
+    def summed(u: jax.Array) -> jax.Array:
+        for _ in range(3):
+            found = jnp.tanh(u)
+            u = sum((matrix @ found for matrix in matrices), found)
+        return u
+
+    assert not keeps(j2t.transpile(repeated(lorenz), values_of(3)))
+    assert not keeps(j2t.transpile(repeated(summed), values_of(5)))

@@ -11,6 +11,7 @@ found elsewhere is not kept, but what it is found in; nor is what no step change
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from jaxpr2triton import policy
@@ -27,35 +28,39 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
+ANY = 1 << 31  # the length of an axis that stands for any other
+
 
 def at_once(walk: Crowding, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> Sequence[Demand]:
     """Where a trial asks for a value: at one place, if it is wanted at too many."""
     if walk.crowds is None:
         return demands
     (out, *_), times = eqn.outvars, walk.crowds.times
-    if _is_crowded(walk, eqn, demands):
-        times[out] = times.get(out, 1) * _many_places(demands)
+    if (again := _times_computed(walk, eqn, demands)) > policy.COMMON.places_in_a_step:
+        times[out] = times.get(out, 1) * again
         demands = [(_where_it_is_kept(walk, number, out, demands, walk.crowds), ())]
     for operand in variables(eqn.invars):
         times[operand] = max(times.get(operand, 1), times.get(out, 1))
     return demands
 
 
-def _is_crowded(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> bool:
-    row = TABLE.get(eqn.primitive.name)
-    if not isinstance(row, Pointwise | Reduction) and eqn.primitive.name != "dot_general":
-        return False
-    many = _many_places(demands) if len(demands) > policy.COMMON.places_in_a_step else 0
-    return many > policy.COMMON.places_in_a_step and waits_for(walk, eqn.outvars[0]) is not None
+def _times_computed(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> float:
+    """How often each element would be computed, about, if it were at each of these places.
 
-
-def _many_places(demands: Sequence[Demand]) -> int:
-    """How many places these are; along other axes, it is the same place once more, named otherwise."""
-    found: set[Place] = set()
+    One that is wanted along other axes too is the same once more, named otherwise; a column is a part of the whole.
+    """
+    row, (out, *_) = TABLE.get(eqn.primitive.name), eqn.outvars
+    is_computed = isinstance(row, Pointwise | Reduction) or eqn.primitive.name == "dot_general"
+    if len(demands) <= policy.COMMON.places_in_a_step or not is_computed or waits_for(walk, out) is None:
+        return 1
+    elements: dict[Place, int] = {}
     for place, _ in demands:
-        names = {axis: of_axis(Axis(str(n), axis.size)) for n, axis in enumerate(ordered_axes(place))}
-        found.add(tuple(substitute(index, names) for index in place))
-    return len(found)
+        axes = ordered_axes(place)
+        names = {axis: of_axis(Axis(str(n), ANY)) for n, axis in enumerate(axes)}
+        kind = tuple(substitute(index, names) for index in place)
+        elements[kind] = max(elements.get(kind, 0), math.prod(axis.size for axis in axes))
+    size = max(math.prod(out.aval.shape), 1)
+    return sum(min(many, size) for many in elements.values()) / size
 
 
 def _where_it_is_kept(walk: Crowding, number: Number, out: Var, demands: Sequence[Demand], crowds: Crowds) -> Place:

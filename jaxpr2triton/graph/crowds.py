@@ -13,7 +13,7 @@ class Crowds:
     """What a trial has found so far."""
 
     dims: dict[Var, tuple[int, ...]] = field(default_factory=dict)  # what might be kept, and along which dimensions
-    times: dict[Var, int] = field(default_factory=dict)  # how often values would be computed if nothing were kept
+    times: dict[Var, float] = field(default_factory=dict)  # how often values would be computed if nothing were kept
 
     @property
     def are_large(self) -> bool:

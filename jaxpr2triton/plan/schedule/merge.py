@@ -83,8 +83,7 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         boundaries.setdefault(axis, set()).update(ends)
     cuts = []
     total = 1
-    # Each look would be one into all pieces; and what is kept is read at many places, each piece of which is one more.
-    whole = space.axes_read_anywhere | {axis for node in space.graph.of_kind(Keep) for axis in node.over}
+    whole = _read_everywhere(space)
     for axis in axes:
         pieces = None
         if len(strides.get(axis, ())) == 1:
@@ -99,6 +98,15 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         rest = Axis(f"{axis.name}r", axis.size // pieces)
         cuts.append(Cut(axis, Axis(f"{axis.name}u", pieces), rest, bool(strides.get(axis))))
     return cuts
+
+
+def _read_everywhere(space: Space) -> frozenset[Axis]:
+    """The axes along which there had better be no pieces: a look at a computed place would be one into all of them.
+
+    So would a step read what it keeps at many places, each of which would be one of another piece.
+    """
+    kept = (axis for node in space.graph.of_kind(Keep) for axis in node.over)
+    return space.axes_read_anywhere.union(kept)
 
 
 def cuts_of(space: Space, axes: Sequence[Axis], pieces: int, policy: Policy) -> list[Cut]:
