@@ -56,9 +56,7 @@ def page() -> str:
 
 
 def planned(algorithm: Algorithm) -> dict[str, Program]:
-    """What becomes of it at the realistic size, and of its gradient, if it has one; nothing, if that takes minutes."""
-    if algorithm.endless:
-        return {}
+    """What becomes of it at the realistic size, and of its gradient, if it has one."""
     function, args = algorithm.large()
     programs = {"value": transpile(function, *args)}
     if algorithm.by:
@@ -73,10 +71,6 @@ def row(algorithm: Algorithm, programs: dict[str, Program]) -> str:
     names = Counter(each.primitive for each in left).most_common()
     launches = {what: str(_launches(program)) for what, program in programs.items()}
     lanes = f" x {algorithm.lanes:,}" if algorithm.lanes else ""
-    if algorithm.endless:
-        in_kernels = "not planned"
-    else:
-        in_kernels = "all" if not loops else f"all but {loops}"
     cells = [
         algorithm.name,
         algorithm.says,
@@ -84,7 +78,7 @@ def row(algorithm: Algorithm, programs: dict[str, Program]) -> str:
         str(algorithm.lines),
         launches.get("value", ""),
         launches.get("gradient", algorithm.why_no_gradient),
-        in_kernels,
+        "all" if not loops else f"all but {loops}",
         ", ".join(f"`{name}`" + (f" x {many}" if many > 1 else "") for name, many in names),
     ]
     return f"| {' | '.join(cells)} |"
@@ -92,8 +86,6 @@ def row(algorithm: Algorithm, programs: dict[str, Program]) -> str:
 
 def reasons(algorithm: Algorithm, programs: dict[str, Program]) -> list[str]:
     """Why what is left to XLA is, each reason once."""
-    if algorithm.endless:
-        return [f"{algorithm.name}: planning takes minutes, as {algorithm.endless}"]
     found: dict[str, None] = {}
     for what, program in programs.items():
         of = algorithm.name if what == "value" else f"{algorithm.name}, gradient"

@@ -37,7 +37,6 @@ class Algorithm:
     by: tuple[int, ...] = ()  # the arguments that it is differentiated by
     why_no_gradient: str = ""  # if there are none
     along: tuple[int | None, ...] | None = None  # in_axes of a `vmap` around it
-    endless: str = ""  # why planning it takes minutes, where it does
     lanes: int = 0  # of that `vmap`, at the realistic size; 0: none
 
     def __post_init__(self) -> None:

@@ -81,7 +81,6 @@ ALGORITHMS = (
         few={"cycles": 2},
         many={"cycles": 10},
         by=(0,),
-        endless="a step computes each value anew at every place where it is wanted, and these are very many",
         along=(0,),
     ),
     Algorithm(

@@ -102,11 +102,11 @@ def _before(walk: Bringing, atom: Atom) -> float:
 
 
 def _is_made(walk: Bringing, var: Var) -> bool:
-    """Whether an equation of the walk computes it lane by lane, or finds it elsewhere."""
+    """Whether an equation of the walk computes it lane by lane, of nothing at all, or finds it elsewhere."""
     if var not in walk.makers or var in walk.buffers:
         return False
-    row = TABLE.get(walk.jaxpr.eqns[walk.makers[var]].primitive.name)
-    return isinstance(row, Pointwise | Indexing)
+    eqn = walk.jaxpr.eqns[walk.makers[var]]
+    return isinstance(TABLE.get(eqn.primitive.name), Pointwise | Indexing) or not variables(eqn.invars)
 
 
 def _weight(eqn: Eqn | None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.classes import Classes
@@ -19,6 +19,7 @@ class LoopFacts:
     sizes: dict[Kind, int]
     held: frozenset[Kind]
     carried: frozenset[Kind]  # the others are of what is put out only
+    crowded: Mapping[Var, tuple[int, ...]]  # what a step wants at too many places → the dimensions that these differ in
     given: frozenset[Var] = frozenset()  # what a step makes of the loop's operands alone, the same in each step
 
     def of(self, var: Var) -> tuple[Kind, ...]:

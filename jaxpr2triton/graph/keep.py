@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph import crowded
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Demand, Keep, Kept, axes_in, axes_of
@@ -64,9 +65,17 @@ def _chosen(
     hints = walk.hints(operand, dims)
     scan = next((scan for scan in scans_in(walk.jaxpr) if any(result is operand for _, result in scan.ys)), None)
     if scan is None or 0 not in dims:
+        if walk.steps and _is_in_lanes(walk, operand):
+            return crowded.written_along(walk, number, operand, dims, demands)
         return walk.choose.reduction(number, operand, dims, read | walk.choose.steps, hints)
     loop = (*walk.path, walk.makers[scan.eqn.outvars[0]]), scan
     return walk.choose.stacked(number, operand, dims, read, [_steps_of(walk, scan), *hints[1:]], loop)
+
+
+def _is_in_lanes(walk: Keeping, operand: Atom) -> bool:
+    """Whether a step of a loop has a value in its lanes, all at once: these write it, and then read it."""
+    maker = walk.makers.get(operand) if isinstance(operand, Var) else None
+    return maker is not None and walk.jaxpr.eqns[maker].primitive.name != "dot_general"
 
 
 def _steps_of(walk: Keeping, scan: Scan) -> Axis | None:

@@ -91,7 +91,8 @@ def loop_facts(scan: Scan, trial: Callable[[Chooser], Looping]) -> LoopFacts:
 
     together = [kinds_of(classes, before) for before in carried]
     held |= _beside(sizes, held, together)
-    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)), _given(scan))
+    crowded = inner.crowds.dims if inner.crowds else {}
+    return LoopFacts(classes, sizes, frozenset(held), frozenset(itertools.chain(*together)), crowded, _given(scan))
 
 
 def _given(scan: Scan) -> frozenset[Var]:

@@ -17,9 +17,10 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph import accumulate, brought, dynamic, early, guards, joint_sums, keep, loops, sweeps
+from jaxpr2triton.graph import accumulate, brought, crowded, dynamic, early, guards, joint_sums, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.graph.crowds import Crowds
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.neutral import is_zero, left_alone
@@ -130,6 +131,7 @@ class Walk:
     around: frozenset[Axis] = frozenset()  # the steps but for those of the body's own loop
     given: frozenset[Var] = frozenset()  # what is the same in all of these
     waits: dict[Var, float | None] = field(default_factory=dict)  # what is known of `brought.waits_for`
+    crowds: Crowds | None = None  # what a trial finds wanted at many places, where that is asked for at one only
 
     def __post_init__(self) -> None:
         self.makers = makers_of(self.jaxpr)
@@ -168,7 +170,7 @@ class Walk:
         walk.around, walk.given = self.steps, facts.given
         walk.held = frozenset(a for kind, index in binding.items() if kind in facts.held for a in index.axes)
         walk.order, walk.made = self.order, self.made
-        walk.numbers, walk.computed = self.numbers, self.computed
+        walk.numbers, walk.computed, walk.crowds = self.numbers, self.computed, self.crowds
         return walk
 
     def facts(self, scan: Scan) -> LoopFacts:
@@ -202,6 +204,7 @@ class Walk:
         out = eqn.outvars[0]
         if not self.may_repeat and len(demands) > _places_at_most(row, eqn):
             raise TooManyPlaces(out)
+        demands = crowded.at_once(self, number, eqn, demands)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
             dims = eqn.params["axes"] if isinstance(row, Reduction) else eqn.params["dimension_numbers"][0][0]
@@ -461,11 +464,22 @@ _FACTS: weakref.WeakKeyDictionary[Closed, LoopFacts] = weakref.WeakKeyDictionary
 
 
 def facts_of(scan: Scan) -> LoopFacts:
-    """What of a loop one program has to have whole; found out once for each body."""
+    """What of a loop one program has to have whole, and what it keeps; found out once for each body."""
     body = scan.eqn.params["jaxpr"]
     if body not in _FACTS:
-        _FACTS[body] = loops.loop_facts(scan, lambda chooser: Walk(scan.body, chooser, frozenset(), True))
+        crowds = Crowds()
+        facts = loops.loop_facts(scan, lambda chooser: _trial(scan, chooser, crowds))
+        if crowds.dims and not crowds.are_large:
+            facts = loops.loop_facts(scan, lambda chooser: _trial(scan, chooser, None))
+        _FACTS[body] = facts
     return _FACTS[body]
+
+
+def _trial(scan: Scan, chooser: Chooser, crowds: Crowds | None) -> Walk:
+    """A walk through a body that only asks."""
+    trial = Walk(scan.body, chooser, frozenset(), True, crowds=crowds)
+    trial.waits.update((inside, None) for _, inside in scan.consts)
+    return trial
 
 
 def walk(

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from jaxpr2triton.graph.chooser import Chooser, Number
+from jaxpr2triton.graph.crowds import Crowds
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.nodes import Carried, Demand, Node, Place
 from jaxpr2triton.graph.reads import Asked, Filling, Read
@@ -95,6 +96,19 @@ class Bringing(Looking, Protocol):
     def take(self, source: Node, axis: Axis, index: Index) -> Node: ...
 
 
+class Choosing(Protocol):
+    """Chooses along what is written."""
+
+    choose: Chooser
+
+
+class Crowding(Bringing, Protocol):
+    """Tries at how many places values are wanted."""
+
+    crowds: Crowds | None
+    reduced_axes: set[Axis]
+
+
 class Keeping(Protocol):
     """Asks for what is written into a buffer, and reads it."""
 
@@ -120,7 +134,7 @@ class Keeping(Protocol):
     def number(self, atom: Atom, place: Place, limits: tuple[int, int], clamped: bool, guard: Guard = ()) -> Index: ...
 
 
-class Looping(Keeping, Bringing, Protocol):
+class Looping(Keeping, Crowding, Protocol):
     """Enters the bodies of loops, and leaves them."""
 
     wanted: dict[Var, dict[Demand, None]]

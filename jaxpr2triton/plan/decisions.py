@@ -134,10 +134,11 @@ class Part:
 
 @dataclass(frozen=True)
 class KeepMore:
-    """These variables, made by loops, are read when their loop is over: a kernel has to keep them in memory."""
+    """These variables, made by loops or in their steps, are read elsewhere: a kernel has to keep them in memory."""
 
     wanted: tuple[tuple[Var, Dims], ...]  # each with the dimensions along which it is, where those are known
     otherwise: Refuse | None  # None: kernels can end there instead
+    why: str = "a loop reads what another one makes in another order or at several places"
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,8 @@ def _all(jaxpr: Jaxpr) -> Iterator[Eqn]:
 
 def _obstacle(found: Round) -> str:
     match found.obstacle:
-        case KeepMore():
-            return "a loop reads what another one makes in another order or at several places"
+        case KeepMore(why=why):
+            return why
         case KeepLess():
             return "keeping what a loop makes would take programs away"
         case Tile():

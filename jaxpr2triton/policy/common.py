@@ -96,6 +96,8 @@ class Common:
     places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning
+    times_in_a_step: int = 5  # that a step computes one thing, in registers, as in a stencil of a stencil; if more …
+    places_in_a_step: int = 2  # … what it wants at more than these is written once: barriers and loads take less
 
 
 COMMON = Common()

@@ -214,6 +214,12 @@ def sines(x: Any) -> Any:
     return sum(jnp.sin(x * i) for i in range(100))
 
 
+def stencils(u: Any) -> Any:
+    for _ in range(3):
+        u = jnp.tanh(u - jnp.pad(u, 1)[2:] - jnp.pad(u, 1)[:-2])
+    return u
+
+
 def rolls(x: Any) -> Any:
     return sum(jnp.roll(jnp.sin(x)[::-1], i) for i in range(10))
 
@@ -424,6 +430,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "little factored": (repeated(factored), (floats(3, 3),)),
     "masked": (masked, (floats(8),)),
     "product": (gradient(tanh_of_product), (floats(64, 64), floats(20, 64), floats(64))),
+    "stencils": (repeated(stencils), (floats(40),)),
     "rolls": (rolls, (floats(1000),)),
     "running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 8),)),
     "convolved": (

@@ -272,6 +272,8 @@ COMMON_CASES = {
     "places_of_a_sum": Case("ctc_loss", 1 / 2),
     "places_computed": Case("shifts", 1 / 2),
     "places_moved": Case("rolls", 1 / 16),
+    "times_in_a_step": Case("stencils", 4),
+    "places_in_a_step": Case("stencils", 2),
 }
 
 

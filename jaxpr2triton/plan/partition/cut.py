@@ -34,7 +34,7 @@ from jaxpr2triton.plan.partition.criteria import (
 )
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
-from jaxpr2triton.plan.partition.keeping import held_along
+from jaxpr2triton.plan.partition.keeping import crowded_in, held_along
 from jaxpr2triton.plan.partition.lanes import (
     much_beside_steps,
     read_in,
@@ -60,7 +60,7 @@ def find_cuts(
     for value in compared:
         cuts.add_root(value, because.COMPARED)
     _end_loops(cuts)
-    return _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
+    return _kept_in_steps(cuts) or _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
 def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
@@ -379,6 +379,17 @@ def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:
 def _into_memory(cuts: Cuts, values: list[Var]) -> list[Var] | Wish:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
     return _kept_by_choice(cuts, values) or _cut(cuts, *values)
+
+
+def _kept_in_steps(cuts: Cuts) -> Wish | None:
+    """What steps make and want at too many places: it is written once, and read at all of them."""
+    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
+    try:
+        wanted = crowded_in(map(scan_of, loops), cuts.decisions)
+    except TooManyPlaces as crowded:
+        return _kept_instead(cuts, crowded, loops)
+    refusal = _refused(loops, "what its steps want at too many places cannot be kept")
+    return KeepMore(wanted, refusal, "a step would compute the same at very many places") if wanted else None
 
 
 def _kept_from_the_start(cuts: Cuts) -> Wish | None:

@@ -7,7 +7,7 @@ d, zs = scan[jaxpr=g] c ys      →    kept = keep[dims=(0,)] ys
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -15,8 +15,8 @@ from jaxpr2triton.graph.walk import facts_of
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import keep_p
-from jaxpr2triton.ir.scans import LOOPS, scan_of
-from jaxpr2triton.plan.decisions import Decisions, Extent, KeepMore, Wish
+from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
+from jaxpr2triton.plan.decisions import Decisions, Dims, Extent, KeepMore, Wish
 
 
 @dataclass
@@ -72,7 +72,6 @@ class Copies:
                         for_all[var] = copy
         return build.with_equations(jaxpr, eqns, [build.now(atom, for_all) for atom in jaxpr.outvars])
 
-
     def _given(self, jaxpr: Jaxpr, decisions: Decisions) -> tuple[list[Eqn], dict[Var, Var]]:
         """What a body is given and keeps, as all that it multiplies with a matrix: for its contractions only."""
         eqns, copies = [], dict[Var, Var]()
@@ -102,6 +101,12 @@ def held_along(eqn: Eqn) -> dict[Var, tuple[int, ...]]:
         for atom, result in scan.ys
         if not isinstance(atom, Literal)
     }
+
+
+def crowded_in(loops: Iterable[Scan], decisions: Decisions) -> tuple[tuple[Var, Dims], ...]:
+    """What steps of these loops want at too many places and is not kept yet, and along which dimensions."""
+    found = {var: dims for scan in loops for var, dims in facts_of(scan).crowded.items()}
+    return tuple((var, dims) for var, dims in found.items() if var not in decisions.kept)
 
 
 def _defined_in(jaxpr: Jaxpr) -> Iterator[Var]:

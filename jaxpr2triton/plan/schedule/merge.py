@@ -84,13 +84,14 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         boundaries.setdefault(axis, set()).update(ends)
     cuts = []
     total = 1
+    whole = _read_everywhere(space)
     for axis in axes:
         pieces = None
         if len(strides.get(axis, ())) == 1:
             (pieces,) = strides[axis]
         elif boundaries.get(axis) and not strides.get(axis):
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])
-        if axis in space.axes_read_anywhere:  # each look would be one into all pieces
+        if axis in whole:
             continue
         if pieces is None or axis.size % pieces or total * pieces > policy.axes.pieces:
             continue
@@ -98,6 +99,15 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
         rest = Axis(f"{axis.name}r", axis.size // pieces)
         cuts.append(Cut(axis, Axis(f"{axis.name}u", pieces), rest, bool(strides.get(axis))))
     return cuts
+
+
+def _read_everywhere(space: Space) -> frozenset[Axis]:
+    """The axes along which there had better be no pieces: a look at a computed place would be one into all of them.
+
+    So would a step read what it keeps at many places, each of which would be one of another piece.
+    """
+    kept = (axis for node in space.graph.of_kind(Keep) for axis in node.over)
+    return space.axes_read_anywhere.union(kept)
 
 
 def cuts_of(space: Space, axes: Sequence[Axis], pieces: int, policy: Policy) -> list[Cut]:
