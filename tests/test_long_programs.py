@@ -36,6 +36,7 @@ from jaxpr2triton.normalize.numbers.algebra import _negated
 from jaxpr2triton.normalize.numbers.static_values import equations_of, static_array
 from jaxpr2triton.normalize.rewrite import Rewriter, splat
 from jaxpr2triton.plan.library import Around
+from jaxpr2triton.policy import DEFAULT_POLICY
 
 IN_A_ROW, DOUBLINGS = 3000, 40
 SECONDS = 60  # far more than any takes: what is gone through again for each use would take years
@@ -273,11 +274,11 @@ def test_what_a_loop_stores_and_is_turned_again_and_again() -> None:
 def test_what_products_are_made_of(count: int) -> None:
     spread = repeated(lambda x: x[::-1], lambda x: x[::-1] if x.shape[0] > 64 else jnp.concatenate([x, x])[:64], count)
     closed = traced(lambda x, y: spread(x) @ y, of(F32, 64, 64), of(F32, 64, 64))
-    around, eqn = Around(closed.jaxpr), closed.eqns[-1]
+    around, eqn = Around(closed.jaxpr, DEFAULT_POLICY), closed.eqns[-1]
     assert not around.is_made(eqn.invars[0]) and not around._is_computed(eqn.invars[0])
     assert not around.has_windows(eqn)
     read = traced(lambda x, y: jnp.sin(spread(x @ y)), of(F32, 64, 64), of(F32, 64, 64))
-    assert Around(read.jaxpr).goes_on(read.eqns[0])
+    assert Around(read.jaxpr, DEFAULT_POLICY).goes_on(read.eqns[0])
 
 
 def test_variables_that_have_become_one() -> None:

@@ -29,7 +29,7 @@ def convolutions_left(closed: Closed, contractions: str, policy: Policy) -> tupl
     """The program with those convolutions marked that a library computes, and a sentence for each of the others."""
     if contractions == "triton" or not any(map(_may_be_ours, closed.jaxpr.eqns)):
         return closed, ()
-    around, told = Around(closed.jaxpr), []
+    around, told = Around(closed.jaxpr, policy), []
 
     def marked(eqn: Eqn) -> Eqn:
         if not _may_be_ours(eqn):

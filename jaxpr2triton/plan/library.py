@@ -3,12 +3,17 @@
     y = dot_general x w       x, w: bf16[4096,4096]        185 µs by a library, 232 µs in a kernel, nothing saved
     z = tanh (add y b)        x: f32[64,32] w: f32[32,10]    3 µs either way, and a launch saved: a kernel's
 
+    u = dot_general (dot_general x a) b    f32[64,32] each   3 µs either way, and a launch saved: both are one kernel's
+
 Multiplying is what libraries do best. A kernel saves that a factor is written which is only read here, or the products,
-where something is computed of them right away: each is a launch, and a pass through memory and back.
+where something is computed of them right away: each is a launch, and a pass through memory and back. So it does where
+rows of products are multiplied right away, and are so short that one program has whole ones: half of that is saved by
+each of the two contractions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -68,7 +73,7 @@ def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed
     if contractions == "triton":
         return closed
     estimates = {} if contractions == "xla" else estimates_of(closed.jaxpr, policy)
-    around = Around(closed.jaxpr)
+    around = Around(closed.jaxpr, policy)
 
     def marked(eqn: Eqn) -> Eqn:
         if not _may_be_ours(eqn) or around.has_windows(eqn):
@@ -85,7 +90,7 @@ def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed
 
 def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     """By the results of the contractions that a kernel could compute."""
-    around = Around(jaxpr)
+    around = Around(jaxpr, policy)
     products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
     return {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
 
@@ -160,6 +165,7 @@ class Around:
     """What makes the factors of contractions, and what reads the results."""
 
     jaxpr: Jaxpr
+    policy: Policy
     _made: dict[Var, bool] = field(default_factory=dict)
 
     @cached_property
@@ -185,11 +191,34 @@ class Around:
             readers = self.readers[atom]
             if all(map(_is_contraction, readers)) and self._is_computed(atom):
                 yield atom, 1 / len(readers)
+            elif self._is_handed_over(atom):
+                yield atom, 0.5
         if self.goes_on(eqn):
             yield eqn.outvars[0], 1.0
+        elif self._is_handed_over(eqn.outvars[0]):
+            yield eqn.outvars[0], 0.5
 
     def launches(self, eqn: Eqn) -> float:
         return sum(share for _, share in self.passes(eqn))
+
+    def _is_handed_over(self, atom: Var) -> bool:
+        """Whether a contraction makes rows that another one multiplies, and one program has whole ones of both."""
+        if not self._has_maker(atom) or len(self.readers.get(atom, [])) != 1:
+            return False
+        first, (second,) = self.jaxpr.eqns[self.makers[atom]], self.readers[atom]
+        if second is None or not (_may_be_ours(first) and _may_be_ours(second)):
+            return False
+        place, made = second.invars.index(atom), atom.aval.shape
+        summed, batch = (sides[place] for sides in second.params["dimension_numbers"])
+        _, before = (sides[0] for sides in first.params["dimension_numbers"])
+        if len(summed) != 1 or tuple(batch) != tuple(range(len(before))) or summed[0] < len(before):
+            return False
+        rows = math.prod(size for dim, size in enumerate(made) if dim not in (*batch, *summed))
+        taken = [dim for sides in second.params["dimension_numbers"] for dim in sides[1 - place]]
+        others = second.invars[1 - place].aval.shape
+        columns = math.prod(size for dim, size in enumerate(others) if dim not in taken)
+        most = self.policy.products.whole // (2 if rate_of(second, self.policy)[1] else 1)
+        return rows > 1 and max(columns, made[summed[0]]) <= most
 
     def has_windows(self, eqn: Eqn) -> bool:
         """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""

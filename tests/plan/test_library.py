@@ -102,6 +102,65 @@ def test_one_pass_is_saved_once() -> None:
     assert second.saved == 0
 
 
+def chain(x: Any, weights: Any) -> Any:
+    for w in weights:
+        x = x @ w
+    return x
+
+
+def of_chain(columns: int, weights: int, dtype: Any = jnp.float32) -> list[Any]:
+    w = jax.ShapeDtypeStruct((columns, columns), dtype)
+    return [jax.ShapeDtypeStruct((64, columns), dtype), [w] * weights]
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_small_products_of_each_other_are_few_launches(dtype: Any) -> None:
+    made = j2t.transpile(chain, *of_chain(16, 40, dtype))
+    assert not made.leftovers and len(made.kernels) <= 40 // DEFAULT_POLICY.products.links
+    found = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
+    first, second, *_, last = (each.saved for each in found)
+    assert first == last > DEFAULT_POLICY.products.launch / 2 and second == pytest.approx(2 * first)
+
+
+def test_rows_that_no_program_holds_are_written() -> None:
+    """As many columns as one program has, and twice as many; half as many where all bits are multiplied."""
+    most = DEFAULT_POLICY.products.whole
+    assert not j2t.transpile(chain, *of_chain(most, 3)).leftovers
+    assert len(j2t.transpile(chain, *of_chain(2 * most, 3)).leftovers) == 3
+    with jax.default_matmul_precision("highest"):
+        assert len(j2t.transpile(chain, *of_chain(most, 3)).leftovers) == 3
+        assert not j2t.transpile(chain, *of_chain(most // 2, 3)).leftovers
+
+
+def products_read_twice(x: Any, w: Any) -> Any:
+    y = x @ w
+    return y, y @ w
+
+
+def products_in_batches(x: Any, w: Any) -> Any:
+    return jnp.einsum("bij,bjk->bik", (x @ w).reshape(8, 8, 64), x.reshape(8, 8, 64).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("fn", [products_read_twice, products_in_batches])
+def test_products_that_are_not_handed_over(fn: Fn) -> None:
+    made = j2t.transpile(fn, *square(64, jnp.float32))
+    assert len(made.leftovers) == 2
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_values_and_gradients_of_a_chain(backend: Any) -> None:
+    shapes, rng = of_chain(16, 5), np.random.default_rng(0)
+    args = jax.tree.map(lambda shape: rng.standard_normal(shape.shape).astype(shape.dtype) / 4, shapes)
+
+    def loss(x: Any, weights: Any) -> Any:
+        return (chain(x, weights) ** 2).sum()
+
+    with jax.default_matmul_precision("highest"):
+        for fn in (chain, jax.grad(loss, (0, 1))):
+            found, expected = j2t.fuse(fn, backend=backend)(*args), jax.jit(fn)(*args)
+            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, expected)
+
+
 def test_both_results_are_read() -> None:
     """The products have to be written anyway."""
     assert not estimated(products_and_tanh, *square(512)).is_ours
