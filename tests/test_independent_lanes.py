@@ -169,18 +169,20 @@ def test_programs_share_out_lanes_that_meet_in_sums_only(fn: Any, shapes: Any) -
     assert loops and all(np.prod(kernel.grid) >= 512 for kernel in loops[:1])
 
 
+@pytest.mark.parametrize("lanes", [2500, 4096])  # of one of which programs have equal parts
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
-def test_sums_of_many_lanes(backend: Any) -> None:
-    args = normal(2500), normal(3)
+def test_sums_of_many_lanes(backend: Any, lanes: int) -> None:
+    args = normal(lanes), normal(3)
     assert len(j2t.transpile(summed_in_each_step, *args).kernels) > 1
     found = jax.tree.leaves(j2t.fuse(summed_in_each_step, backend=backend)(*args))
     for mine, theirs in zip(found, jax.tree.leaves(jax.jit(summed_in_each_step)(*args)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("lanes", [2500, 4096])
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
-def test_gradients_of_what_many_lanes_read(backend: Any) -> None:
-    args = normal(3), normal(1)[0], normal(2500)
+def test_gradients_of_what_many_lanes_read(backend: Any, lanes: int) -> None:
+    args = normal(3), normal(1)[0], normal(lanes)
     expected = jax.jit(of_their_sum(polynomial, (0, 1, 2)))(*args)
     fused = j2t.fuse(polynomial, backend=backend)
     for gradient in (of_their_sum(fused, (0, 1, 2)), j2t.fuse(of_their_sum(polynomial, (0, 1, 2)), backend=backend)):
@@ -211,3 +213,29 @@ def test_values_of_rows_and_of_running_sums(backend: Any) -> None:
             jax.tree.leaves(j2t.fuse(fn, backend=backend)(*args)), jax.tree.leaves(jax.jit(fn)(*args)), strict=True
         ):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_summed_is_not_written() -> None:
+    """Programs write what their lanes add up to; so one kernel has the loop, and a small one the rest."""
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((1 << 20,), (32,))]
+    for fn in (summed_in_each_step, lambda *args: summed_in_each_step(*args)[1]):
+        loop, rest = j2t.transpile(fn, *shapes).kernels
+        assert "out1_parts float32[4096,32]" in loop.source or "out0_parts float32[4096,32]" in loop.source
+        assert "float32[32,1048576]" not in loop.source + rest.source
+    gradient = j2t.transpile(
+        of_their_sum(polynomial, (0, 1)), *(shapes[1], jax.ShapeDtypeStruct((), np.float32), shapes[0])
+    )
+    assert [kernel.source.count("tl.store(") for kernel in gradient.kernels[:2]] == [1, 2]
+    assert len(gradient.kernels) == 4
+
+
+@pytest.mark.parametrize("other", [lambda seen: seen, lambda seen: seen.argmax(1)], ids=["the caller", "a place"])
+def test_what_is_read_by_others_as_well_is_written_all_the_same(other: Any) -> None:
+    def function(x: Any, weights: Any) -> Any:
+        _, seen = lax.scan(lambda x, weight: (jnp.sin(x * weight), x), x, weights)
+        return seen.sum(1), other(seen)
+
+    args = normal(4096), normal(5)
+    assert "float32[5,4096]" in j2t.transpile(function, *args).kernels[0].source
+    for mine, theirs in zip(j2t.fuse(function, backend="interpret")(*args), jax.jit(function)(*args), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)

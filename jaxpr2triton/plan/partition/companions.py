@@ -27,7 +27,7 @@ from jaxpr2triton.rules.rows import TABLE
 
 def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     """What is to be seen in chunks; adjusts `splits` to fit."""
-    outputs = _outputs(cuts)
+    outputs = outputs_of(cuts)
     written = [root for root in cuts.roots if root in outputs]
     loads = {root: frozenset(loads_of(cuts, cuts.spaces[root])) for root in cuts.roots}
     owners = {node.eqn: root for root in cuts.roots[::-1] for node in cuts.spaces[root].graph.of_kind(Reduce)}
@@ -90,7 +90,7 @@ def _written_beside(
     return {root: along[root] for root in ready if root not in found or found[root].dims == along[root]}
 
 
-def _outputs(cuts: Cuts) -> set[Var]:
+def outputs_of(cuts: Cuts) -> set[Var]:
     """What is written for nobody but the caller, as it is or reshaped, and could be written in another order."""
     outputs = set(variables(cuts.jaxpr.outvars))
     for eqn in reversed(cuts.views):

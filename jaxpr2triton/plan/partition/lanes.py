@@ -33,6 +33,8 @@ def summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
             shared = loop in ended[node] and over & (loop.axes - loop.held)
             lanes = size_of(loop.axes - {loop.step})
             after = lanes > cuts.policy.cuts.small_loop and (loop.step in over or shared)
+            if _in_parts(cuts, node, loop):
+                continue
             if after or (loop in under_way[node] and _keeps_together(loop, over)):
                 read = _read_of(cuts, loop.eqn, node.eqn)
                 if read:
@@ -57,6 +59,12 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
             case Carried() if node in carrying:
                 under_way[node] |= {carrying[node]}
     return ended, under_way
+
+
+def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:
+    """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it."""
+    few = size_of(loop.axes & frozenset(node.over)) <= 2 * cuts.policy.cuts.small_loop
+    return few and loop.step not in node.over and node.eqn.outvars[0] in cuts.in_chunks
 
 
 def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:

@@ -34,6 +34,7 @@ from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
+from jaxpr2triton.plan.partition.split_lanes import sums_in_loops
 from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moments
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
@@ -131,11 +132,13 @@ def _cut_and_split(
     if rounds > 1 and (summed := summed_products(cuts, splits, products)):
         found = with_sums(cuts, jaxpr, summed)
         return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds=rounds - 1)
-    chunked = companions(cuts, splits)
+    in_loops = sums_in_loops(cuts, splits)
+    chunked = {**companions(cuts, splits), **in_loops.chunked}
     swept = long_sweeps(cuts)
-    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not products):
+    others = {**swept.rewritten(), **products, **in_loops.rewritten}
+    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not others):
         return jaxpr, cuts
-    others = {**swept.rewritten(), **products}
+    splits = {eqn: split for eqn, split in splits.items() if eqn not in in_loops.rewritten}
     split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, others)
     return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds=rounds - 1)
 

@@ -206,19 +206,19 @@ def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
 
 def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     dtype = eqn.outvars[0].aval.dtype
-    made = of_chunks(eqn, split, lax.convert_element_type(operand, _wide(dtype)))
+    made = of_chunks(eqn, split, lax.convert_element_type(operand, wide_of(dtype)))
     place = place_of_chunks(eqn, split)
     return lax.convert_element_type(along(eqn, boundary_p.bind(made, dim=place), place), dtype)
 
 
-def _wide(dtype: jnp.dtype) -> jnp.dtype:
+def wide_of(dtype: jnp.dtype) -> jnp.dtype:
     return jnp.dtype(jnp.float32) if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else jnp.dtype(dtype)
 
 
 def of_chunks(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     """What each chunk has."""
     parts = _parts(operand, split, identity_of(TABLE[eqn.primitive.name], operand.dtype))
-    return _reduce(eqn, parts, *_inside(eqn, split))
+    return reduced(eqn, parts, *_inside(eqn, split))
 
 
 def place_of_chunks(eqn: Eqn, split: Split) -> int:
@@ -228,7 +228,7 @@ def place_of_chunks(eqn: Eqn, split: Split) -> int:
 
 def along(eqn: Eqn, operand: jax.Array, place: int) -> jax.Array:
     """All chunks."""
-    return _reduce(eqn, operand, place)
+    return reduced(eqn, operand, place)
 
 
 def of_elements(eqn: Eqn, split: Split, made: jax.Array) -> jax.Array:
@@ -251,13 +251,13 @@ def _inside(eqn: Eqn, split: Split) -> tuple[int, ...]:
 
 def _place_in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     """The best of each chunk and its place; then the first chunk whose best is the best of all, and its place."""
-    (dim,), wide = split.dims, _wide(operand.dtype)
+    (dim,), wide = split.dims, wide_of(operand.dtype)
     parts = _parts(lax.convert_element_type(operand, wide), split, TABLE[eqn.primitive.name].identity(wide))
     extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
     best = boundary_p.bind(extreme(parts, (dim + 1,)), dim=dim)
-    place = boundary_p.bind(_reduce(eqn, parts, dim + 1), dim=dim)
+    place = boundary_p.bind(reduced(eqn, parts, dim + 1), dim=dim)
     chunk = lax.broadcasted_iota(place.dtype, place.shape, dim)
-    which = lax.broadcast_in_dim(_reduce(eqn, best, dim), place.shape, [d for d in range(place.ndim) if d != dim])
+    which = lax.broadcast_in_dim(reduced(eqn, best, dim), place.shape, [d for d in range(place.ndim) if d != dim])
     place = lax.add(place, lax.mul(chunk, lax.full_like(chunk, split.size)))
     return lax.reduce_sum(lax.select(lax.eq(chunk, which), place, lax.full_like(place, 0)), (dim,))
 
@@ -272,7 +272,7 @@ def _parts(operand: jax.Array, split: Split, neutral: ArrayLike) -> jax.Array:
     return lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
 
 
-def _reduce(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
+def reduced(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
     return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})
 
 
