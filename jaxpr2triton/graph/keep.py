@@ -9,7 +9,8 @@
 
 Along `dims` any index may be wanted, so the program that wants one computes all of them. Along every other dimension
 what is read is at the very index at which it is written, and programs share these out as always. The steps of a loop
-that reads are not shared out: by then all has been written.
+that reads are not shared out: by then all has been written. What a step of a loop computes itself, and reads at other
+places (`graph/crowded.py`), its lanes write at once, and read in the same step.
 """
 
 from __future__ import annotations
