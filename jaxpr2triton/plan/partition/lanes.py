@@ -63,8 +63,9 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
 
 def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:
     """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it."""
-    few = size_of(loop.axes & frozenset(node.over)) <= 2 * cuts.policy.cuts.small_loop
-    return few and loop.step not in node.over and node.eqn.outvars[0] in cuts.in_chunks
+    lanes, usual = size_of(loop.axes & frozenset(node.over)), cuts.policy.cuts.small_loop
+    as_usual = usual // 2 <= lanes <= 2 * usual and loop.step not in node.over
+    return as_usual and node.eqn.outvars[0] in cuts.in_chunks
 
 
 def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:
