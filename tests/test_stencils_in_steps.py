@@ -56,7 +56,7 @@ def keeps(program: j2t.Program) -> int:
     return program.source.count("# keeps ")
 
 
-def assert_right(function: Callable[..., Any], x: jax.Array, backend: str = "interpret", **options: Any) -> None:
+def assert_right(function: Callable[..., Any], x: jax.Array, backend: Any = "interpret", **options: Any) -> None:
     expected = jax.jit(function)(x)
     found = j2t.fuse(function, backend=backend, **options)(x)
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5 * float(jnp.abs(expected).max()))
