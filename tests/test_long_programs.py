@@ -321,3 +321,28 @@ def test_hundreds_of_sums_of_integers_before_a_comparison() -> None:
     x, i = jnp.asarray(rng.standard_normal(64), F32), jnp.asarray(rng.integers(0, 500, 64), I32)
     fused = j2t.fuse(fn, backend="interpret", strict=True)
     np.testing.assert_array_equal(fused(x, i), jax.jit(fn)(x, i))
+
+
+def rotation(w: Any) -> Any:
+    angle = jnp.sqrt((w**2).sum() + 1e-8)
+    k = jnp.array([[0, -w[2], w[1]], [w[2], 0, -w[0]], [-w[1], w[0], 0]])
+    return jnp.eye(3) + jnp.sin(angle) / angle * k + (1 - jnp.cos(angle)) / angle**2 * k @ k
+
+
+def pose_graph(ws: Any, seen: Any) -> Any:
+    """How far the rotations between all pairs of poses are from what was seen."""
+    poses, loss = [rotation(w) for w in ws], 0.0
+    for i, one in enumerate(poses):
+        for j, other in enumerate(poses[:i]):
+            between = one.T @ other @ rotation(seen[i, j])
+            angle = jnp.arccos(jnp.clip((jnp.trace(between) - 1) / 2, -0.999, 0.999))
+            loss += (angle / (2 * jnp.sin(angle)) * (between - between.T) ** 2).sum()
+    return loss
+
+
+def test_kernels_of_long_straight_code_are_not_put_together() -> None:
+    """A kernel is as long as Triton compiles in some seconds: each by itself, and those that would share one, too."""
+    shapes = jax.ShapeDtypeStruct((6, 3), jnp.float32), jax.ShapeDtypeStruct((6, 6, 3), jnp.float32)
+    planned = j2t.transpile(jax.grad(pose_graph), *shapes, contractions="triton")
+    assert not planned.leftovers and len(planned.kernels) > 3
+    assert max(len(kernel.source.splitlines()) for kernel in planned.kernels) < 2200

@@ -59,6 +59,7 @@ class Copy:
 
     eqn: Eqn
     decision: str  # the primitive that decides, or what else may
+    compared: Eqn  # whose copies meet there: this equation's own, or those of one that is made of it
     kernels: tuple[int, ...]  # the steps that make it
 
     def __str__(self) -> str:
@@ -226,13 +227,14 @@ class _Program:
         for first in one - other:
             for second in other - one:
                 if self._may_be_one(first, second):
-                    self._note(self.known.cone(first), self.known.cone(second), who)
+                    self._note(self.known.cone(first), self.known.cone(second), who, eqn)
 
-    def _note(self, one: Cone, other: Cone, who: str) -> None:
+    def _note(self, one: Cone, other: Cone, who: str, compared: Eqn | None = None) -> None:
         for made in one.keys() & other.keys() - self.found.keys():
             left, right = one[made] - other[made], other[made] - one[made]
             if any(self._may_be_one(a, b) for a in left for b in right):
-                self.found[made] = Copy(made, who, tuple(sorted({each.step for each in left | right})))
+                steps = tuple(sorted({each.step for each in left | right}))
+                self.found[made] = Copy(made, who, compared or made, steps)
 
     def _may_be_one(self, one: Value, other: Value) -> bool:
         """Whether two nodes of one equation may be the same element of it."""

@@ -33,10 +33,12 @@ def made_apart(cuts: Cuts, groups: Sequence[Group]) -> list[Var] | KeepMore:
     found: dict[Var, None] = {}
     kept: dict[Var, int] = {}  # and the body of its loop
     for copy in apart(list(_steps(cuts, groups)), variables(cuts.jaxpr.outvars)):
-        value = copy.eqn.outvars[0]
+        value, compared = copy.eqn.outvars[0], copy.compared.outvars[0]
         if value in cuts.makers:
             end = end_of(cuts, copy.eqn, value)
-            found.setdefault(value if end in cuts.loaded else end)
+            end = value if end in cuts.loaded else end
+            # In 16 bits it is another number in memory than where it is made: what is made of both is one, if written.
+            found.setdefault(compared if end in cuts.loaded and compared in cuts.makers else end)
         elif (loop := _loop_of(cuts, copy.eqn)) is not None:
             unwritten = [var for var in loop.outvars if var not in cuts.loaded]
             if len(copy.kernels) > 1 and unwritten:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
-from jaxpr2triton.graph.nodes import Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.nodes import Compute, Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import (
     Space,
@@ -272,6 +272,11 @@ def _crossing(space: Space, policy: Cutting) -> Sequence[Reduce]:
         if size_of(first.over) > policy.lanes_of_a_row:
             found[first] = None
     return sorted(found, key=lambda node: node.number)
+
+
+def computations(space: Space) -> int:
+    """How many a kernel is long."""
+    return sum(1 for _ in space.graph.of_kind(Compute))
 
 
 def loads_of(cuts: Cuts, space: Space) -> list[Var]:

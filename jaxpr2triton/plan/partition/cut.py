@@ -21,6 +21,7 @@ from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
 from jaxpr2triton.plan.partition.criteria import (
     acceptable,
+    computations,
     culprits_of,
     fits,
     held_by_loops,
@@ -225,7 +226,7 @@ def _rejoin(cuts: Cuts, value: Var) -> None:
         return
     if space is None or culprits_of(cuts, space, readers[0]) or not acceptable(space, cuts.policy):
         return
-    if sum(1 for _ in space.graph.of_kind(Compute)) < most.steps:
+    if computations(space) < most.steps:
         cuts.drop_root(value)
         cuts.note(readers[0], space)
 
@@ -339,7 +340,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
         return None
     if summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
         return None
-    steps = sum(1 for _ in space.graph.of_kind(Compute))
+    steps = computations(space)
     return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
 
 

@@ -16,7 +16,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
-from jaxpr2triton.plan.partition.criteria import acceptable, contracts_in_blocks, elements, loads_of
+from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, elements, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping, Policy
 
@@ -167,8 +167,10 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
         return None
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
-    good = common_loop or (acceptable(joined, cuts.policy) and joined.held <= min(space.held for space in spaces))
-    return joined if good else None
+    if common_loop:
+        return joined
+    good = acceptable(joined, cuts.policy) and joined.held <= min(space.held for space in spaces)
+    return joined if good and computations(joined) < cuts.policy.cuts.steps else None
 
 
 def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Grouping) -> bool:
@@ -228,6 +230,8 @@ def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tup
     shared_out = cuts.is_shared_out(joined)
     if not acceptable(joined, cuts.policy, shared_out):
         return FEW
+    if not joined.steps and (count := computations(joined)) >= most.steps:
+        return because.too_long(count, most.steps)
     if _is_taken_apart(joined, cuts.policy) and not any(_is_taken_apart(each, cuts.policy) for each in alone):
         return TAKEN_APART
     if joined.held <= max(space.held for space in alone):

@@ -171,3 +171,16 @@ def test_no_gradient_asks_for_the_greatest_of_whole_numbers_again(found: Any) ->
     x = jnp.asarray(np.random.default_rng(0).normal(size=(13, 63, 1))).astype(jnp.bfloat16)
     for ours, theirs in zip(j2t.fuse(function, backend="interpret")(x), jax.jit(function)(x), strict=True):
         np.testing.assert_allclose(np.asarray(ours, np.float32), np.asarray(theirs, np.float32), rtol=2e-2)
+
+
+def test_what_is_put_out_twice_in_16_bits_is_written_once() -> None:
+    """Made again of a sum that lies in memory, it would be rounded otherwise than in the kernel that adds up."""
+
+    def function(x: jax.Array, y: jax.Array) -> Any:
+        least = jnp.min(jnp.tanh(y[:, None] + x[None]), 1)
+        return jax.lax.concatenate([x, least + jax.lax.iota(jnp.bfloat16, 31)], 0), least
+
+    rng = np.random.default_rng(0)
+    args = [jnp.asarray(rng.normal(size=size)).astype(jnp.bfloat16) for size in (16, 31)]
+    found = jax.jvp(j2t.fuse(function, backend="interpret"), args, args)[1]
+    assert (found[0][16:] == found[1]).all()
