@@ -12,7 +12,7 @@ found elsewhere is not kept, but what it is found in; nor is what no step change
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxpr2triton import policy
 from jaxpr2triton.graph.brought import waits_for
@@ -23,8 +23,10 @@ from jaxpr2triton.graph.reads import ordered_axes
 from jaxpr2triton.graph.walking import Choosing, Crowding
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, of_axis, plain_axis, substitute
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxpr2triton.ir.once import once
 from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
@@ -53,6 +55,8 @@ def _times_computed(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> floa
     is_computed = isinstance(row, Pointwise | Reduction) or eqn.primitive.name == "dot_general"
     if len(demands) <= policy.COMMON.places_in_a_step or not is_computed or waits_for(walk, out) is None:
         return 1
+    if _instructions(walk.jaxpr)[out] <= policy.COMMON.read_in_a_step:
+        return 1
     elements: dict[Place, int] = {}
     for place, _ in demands:
         axes = ordered_axes(place)
@@ -61,6 +65,18 @@ def _times_computed(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> floa
         elements[kind] = max(elements.get(kind, 0), math.prod(axis.size for axis in axes))
     size = max(math.prod(out.aval.shape), 1)
     return sum(min(many, size) for many in elements.values()) / size
+
+
+@once
+def _instructions(body: Jaxpr) -> Mapping[Var, float]:
+    """What an element of each value takes at a place of its own, from what a step is given: more than any, at most."""
+    found: dict[Var, float] = {}
+    for eqn in body.eqns:
+        row = TABLE.get(eqn.primitive.name)
+        own = row.weight if isinstance(row, Pointwise) else 0 if isinstance(row, Indexing) else ANY
+        whole = own + sum(found.get(var, 0) for var in variables(eqn.invars))
+        found.update(dict.fromkeys(eqn.outvars, min(whole, ANY)))
+    return found
 
 
 def _where_it_is_kept(walk: Crowding, number: Number, out: Var, demands: Sequence[Demand], crowds: Crowds) -> Place:

@@ -97,6 +97,7 @@ class Common:
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning
     times_in_a_step: int = 5  # that a step computes one thing, in registers, as in a stencil of a stencil; if more …
+    read_in_a_step: int = 2  # instructions of what is computed again wherever it is wanted: to read it takes as many
     places_in_a_step: int = 2  # … what it wants at more than these is written once: barriers and loads take less
 
 

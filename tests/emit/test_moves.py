@@ -17,6 +17,7 @@ from jaxpr2triton.launch.compile.compile import compile_kernel
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles import sectors
 from jaxpr2triton.launch.cycles.sass import instructions
+from tests.policy.programs import life
 
 RNG = np.random.default_rng()
 
@@ -46,12 +47,6 @@ def mirrors(c: Any) -> Any:
 def zeros(c: Any) -> Any:
     p = jnp.pad(c, 1)
     return 0.2 * (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]) + 0.1 * c
-
-
-def life(c: Any) -> Any:
-    moves = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
-    near = sum(jnp.roll(c.astype(jnp.int32), move, (0, 1)) for move in moves)
-    return (near == 3) | (c & (near == 2))
 
 
 def of_all_kinds(c: Any) -> Any:

@@ -110,6 +110,12 @@ def scattered_in_a_loop(x: Any, places: Any) -> Any:
     return lax.scan(lambda c, i: (c.at[i].add(c[i]), None), x, places)[0]
 
 
+def life(c: Any) -> Any:
+    moves = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
+    near = sum(jnp.roll(c.astype(jnp.int32), move, (0, 1)) for move in moves)
+    return (near == 3) | (c & (near == 2))
+
+
 def ranks(weights: Any, senders: Any, receivers: Any, nodes: int = 2048) -> Any:
     """PageRank: what each node is given meets there, in each step."""
     leaving = jax.ops.segment_sum(weights, senders, nodes)
@@ -416,6 +422,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "applied once": (lambda x, i: x.at[i].apply(jnp.sin, unique_indices=True), (floats(50), integers(30))),
     "applied often": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(800))),
     "scattered": (lambda x, i, v: x.at[i].add(v), (floats(4000), integers(3000), floats(3000))),
+    "life": (repeated(life), (jax.ShapeDtypeStruct((31, 33), bool),)),
     "ranks": (ranks, (floats(1 << 14), integers(1 << 14), integers(1 << 14))),
     "scattered in a loop": (scattered_in_a_loop, (floats(1000), integers(5, 600))),
     "associative scan": (lambda x: lax.associative_scan(jnp.add, x), (floats(8),)),

@@ -273,6 +273,7 @@ COMMON_CASES = {
     "places_computed": Case("shifts", 1 / 2),
     "places_moved": Case("rolls", 1 / 16),
     "times_in_a_step": Case("stencils", 4),
+    "read_in_a_step": Case("life", 0),
     "places_in_a_step": Case("stencils", 2),
 }
 

@@ -94,8 +94,22 @@ def test_a_race_inside_a_store() -> None:
     assert "kernel wild writes two different values to one element of out in one store" in message
 
 
-def test_atomics_are_refused() -> None:
-    assert "the interpreter does not run atomic operations" in failure("tl.atomic_add(out_ptr, 1.0)")
+def test_nothing_is_added_to_what_is_not_there() -> None:
+    message = failure("tl.atomic_add(out_ptr, 1.0)")
+    assert "adds to an element of out that this program has not written" in message
+    with pytest.raises(CompilerBug, match="does not know the atomic operation"):
+        run_interpreted(make_kernel("wild", "tl.atomic_xchg(out_ptr, 1.0)", INPUT, OUTPUT), [X])
+
+
+def test_what_meets_is_added_once_for_each_lane() -> None:
+    text = """
+    i = tl.arange(0, 16)
+    tl.store(out_ptr + i, 0.0, mask=i < 10)
+    tl.atomic_add(out_ptr + i // 4, 1.0 + tl.zeros((16,), tl.float32), mask=i < 14)
+    tl.atomic_max(out_ptr + 8 + i // 8, i.to(tl.float32))
+    """
+    (out,) = run_interpreted(make_kernel("fine", text, INPUT, OUTPUT), [X])
+    np.testing.assert_array_equal(out, [4, 4, 4, 2, 0, 0, 0, 0, 7, 15])
 
 
 def test_what_is_harmless_passes() -> None:
