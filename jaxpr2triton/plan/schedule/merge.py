@@ -106,7 +106,7 @@ def _read_everywhere(space: Space) -> frozenset[Axis]:
 
     So would a step read what it keeps at many places, each of which would be one of another piece.
     """
-    kept = (axis for node in space.graph.of_kind(Keep) for axis in node.over)
+    kept = (axis for node in space.graph.of_kind(Keep) if node.axes & space.steps for axis in node.over)
     return space.axes_read_anywhere.union(kept)
 
 
