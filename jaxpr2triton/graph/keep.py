@@ -22,12 +22,16 @@ import numpy as np
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import crowded
 from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Demand, Keep, Kept, axes_in, axes_of
 from jaxpr2triton.graph.reads import Written
 from jaxpr2triton.graph.walking import Keeping
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, computed_in, plain_axis
-from jaxpr2triton.ir.jaxprs import Atom, Eqn, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import Scan, scans_in
 
 
@@ -75,8 +79,18 @@ def _chosen(
 
 def _is_in_lanes(walk: Keeping, operand: Atom) -> bool:
     """Whether a step of a loop has a value in its lanes, all at once: these write it, and then read it."""
-    maker = walk.makers.get(operand) if isinstance(operand, Var) else None
-    return maker is not None and walk.jaxpr.eqns[maker].primitive.name != "dot_general"
+    return isinstance(operand, Var) and operand in walk.makers and operand not in _multiplied(walk.jaxpr)
+
+
+@once
+def _multiplied(body: Jaxpr) -> frozenset[Var]:
+    """What a step makes of products with matrices, which it may read block by block, and has not kept before."""
+    found: set[Var] = set()
+    for eqn in body.eqns:
+        is_product = eqn.primitive.name == "dot_general" and not is_short_contraction(eqn)
+        if eqn.primitive is not keep_p and (is_product or not found.isdisjoint(variables(eqn.invars))):
+            found.update(eqn.outvars)
+    return frozenset(found)
 
 
 def _steps_of(walk: Keeping, scan: Scan) -> Axis | None:
