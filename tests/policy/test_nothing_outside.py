@@ -26,6 +26,7 @@ NAMED = {
     "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
     "front/modules.py": {"LINE": TEXT},
     "graph/accumulate.py": {"ENUMERATED": WORK},
+    "graph/crowded.py": {"ANY": "beyond any length, and any number of instructions"},
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
     "hardware.py": {"MOST_PROGRAMS": LIMIT},
