@@ -94,8 +94,8 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/ahead.py": {STATEMENTS: "in_block", LINES: "_without"},
     "emit/distinct.py": {STATEMENTS: "_First._branch _First._loop _First.alike _assigned"},
     "emit/emitter.py": {
-        LOOPS: "Emitter._accumulate Emitter._branch Emitter._combine Emitter._do Emitter._loop Emitter._one_by_one"
-        " Emitter._place Emitter._reduce Emitter._require Emitter._require_all Emitter._start Emitter._step"
+        LOOPS: "Emitter._accumulate Emitter._begin Emitter._begin_keeping Emitter._branch Emitter._combine Emitter._do"
+        " Emitter._loop Emitter._one_by_one Emitter._place Emitter._reduce Emitter._require Emitter._require_all Emitter._start Emitter._step"
         " Emitter._write_spans"
     },
     "emit/equal.py": {STATEMENTS: "Equal.block"},
@@ -130,7 +130,9 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "ir/foreign.py": {BODIES: "_all_equations _comes_back", TABLES: "_without_lines"},
     "ir/form.py": {BODIES: "_value form_of form_of.read"},
     "ir/hoisting.py": {BODIES: "_Opening._body_of _Opening._opened _Opening.evaluate _captured _nested"},
-    "ir/index.py": {PLACES: "_quotient _together add computed_in divide index_text index_text.text modulo substitute"},
+    "ir/index.py": {
+        PLACES: "_quotient _together add computed_in divide index_text index_text.text modulo substitute values_at"
+    },
     "ir/jaxprs.py": {TABLES: "frozen"},
     "ir/numbers.py": {SIZES: "spelled"},
     "ir/value_names.py": {BODIES: "_deed"},

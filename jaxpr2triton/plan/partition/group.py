@@ -210,7 +210,13 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
         return "the loop of one is over before that of the other one begins"
     if common_loop:
         return joined  # no loop is run twice
-    return _why_apart(cuts, joined, (group.space, cuts.spaces[root]), (mine, theirs)) or joined
+    alone = group.space, cuts.spaces[root]
+    return _why_too_long(cuts, joined) or _why_apart(cuts, joined, alone, (mine, theirs)) or joined
+
+
+def _why_too_long(cuts: Cuts, space: Space) -> str:
+    count, most = computations(space), cuts.policy.cuts.steps
+    return because.too_long(count, most) if count >= most and not space.steps else ""
 
 
 def _is_taken_apart(space: Space, policy: Policy) -> bool:
@@ -230,8 +236,6 @@ def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tup
     shared_out = cuts.is_shared_out(joined)
     if not acceptable(joined, cuts.policy, shared_out):
         return FEW
-    if not joined.steps and (count := computations(joined)) >= most.steps:
-        return because.too_long(count, most.steps)
     if _is_taken_apart(joined, cuts.policy) and not any(_is_taken_apart(each, cuts.policy) for each in alone):
         return TAKEN_APART
     if joined.held <= max(space.held for space in alone):
