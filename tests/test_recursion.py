@@ -94,9 +94,9 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/ahead.py": {STATEMENTS: "in_block", LINES: "_without"},
     "emit/distinct.py": {STATEMENTS: "_First._branch _First._loop _First.alike _assigned"},
     "emit/emitter.py": {
-        LOOPS: "Emitter._accumulate Emitter._begin Emitter._begin_keeping Emitter._branch Emitter._combine Emitter._do"
-        " Emitter._loop Emitter._one_by_one Emitter._place Emitter._reduce Emitter._require Emitter._require_all Emitter._start Emitter._step"
-        " Emitter._write_spans"
+        LOOPS: "Emitter._accumulate Emitter._begin Emitter._begin_keeping Emitter._branch Emitter._combine"
+        " Emitter._do Emitter._loop Emitter._one_by_one Emitter._place Emitter._reduce Emitter._require"
+        " Emitter._require_all Emitter._start Emitter._step Emitter._write_spans"
     },
     "emit/equal.py": {STATEMENTS: "Equal.block"},
     "emit/held.py": {STATEMENTS: "_Holding.in_block"},
