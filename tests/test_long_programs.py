@@ -345,4 +345,4 @@ def test_kernels_of_long_straight_code_are_not_put_together() -> None:
     shapes = jax.ShapeDtypeStruct((6, 3), jnp.float32), jax.ShapeDtypeStruct((6, 6, 3), jnp.float32)
     planned = j2t.transpile(jax.grad(pose_graph), *shapes, contractions="triton")
     assert not planned.leftovers and len(planned.kernels) > 3
-    assert max(len(kernel.source.splitlines()) for kernel in planned.kernels) < 2200
+    assert max(len(kernel.source.splitlines()) for kernel in planned.kernels) < 3000

@@ -127,8 +127,8 @@ def test_inside_of_a_loop(write: str) -> None:
 
 def test_a_step_that_would_compare_too_much() -> None:
     loop = lambda x, index: lax.scan(lambda c, i: (c.at[i].add(1.0), None), x, index)[0]  # noqa: E731
-    (left,) = j2t.transpile(loop, some(2000), places(2000, 3, 2000)).leftovers
-    assert "each of 2,000 elements would look through 2,000 updates, which takes longer than XLA" in left.why
+    (left,) = j2t.transpile(loop, some(2000), places(2000, 3, 20_000)).leftovers
+    assert "each of 2,000 elements would look through 20,000 updates, which takes longer than XLA" in left.why
 
 
 @pytest.mark.parametrize("write", ["set", "add"])

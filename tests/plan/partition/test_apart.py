@@ -127,7 +127,7 @@ def test_reasons(fn: Any, args: Any, expected: Any) -> None:
 def test_a_computation_that_is_too_long() -> None:
     found = apart(long, floats(100))
     assert [each.others for each in found] == [("f",)] * len(found), "its parts are alike, and so one kernel"
-    assert {each.why for each in found} == {"one kernel would be 1,799 computations long, and 1,000 are the most"}
+    assert {each.why for each in found} == {"one kernel would be 1,799 computations long, and 1,500 are the most"}
 
 
 def test_a_chain_of_products_that_is_too_long() -> None:
