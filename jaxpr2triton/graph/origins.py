@@ -262,7 +262,7 @@ def moved(kernel: Kernel, node: Node) -> Iterable[Node] | None:
         case Lookup() | Take():
             return (node.source,)
         case Carried():
-            return kernel.loops[node]
+            return kernel.loops.get(node)  # None where nobody reads how its loop ends
         case Final():
             loop = node.recurrence
             return loop.starts[node.position], loop.nexts[node.position]

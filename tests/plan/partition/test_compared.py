@@ -184,3 +184,18 @@ def test_what_is_put_out_twice_in_16_bits_is_written_once() -> None:
     args = [jnp.asarray(rng.normal(size=size)).astype(jnp.bfloat16) for size in (16, 31)]
     found = jax.jvp(j2t.fuse(function, backend="interpret"), args, args)[1]
     assert (found[0][16:] == found[1]).all()
+
+
+def test_a_carried_value_of_a_loop_whose_end_nobody_reads() -> None:
+    """It decides how long another loop runs."""
+
+    def function(x: jax.Array, y: jax.Array, n: jax.Array) -> jax.Array:
+        def step(carry: Any) -> Any:
+            i, c = carry
+            inner = jax.lax.while_loop(lambda t: t[0] < c, lambda t: (t[0] + 1, y), (jnp.int32(0), x))
+            return i + 1, (c + (jnp.mean(inner[1]) > 0.25) * 3).astype(jnp.int32) & 7
+
+        return jax.lax.while_loop(lambda t: t[0] < 0, step, (jnp.int32(0), n))[1]
+
+    args = normal(1, 5), normal(1, 5), jnp.int32(4)
+    assert j2t.fuse(function, backend="interpret")(*args) == jax.jit(function)(*args)
