@@ -6,7 +6,7 @@ x[arange(n), i]:   gather[start_index_map=(0, 1)] x [[0, i[0]], [1, i[1]], …]
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,10 @@ from jax import lax
 from jaxpr2triton.normalize.arrays.affine_windows import Places
 from jaxpr2triton.normalize.numbers.static_values import static_array
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
+
+# What these have of their own: dimensions that are gone, the operand's of each component, and the indices' of batches.
+_GATHERED = "collapsed_slice_dims", "start_index_map", "start_indices_batching_dims"
+_SCATTERED = "inserted_window_dims", "scatter_dims_to_operand_dims", "scatter_indices_batching_dims"
 
 
 def with_lanes(node: Node, places: Places, rewriter: Rewriter) -> Node | None:
@@ -115,24 +119,12 @@ def _batched(node: Node, component: int, d: int, slot: int, rewriter: Rewriter) 
     others = [n for n in range(jnp.shape(indices)[-1]) if n != component]
     parts = [_component(indices, n, rewriter) for n in others]
     index = lax.concatenate(parts, jnp.ndim(indices) - 1) if len(parts) > 1 else parts[0]
-    if node.name == "gather":
-        pairs = _pairs(numbers.operand_batching_dims, numbers.start_indices_batching_dims, d, slot)
-        numbers = numbers._replace(
-            collapsed_slice_dims=tuple(each for each in numbers.collapsed_slice_dims if each != d),
-            start_index_map=tuple(numbers.start_index_map[n] for n in others),
-            operand_batching_dims=tuple(dim for dim, _ in pairs),
-            start_indices_batching_dims=tuple(lane for _, lane in pairs),
-        )
-    else:
-        pairs = _pairs(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, d, slot)
-        numbers = numbers._replace(
-            inserted_window_dims=tuple(each for each in numbers.inserted_window_dims if each != d),
-            scatter_dims_to_operand_dims=tuple(numbers.scatter_dims_to_operand_dims[n] for n in others),
-            operand_batching_dims=tuple(dim for dim, _ in pairs),
-            scatter_indices_batching_dims=tuple(lane for _, lane in pairs),
-        )
+    gone, mapped, lanes = _GATHERED if node.name == "gather" else _SCATTERED
+    pairs = sorted([*zip(numbers.operand_batching_dims, getattr(numbers, lanes), strict=True), (d, slot)])
+    changed = {
+        gone: tuple(each for each in getattr(numbers, gone) if each != d),
+        mapped: tuple(getattr(numbers, mapped)[n] for n in others),
+        lanes: tuple(lane for _, lane in pairs),
+    }
+    numbers = numbers._replace(operand_batching_dims=tuple(dim for dim, _ in pairs), **changed)
     return replace(node, params={**node.params, "dimension_numbers": numbers}, args=(operand, index, *updates))
-
-
-def _pairs(dims: Sequence[int], lanes: Sequence[int], d: int, slot: int) -> list[tuple[int, int]]:
-    return sorted([*zip(dims, lanes, strict=True), (d, slot)])

@@ -23,6 +23,7 @@ from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.normalize.arrays.pulled import Found, last_of
 from jaxpr2triton.normalize.rewrite import Value
+from jaxpr2triton.rules.written.sorts import turned
 
 OPERATIONS = {"scatter-add": "add", "scatter-sub": "add", "scatter-min": "min", "scatter-max": "max"}
 
@@ -73,20 +74,17 @@ def _in_order(dtype: Any, op: str) -> tuple[Change, Change]:
     if not is_float(dtype):
         return _wide(dtype)
     widen, narrow = _wide(dtype)
-    wide = dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
-    whole = np.dtype(f"int{8 * wide.itemsize}")
-    largest, least = (whole.type(each) for each in (np.iinfo(whole).max, np.iinfo(whole).min))
-
-    def turned(bits: Value) -> Value:
-        return lax.select(lax.lt(bits, whole.type(0)), lax.bitwise_xor(bits, lax.full_like(bits, largest)), bits)
+    bits = 8 * max(dtype.itemsize, 4)
+    whole, number = np.dtype(f"int{bits}"), np.dtype(f"float{bits}")
+    none = 2 ** (bits - 1) - 1 if op == "max" else -(2 ** (bits - 1))
 
     def numbers(x: Value) -> Value:
         x = widen(x)
-        bits = turned(lax.bitcast_convert_type(x, whole))
-        return lax.select(lax.ne(x, x), lax.full_like(bits, largest if op == "max" else least), bits)
+        placed = turned(lax.bitcast_convert_type(x, whole))
+        return lax.select(lax.ne(x, x), lax.full_like(placed, none), placed)
 
-    def back(bits: Value) -> Value:
-        x = lax.bitcast_convert_type(turned(bits), wide)
-        return narrow(lax.select(lax.ne(x, x), lax.full_like(x, wide.type(np.nan)), x))
+    def back(placed: Value) -> Value:
+        x = lax.bitcast_convert_type(turned(placed), number)
+        return narrow(lax.select(lax.ne(x, x), lax.full_like(x, np.nan), x))
 
     return numbers, back

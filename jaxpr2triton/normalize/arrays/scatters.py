@@ -39,7 +39,7 @@ def lower_places(closed: Closed) -> Closed:
     Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
     are not known, single windows of a plain `scatter` at such places, and what would take too many comparisons.
     """
-    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered, _alone)
+    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered, _left)
 
 
 def lower_places_inside(closed: Closed) -> Closed:
@@ -56,7 +56,7 @@ Affordable = Callable[[Places], bool]
 Otherwise = Callable[[Node, Places, Value], Value | None]
 
 
-def _alone(node: Node, places: Places, indices: Value) -> None:
+def _left(node: Node, places: Places, indices: Value) -> None:
     return None
 
 
@@ -192,7 +192,6 @@ def _write_several(node: Node, places: Places, indices: Value, rewriter: Rewrite
     found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
     combine = WRITES[node.name]
     if combine is None:
-
 
         def greatest(begun: Value, number: Value) -> Value:
             each = found.each(begun.shape, np.int32(-1))

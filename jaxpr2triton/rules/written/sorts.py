@@ -30,13 +30,17 @@ def _signed(x: Array) -> Array:
     if is_bool(x.dtype):
         return lax.convert_element_type(x, np.int16)
     if is_float(x.dtype):
-        whole = lax.bitcast_convert_type(x, np.dtype(f"int{bits}"))
-        largest = np.asarray(2 ** (bits - 1) - 1, whole.dtype)[()]
-        return lax.select(lax.lt(whole, _like(whole, 0)), lax.bitwise_xor(whole, _like(whole, largest)), whole)
+        return turned(lax.bitcast_convert_type(x, np.dtype(f"int{bits}")))
     if is_unsigned(x.dtype) and bits >= 16:
-        turned = lax.bitwise_xor(x, _like(x, 1 << (bits - 1)))
-        return lax.bitcast_convert_type(turned, np.dtype(f"int{bits}"))
+        shifted = lax.bitwise_xor(x, _like(x, 1 << (bits - 1)))
+        return lax.bitcast_convert_type(shifted, np.dtype(f"int{bits}"))
     return x if bits >= 16 else lax.convert_element_type(x, np.int16)
+
+
+def turned(bits: Array) -> Array:
+    """The bits of floats as integers in their order; turned again, they are what they were."""
+    largest = np.iinfo(bits.dtype).max
+    return lax.select(lax.lt(bits, _like(bits, 0)), lax.bitwise_xor(bits, _like(bits, largest)), bits)
 
 
 def _words(key: Array) -> Iterator[Array]:

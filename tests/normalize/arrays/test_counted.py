@@ -74,7 +74,10 @@ def test_what_is_not_is_none(name: str) -> None:
 def test_counts_that_begin_anew_are_no_batch() -> None:
     """As those of a type that is too small."""
     x = jnp.zeros((300, 5))
-    function = lambda x, i: x[jnp.arange(300).astype(jnp.int8).astype(jnp.int32), i]  # noqa: E731
+
+    def function(x: Any, i: Any) -> Any:
+        return x[jnp.arange(300).astype(jnp.int8).astype(jnp.int32), i]
+
     assert batches(normalize(traced(function, x, jnp.zeros(300, jnp.int32)))) == [0]
 
 
