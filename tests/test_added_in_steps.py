@@ -14,9 +14,12 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
+from examples.algorithms.__main__ import algorithms, planned
 from jaxpr2triton import policy
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import accumulate
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.normalize.passing import same_bits
 from tests.policy.programs import ranks
 
@@ -35,8 +38,8 @@ def in_steps(body: Callable[..., Any]) -> Callable[..., Any]:
 
 def check(function: Callable[..., Any], args: tuple[Any, ...], backend: str = "interpret", rtol: float = 1e-5) -> None:
     """In kernels, with sums in memory, and as `jax.jit` has it; in one program with its gradient or not."""
-    planned = j2t.transpile(function, *args, contractions="triton")
-    assert not planned.leftovers and any("tl.atomic" in kernel.source for kernel in planned.kernels)
+    program = j2t.transpile(function, *args, contractions="triton")
+    assert not program.leftovers and any("tl.atomic" in kernel.source for kernel in program.kernels)
     found, wanted = j2t.fuse(function, backend=backend, contractions="triton")(*args), jax.jit(function)(*args)
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
         assert ours.dtype == theirs.dtype
@@ -159,9 +162,9 @@ def test_what_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_at_a_realistic_size() -> None:
     """The loop is one program's, and what is added up before it is many programs': it would take one 16 ms."""
     edges = jax.ShapeDtypeStruct((16384,), jnp.int32)
-    planned = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges)
-    assert not planned.leftovers
-    first, loop = planned.kernels
+    program = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges)
+    assert not program.leftovers
+    first, loop = program.kernels
     assert first.grid[0] >= 100 and "tl.gather" in loop.source and "tl.atomic_add" in loop.source
     assert not any(axis.size == 16384 and axis.block < 1024 for axis in loop.axes)
 
@@ -172,3 +175,9 @@ def test_too_many_updates_for_one_program_stay_with_xla() -> None:
     function = in_steps(lambda c, u, i: c.at[i].add(u * c[i]))
     (left,) = j2t.transpile(function, *shapes, jax.ShapeDtypeStruct((updates,), jnp.int32)).leftovers
     assert left.primitive == "scan" and "would look through 131,072 updates" in str(left.why)
+
+
+def test_registers_have_room_for_what_meets() -> None:
+    """However long the additions take, so that any number of warps would do."""
+    (kernel,) = planned(algorithms()["bellman_ford"])["value"].kernels
+    assert cycles_of(kernel, TARGETS["sm_90"]).spills == 0
