@@ -192,7 +192,7 @@ def test_gradients_of_what_many_lanes_read(backend: Any, lanes: int) -> None:
 
 def test_each_lane_has_a_row_of_its_own() -> None:
     program = j2t.transpile(
-        searched, jax.ShapeDtypeStruct((4096, 30), np.float32), jax.ShapeDtypeStruct((9, 4096), int)
+        searched, jax.ShapeDtypeStruct((4096, 30), np.float32), jax.ShapeDtypeStruct((9, 4096), np.int32)
     )
     (kernel,) = program.kernels
     assert not program.leftovers and np.prod(kernel.grid) > 64

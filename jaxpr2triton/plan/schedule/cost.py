@@ -109,8 +109,7 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     barriers = spent.barriers + ends
     alone = spent.cycles + spilled + ends * (policy.barrier + policy.barrier_of_a_warp * shape.num_warps)
     busy = (spent.instructions + spilled) * target.issue * math.ceil(warps / target.schedulers)
-    memory = (requests * policy.request + spilled) * warps  # what is spilled is written there, and read
-    cycles = max(alone, busy, memory) * _more_steps(work, shape)
+    cycles = max(alone, busy, requests * warps * policy.request) * _more_steps(work, shape)
     return Estimate(round(spent.instructions), round(barriers), round(kept), programs, processors, round(cycles))
 
 

@@ -61,8 +61,8 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[int, ...]:
-        """Code that compilers come to an end with, the least cycles; among equals many processors, few turns of
-        programs, few warps and instructions of each.
+        """Code that compilers come to an end with, the least cycles; among equals few spills, many
+        processors, few turns of programs, few warps and instructions of each.
 
         A program of one warp has twice the registers that it would have as one of two, and so loads further ahead.
         """
@@ -71,7 +71,8 @@ class Candidate:
         beyond = max(self.code - self.draft.policy.cuts.instructions, 0)
         at_once = each.processors * self.draft.policy.cost.programs_at_once
         busy, turns = min(each.programs, each.processors), -(-each.programs // at_once)
-        return beyond, each.cycles, -busy, turns, self.num_warps, each.instructions, each.programs
+        spilled = max(each.kept - self.draft.policy.cost.room_of_a_thread, 0)
+        return beyond, each.cycles, spilled, -busy, turns, self.num_warps, each.instructions, each.programs
 
 
 def schedule(
