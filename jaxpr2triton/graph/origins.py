@@ -213,6 +213,8 @@ class Origins:
         """Whether it is another number each time that it is made of the same numbers."""
         if self._moves(value) is not None or not is_float(_dtype(value)):
             return False
+        if isinstance(value.what, Reduce) and not value.what.over and len(value.what.operands) == 1:
+            return False  # a product of matrices that sums nothing
         if isinstance(value.what, Reduce | Swept | Accumulated):
             return value.what.eqn.primitive.name in SUMS
         return not isinstance(value.what, Node) and self._maker(value) is not None

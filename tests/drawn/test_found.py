@@ -554,6 +554,49 @@ FOUND = {
         outputs=("u", "v", "w", "r", "s", "t"),
         small=True,
     ),
+    # A product of matrices that sums nothing counted as a number that is another one each time it is made.
+    "what_is_put_out_is_made_of_a_product_without_a_sum": Program(
+        inputs=(
+            Input("x", (2,), "float32", "normal"),
+            Input("p", (2,), "bool", "normal"),
+            Input("y", (2,), "float32", "normal"),
+        ),
+        lines=(
+            Line("z", "jnp.einsum('a,a->a', y, x * jnp.cos(jnp.sum(x, 0, keepdims=True)))", ("y", "x")),
+            Line("q", "lax.expand_dims(p, (0,))", ("p",)),
+            Line("n", "helpers.layer_norm(z, 0)", ("z",)),
+            Line("m", "jnp.min(jnp.abs(n), 0)", ("n",)),
+        ),
+        outputs=("q", "m"),
+        transform="jvp",
+        seed=950,
+    ),
+    # What the steps of several loops want at too many places was found for one loop after the other.
+    "values_that_several_loops_keep": Program(
+        inputs=(Input("x", (2, 5), "float32", "normal"), Input("y", (5, 5, 2), "float32", "normal")),
+        lines=(
+            Loop(
+                "scan",
+                label="13",
+                steps="5",
+                carries=(Carry("c", "x", "d", "r"),),
+                lines=(
+                    Line(
+                        "u",
+                        "lax.scan(lambda u, _: (helpers.swept(u)[jnp.arange(u.shape[0]) * 3 % u.shape[0]], None), e,"
+                        " None, length=2)[0]",
+                        ("e",),
+                    ),
+                    Line("m", "helpers.mean(u)", ("u",)),
+                    Line("d", "0.25 * c - 0.5 * jnp.sin(m)", ("c", "m")),
+                ),
+                xs=(("e", "y"),),
+            ),
+        ),
+        outputs=("r",),
+        transform="grad",
+        seed=605,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",

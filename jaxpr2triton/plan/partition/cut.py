@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -385,12 +386,17 @@ def _into_memory(cuts: Cuts, values: list[Var]) -> list[Var] | Wish:
 def _kept_in_steps(cuts: Cuts) -> Wish | None:
     """What steps make and want at too many places: it is written once, and read at all of them."""
     loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    try:
-        wanted = crowded_in(map(scan_of, loops), cuts.decisions)
-    except TooManyPlaces as crowded:
-        return _kept_instead(cuts, crowded, loops)
+    found: dict[Var, Dims] = {}
+    instead: list[KeepMore] = []  # of each loop what its own steps want first
+    for eqn in loops:
+        try:
+            found |= crowded_in([scan_of(eqn)], cuts.decisions)
+        except TooManyPlaces as crowded:
+            instead.append(_kept_instead(cuts, crowded, loops))
+    if instead:
+        return replace(instead[0], wanted=tuple(dict(pair for each in instead for pair in each.wanted).items()))
     refusal = _refused(loops, "what its steps want at too many places cannot be kept")
-    return KeepMore(wanted, refusal, "a step would compute the same at very many places") if wanted else None
+    return KeepMore(tuple(found.items()), refusal, "a step would compute the same at very many places") if found else None
 
 
 def _kept_from_the_start(cuts: Cuts) -> Wish | None:
