@@ -396,7 +396,8 @@ def _kept_in_steps(cuts: Cuts) -> Wish | None:
     if instead:
         return replace(instead[0], wanted=tuple(dict(pair for each in instead for pair in each.wanted).items()))
     refusal = _refused(loops, "what its steps want at too many places cannot be kept")
-    return KeepMore(tuple(found.items()), refusal, "a step would compute the same at very many places") if found else None
+    why = "a step would compute the same at very many places"
+    return KeepMore(tuple(found.items()), refusal, why) if found else None
 
 
 def _kept_from_the_start(cuts: Cuts) -> Wish | None:
