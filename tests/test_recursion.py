@@ -117,6 +117,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     },
     "emit/variables.py": {STATEMENTS: "Resolved.block Resolved.enter"},
     "emit/widths.py": {PLACES: "Widths._ends Widths._found Widths._of_sum Widths.of Widths.own Widths.sum"},
+    "graph/classes.py": {LOOPS: "counted_in"},
     "graph/covered.py": {BODIES: "_why_not_loop all_in_the_way why_not with_effects"},
     "graph/loops.py": {LOOPS: "_whole_inside"},
     "graph/moved.py": {LANES: "_axes along of_piece pieces_of shifts"},

@@ -14,8 +14,9 @@ from jax import lax
 
 from jaxpr2triton.ir.accumulate import accumulate_p
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
-from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, ties, time_dims
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.once import once
+from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, scans_in, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, beside_places, dims_of
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, axis_of
@@ -55,6 +56,19 @@ class Classes:
 def body_classes(scan: Scan) -> Classes:
     """The classes of a loop's body, with the carried values of one step joined to those of the next."""
     return Classes(scan.body.eqns, ties(scan))
+
+
+@once
+def counted_in(jaxpr: Jaxpr) -> frozenset[Dim]:
+    """The dimensions along which loops count their steps, and along which loops in their bodies do."""
+    found: set[Dim] = set()
+    for scan in scans_in(jaxpr):
+        found.update(time_dims(scan))
+        if inner := counted_in(scan.body):
+            classes = body_classes(scan)
+            kinds = set(map(classes.find, inner))
+            found.update(outside for outside, inside in outer_dims(scan) if classes.find(inside) in kinds)
+    return frozenset(found)
 
 
 def _joined_by_scan(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:

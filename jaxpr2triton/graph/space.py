@@ -15,7 +15,7 @@ from functools import cached_property
 from jaxpr2triton import policy
 from jaxpr2triton.graph.beside import is_beside, summed_beside
 from jaxpr2triton.graph.chooser import Number
-from jaxpr2triton.graph.classes import Classes, chunk_and_row
+from jaxpr2triton.graph.classes import Classes, chunk_and_row, counted_in
 from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import (
     Carried,
@@ -38,7 +38,7 @@ from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, 
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import chunked_p
-from jaxpr2triton.ir.scans import scans_in, time_dims
+from jaxpr2triton.ir.scans import scans_in
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class _Dimensions:
         self.axes = tuple(Axis(f"d{d}", size) for d, size in enumerate(layout.sizes))
         large = ((kind, axis) for kind, axis in zip(layout.kinds, self.axes) if axis.size != 1)
         self.by_kind: dict[Hashable, Axis] = dict(large)
-        self.times = frozenset(classes.find(dim) for scan in scans for dim in time_dims(scan))
+        self.times = frozenset(map(classes.find, counted_in(jaxpr)))
         self.backwards = {result: scan.reverse for scan in scans for _, result in scan.ys}
         # whether a loop writes along an axis from its end
         self.counted = {self.axes[0]: self.backwards[self.lead]} if self.lead in self.backwards else {}

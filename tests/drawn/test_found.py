@@ -571,6 +571,26 @@ FOUND = {
         transform="jvp",
         seed=950,
     ),
+    # Lanes were taken for the steps of a loop in a body, of which there are as many.
+    "as_many_lanes_as_steps_of_a_loop_in_a_step": Program(
+        inputs=(Input("x", (6, 8), "float32", "normal"), Input("y", (), "float32", "normal")),
+        lines=(
+            Loop(
+                "scan",
+                label="21",
+                steps="6",
+                carries=(Carry("c", "y", "d", "r"),),
+                lines=(Line("m", "helpers.mean(e)", ("e",)), Line("d", "jnp.tanh(m) + c * 0", ("m", "c"))),
+                xs=(("e", "x"),),
+                ys=(("s", "y"),),
+            ),
+            Line("z", "lax.index_in_dim(x, 2, 0, keepdims=True)", ("x",)),
+        ),
+        outputs=("r", "s", "z"),
+        transform="vmap_grad",
+        batched=(2, None),
+        seed=193,
+    ),
     # What the steps of several loops want at too many places was found for one loop after the other.
     "values_that_several_loops_keep": Program(
         inputs=(Input("x", (2, 5), "float32", "normal"), Input("y", (5, 5, 2), "float32", "normal")),
