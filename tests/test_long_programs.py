@@ -22,9 +22,9 @@ from jaxpr2triton.graph.renamed import _Sharing
 from jaxpr2triton.graph.signs import has_no_sign
 from jaxpr2triton.graph.spans import limits_of
 from jaxpr2triton.graph.streams import _says_whether_finite
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.scans import Body
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.factors import Factors
 from jaxpr2triton.normalize.loops.accumulators import Terms as Added
@@ -294,12 +294,12 @@ def test_variables_that_have_become_one() -> None:
 def test_walks() -> None:
     parts = {"d": "bc", "b": "a", "c": "a", "a": ""}
     done: dict[str, int] = {}
-    for each in in_order(["d"], lambda each: parts[each], done):
+    for each in postorder(["d"], lambda each: parts[each], done):
         assert all(part in done for part in parts[each])
         done[each] = len(done)
     assert list(done) == ["a", "b", "c", "d"]
-    assert list(in_order(["d", "a"], lambda each: parts[each], done)) == []
-    assert list(reached(["d"], lambda each: parts[each])) == ["d", "b", "a", "c"]
+    assert list(postorder(["d", "a"], lambda each: parts[each], done)) == []
+    assert list(reachable(["d"], lambda each: parts[each])) == ["d", "b", "a", "c"]
 
 
 def test_maxima_of_two_places_again_and_again() -> None:

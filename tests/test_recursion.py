@@ -1,7 +1,7 @@
 """No function calls itself along the equations of a program: programs are long, and what is used twice is used often.
 
 What a function calls is found by its name: functions of its file, and methods of `self`. Those that may call themselves
-are named here, with what bounds the depth; everything else goes through values with `ir/walks.py`.
+are named here, with what bounds the depth; everything else goes through values with `ir/dataflow.py`.
 `test_long_programs.py` tries it out.
 """
 
@@ -174,7 +174,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
 @pytest.mark.parametrize("path", [path for path in FILES if show(path).split("/")[0] in ROOMS], ids=show)
 def test_what_calls_itself_has_a_reason(path: Path) -> None:
     allowed = [name for names in ALLOWED.get(show(path), {}).values() for name in names.split()]
-    assert sorted(recursive_in(ast.parse(path.read_text()))) == sorted(allowed), f"{show(path)}: see ir/walks.py"
+    assert sorted(recursive_in(ast.parse(path.read_text()))) == sorted(allowed), f"{show(path)}: see ir/dataflow.py"
 
 
 TWO = "def f(x):\n    return g(x)\ndef g(x):\n    return all(map(f, x.parts))\ndef h(x):\n    return f(x)"

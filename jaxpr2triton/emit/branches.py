@@ -34,6 +34,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.order import Order
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, computed_in
 
@@ -167,12 +168,4 @@ def _in_turns(graph: Graph, tests: Mapping[Node, Test]) -> dict[Node, Test]:
 
 def _reaches(needed: Mapping[Test, set[Test]], begin: Iterable[Test], wanted: Test) -> bool:
     """Whether a test is among some, or among those that they need."""
-    stack, seen = list(begin), set(begin)
-    while stack:
-        test = stack.pop()
-        if test == wanted:
-            return True
-        more = needed[test] - seen
-        seen |= more
-        stack += more
-    return False
+    return any(test == wanted for test in reachable(begin, lambda test: needed[test]))

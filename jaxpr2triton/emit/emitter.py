@@ -49,6 +49,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
 )
 from jaxpr2triton.graph.order import LoopKey
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.rules.base import in_parentheses
@@ -89,22 +90,18 @@ class Emitter(Moves):
 
         Of several targets what may begin first comes first: what stands together then does not wait for each other.
         """
-        missing: dict[Node, None] = {}
-        stack = [*targets]
-        several = len(stack) > 1
-        while stack:
-            node = stack.pop()
-            if node in missing or scope.find(node) is not None:
-                continue
-            missing[node] = None
-            if (
-                not self.order.ends_a_loop(node)
-                and node not in self.branches
-                and not self._is_streamed(node)
-                and not self._reads_outside(node, scope)
-            ):
-                stack.extend(self._needed_for(node))
-        begins = begins_of(missing) if several else {}
+
+
+        def needed(node: Node) -> Iterable[Node]:
+            elsewhere = self.order.ends_a_loop(node) or node in self.branches or self._is_streamed(node)
+            return () if elsewhere or self._reads_outside(node, scope) else filter(is_missing, self._needed_for(node))
+
+        def is_missing(node: Node) -> bool:
+            return scope.find(node) is None
+
+        tops = [*targets]
+        missing = list(reachable(filter(is_missing, tops), needed))
+        begins = begins_of(missing) if len(tops) > 1 else {}
         for node in sorted(missing, key=lambda node: (self._waits(node), begins.get(node, 0), node.number)):
             if scope.find(node) is not None:
                 continue

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxpr2triton.emit.names import Wishes
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, operands_of
+from jaxpr2triton.ir.dataflow import readers_of
 from jaxpr2triton.ir.kernel import Buffer
 
 
@@ -32,10 +33,7 @@ def ranks(own: Iterable[str], buffers: Buffers) -> dict[str, int]:
 
 
 def users(graph: Graph) -> dict[Node, list[Any]]:
-    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for operand in operands_of(node):
-            users[operand].append(node)
+    users: dict[Node, list[Any]] = {node: [] for node in graph.nodes} | readers_of(graph.nodes, operands_of)
     for store in graph.stores:
         users[store.value].append(store)
     return users

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from jaxpr2triton import policy
 from jaxpr2triton.graph.nodes import Collected, Graph, Kept, Load, Node, Recurrence, Reduce, Store, operands_of
 from jaxpr2triton.graph.sides import is_contraction, sides_of
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.index import Axis
 
 
@@ -63,11 +64,8 @@ def _read_by(*nodes: Reduce) -> frozenset[object] | None:
 
 def _below(*nodes: Node, until: frozenset[Node] = frozenset()) -> Iterator[Node]:
     """What these are made of, without going on from some."""
-    seen: set[Node] = set()
-    stack = [operand for node in nodes if node not in until for operand in operands_of(node)]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(operands_of(node) if node not in until else ())
+
+    def operands(node: Node) -> tuple[Node, ...]:
+        return () if node in until else operands_of(node)
+
+    return reachable((operand for node in nodes for operand in operands(node)), operands)

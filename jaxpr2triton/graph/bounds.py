@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Position, Take
+from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.dtypes import is_bool, is_float
-from jaxpr2triton.ir.walks import in_order
 
 Bounds = tuple[int, int]  # the least and the largest value, both included
 
@@ -25,7 +25,7 @@ class Ranges:
 
     def of(self, node: Node) -> Bounds | None:
         """What an integer lies between; None for other numbers."""
-        for each in in_order([node], _parts, self.known):
+        for each in postorder([node], _parts, self.known):
             self.known[each] = self._found(each)
         return self.known[node]
 

@@ -14,6 +14,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.nodes import Demand, Node, Place
 from jaxpr2triton.graph.reads import Brought
 from jaxpr2triton.graph.walking import Bringing
+from jaxpr2triton.ir.dataflow import on_demand
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, computed_in, of_axis
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
@@ -79,16 +80,21 @@ def waits_for(walk: Bringing, var: Var) -> float | None:
     """The instructions on the longest way to a value, since something was read or carried or summed; None if no step
     of the loop around changes it.
     """
-    stack = [var]
-    while stack:
-        eqn = walk.jaxpr.eqns[walk.makers[stack[-1]]] if _is_made(walk, stack[-1]) else None
-        operands = variables(eqn.invars) if eqn is not None else []
-        if new := [each for each in operands if each not in walk.waits]:
-            stack += new
-            continue
-        longest = [wait for each in operands if (wait := walk.waits[each]) is not None]
-        walk.waits[stack.pop()] = max(longest) + _weight(eqn) if longest else None if eqn is not None else 0.0
-    return walk.waits[var]
+
+    def maker(each: Var) -> Eqn | None:
+        return walk.jaxpr.eqns[walk.makers[each]] if _is_made(walk, each) else None
+
+    def operands(each: Var) -> list[Var]:
+        eqn = maker(each)
+        return variables(eqn.invars) if eqn is not None else []
+
+    def transfer(each: Var, waits: list[float | None]) -> float | None:
+        eqn, known = maker(each), [wait for wait in waits if wait is not None]
+        if eqn is None:
+            return 0.0
+        return max(known) + _weight(eqn) if known else None
+
+    return on_demand(var, operands, transfer, walk.waits)
 
 
 def enter(walk: Bringing, inner: Bringing, scan: Scan) -> None:

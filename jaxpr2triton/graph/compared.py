@@ -44,13 +44,13 @@ from jaxpr2triton.graph.origins import (
     moved,
     moved_by,
 )
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.rounded import rounded_p
-from jaxpr2triton.ir.walks import reached
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def met(eqns: Sequence[Eqn]) -> set[Eqn]:
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
 
     def origins(var: Var) -> set[Var]:
-        return set(reached([var], lambda each: (moved_by(makers[each]) if each in makers else None) or ()))
+        return set(reachable([var], lambda each: (moved_by(makers[each]) if each in makers else None) or ()))
 
     compared: set[Var] = set()
     found: set[Eqn] = set()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import Carried, Choose, Compute, Graph, Node, Recurrence, Take, operands_of
+from jaxpr2triton.ir.dataflow import reachable, readers_of
 from jaxpr2triton.ir.index import Axis, Guard, Index, computed_in, of_axis
 
 
@@ -108,25 +109,17 @@ def moved_in(graph: Graph, is_lane: Callable[[Axis], bool], joined: bool = False
         if (moved := _moved(node, found, joined)) is not None and all(map(is_lane, moved.axes)):
             found[node] = moved
     whole = {node: moved for node, moved in found.items() if moved.axes and node.axes == moved.source.axes}
-    read: set[Node] = set()
-    stack = [*(store.value for store in graph.stores), *graph.of_kind(Recurrence)]
-    while stack:
-        node = stack.pop()
-        if node not in read:
-            read.add(node)
-            stack.extend(whole[node].pieces if node in whole else operands_of(node))
+    tops = [*(store.value for store in graph.stores), *graph.of_kind(Recurrence)]
+    read = set(reachable(tops, lambda node: whole[node].pieces if node in whole else operands_of(node)))
     return {node: moved for node, moved in whole.items() if node in read}
 
 
 def within(graph: Graph, moved: Mapping[Node, Moved]) -> frozenset[Node]:
     """What is read for nothing but moved lanes, which need only their tile."""
-    users: dict[Node, list[Node]] = {node: [] for node in graph.nodes}
-    for node in graph.nodes:
-        for operand in operands_of(node):
-            users[operand].append(node)
+    readers = readers_of(graph.nodes, operands_of)
     found: set[Node] = set()
     for node in reversed(graph.nodes):
-        inside = [user in moved or user in found for user in users[node]]
+        inside = [reader in moved or reader in found for reader in readers.get(node, ())]
         if isinstance(node, Take | Choose) and node not in moved and inside and all(inside):
             found.add(node)
     return frozenset(found)

@@ -10,10 +10,11 @@ is open there has no place: i or j has to be lanes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, operands_of
 from jaxpr2triton.graph.order import LoopKey, Order
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.index import Axis
 
 Opened = tuple[Axis, ...]  # the loops that are open, outermost first
@@ -22,20 +23,20 @@ Opened = tuple[Axis, ...]  # the loops that are open, outermost first
 def fit_within_each_other(graph: Graph, looped: frozenset[Axis], axes: Sequence[Axis]) -> bool:
     """Whether no loop of such a kernel is within one along the same axis; `axes` gives their usual order."""
     order = Order(graph, looped)
-    seen: set[tuple[Node, Opened]] = set()
-    stack: list[tuple[Node, Opened]] = [(store.value, _opened(order.keys(store, axes))) for store in graph.stores]
-    while stack:
-        node, around = stack.pop()
-        home = _home(order.loops(node), around)
-        if (node, home) in seen:
-            continue
-        seen.add((node, home))
-        opened = _opened(_keys(node, order, axes))
-        if not frozenset(home).isdisjoint(opened):
-            return False
+
+    def at_home(node: Node, around: Opened) -> tuple[Node, Opened]:
+        return node, _home(order.loops(node), around)
+
+    def operands(each: tuple[Node, Opened]) -> Iterator[tuple[Node, Opened]]:
+        node, home = each
+        within = home + _opened(_keys(node, order, axes))
         starts = node.starts if isinstance(node, Recurrence) else ()
-        stack += [(operand, home if operand in starts else home + opened) for operand in operands_of(node)]
-    return True
+        return (at_home(operand, home if operand in starts else within) for operand in operands_of(node))
+
+    stores = (at_home(store.value, _opened(order.keys(store, axes))) for store in graph.stores)
+    return all(
+        frozenset(home).isdisjoint(_opened(_keys(node, order, axes))) for node, home in reachable(stores, operands)
+    )
 
 
 def _keys(node: Node, order: Order, axes: Sequence[Axis]) -> Sequence[LoopKey]:

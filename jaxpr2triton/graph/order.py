@@ -17,6 +17,7 @@ from functools import cached_property
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import Collected, Graph, Node, Recurrence, Reduce, Store, operands_of
 from jaxpr2triton.graph.streams import Stream, streams_of
+from jaxpr2triton.ir.dataflow import affected, fixpoint, reachable
 from jaxpr2triton.ir.index import Axis
 
 # The loops that are open around → how many loops have to end there before.
@@ -52,10 +53,8 @@ class Order:
         self._scopes = {node: node.axes & self.looped for node in self.graph.nodes}
         self._operands = {node: operands_of(node) for node in self.graph.nodes}
         self._operands |= {leaf: needs[loop] for leaf, loop in leaves.items()}
-        self.used = dict.fromkeys(self.graph.nodes, frozenset())
         self.streams = streams_of(self.graph, self.looped)
-        while recurrences and self._spread_use(leaves):
-            pass
+        self.used = self._loops_of_steps(leaves)
         for loop in recurrences:
             needs[loop] += self._needed_beside(loop)
         before: dict[Node, Passes] = {loop: {} for loop in recurrences}
@@ -67,37 +66,29 @@ class Order:
                 return
         raise CompilerBug("the loops of a kernel wait for each other")
 
-    def _spread_use(self, leaves: Mapping[Node, Recurrence]) -> bool:
-        """One round of finding out which loops a value belongs to; whether something new was found."""
-        changed = False
-        for node in self.graph.nodes:
-            found = {leaves[node]} if node in leaves else set()
-            for operand in self._operands[node]:
-                found |= self.used[operand]
-            if found != self.used[node]:
-                now = frozenset(loop for loop in found if loop.step in node.axes)
-                changed |= now != self.used[node]
-                self.used[node] = now
-        return changed
+    def _loops_of_steps(self, leaves: Mapping[Node, Recurrence]) -> dict[Node, frozenset[Recurrence]]:
+        """The loops a step of which makes a value: those of its operands that it varies along, or its own."""
+        nothing = frozenset[Recurrence]()
+        if not leaves:
+            return dict.fromkeys(self.graph.nodes, nothing)
+
+        def transfer(node: Node, below: list[frozenset[Recurrence]]) -> frozenset[Recurrence]:
+            found = frozenset((leaves[node],) if node in leaves else ()).union(*below)
+            return frozenset(loop for loop in found if loop.step in node.axes)
+
+        return fixpoint(self.graph.nodes, self._operands.__getitem__, transfer, nothing)
 
     def _needed_beside(self, loop: Recurrence) -> list[Node]:
         """What the steps of a loop need for what they do not carry on; but nothing that waits for the loop itself."""
-        late: set[Node] = {loop}
-        size = 0
-        while len(late) > size:
-            size = len(late)
-            for node in self.graph.nodes:
-                operands = self._operands[node]
-                ends = self.ends_a_loop(node) and loop not in self.used[node]
-                if (ends and any(loop in self.used[o] for o in operands)) or not late.isdisjoint(operands):
-                    late.add(node)
+        gathered = (n for n in self.graph.nodes if loop not in self.used[n] and self._is_made_in(loop, n))
+        late = affected(self.graph.nodes, self._operands.__getitem__, [loop, *gathered])
         steps = [node for node in self.graph.nodes if self._is_made_in(loop, node)]
         beside = {operand for node in steps for operand in operands_of(node) if loop not in self.used[operand]} - late
         return [node for node in self.graph.nodes if node in beside]
 
     def _is_made_in(self, loop: Recurrence, node: Node) -> bool:
         """Whether the steps of a loop make a value, or gather what becomes one when it is over."""
-        gathers = self.ends_a_loop(node) and any(loop in self.used[operand] for operand in operands_of(node))
+        gathers = self.ends_a_loop(node) and any(loop in self.used[operand] for operand in self._operands[node])
         return loop in self.used[node] or gathers
 
     def _counted(self, leaves: Mapping[Node, Passes], before: Mapping[Node, Passes]) -> dict[Node, Passes]:
@@ -229,13 +220,7 @@ def _segments(
 def _needs(loop: Recurrence) -> list[Node]:
     """What a loop needs that does not depend on what it carries."""
     inside: set[Node] = set(loop.carried)
-    cone: dict[Node, None] = {}
-    stack = list(loop.nexts)
-    while stack:
-        node = stack.pop()
-        if node not in cone and node not in inside:
-            cone[node] = None
-            stack.extend(operands_of(node))
+    cone = dict.fromkeys(node for node in reachable(loop.nexts, operands_of) if node not in inside)
     for node in sorted(cone, key=lambda node: node.number):
         if loop.step in node.axes and any(operand in inside for operand in operands_of(node)):
             inside.add(node)

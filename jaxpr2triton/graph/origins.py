@@ -34,12 +34,12 @@ from jaxpr2triton.graph.nodes import (
     Take,
     operands_of,
 )
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
 from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 
@@ -128,7 +128,7 @@ class Origins:
 
     def below_extremes(self, value: Value) -> Iterator[Value]:
         """What the extremes were chosen of that a value was moved from; of whole numbers no gradient asks again."""
-        for each in reached([value], lambda each: self._moves(each) or ()):
+        for each in reachable([value], lambda each: self._moves(each) or ()):
             eqn = self.eqn(each)
             is_extreme = eqn is not None and eqn.primitive.name in EXTREMES and is_float(_dtype(each))
             if is_extreme or (eqn is not None and eqn.primitive.name in SORTS):
@@ -236,10 +236,10 @@ def _gathered(
     own: Callable[[Value], Iterable[Made]],
 ) -> Cone:
     """What all values have of their own that one leads to; found once for each. What loops carry leads to itself."""
-    for each in in_order([value], lambda each: () if isinstance(each.what, Carried) else after(each), known):
+    for each in postorder([value], lambda each: () if isinstance(each.what, Carried) else after(each), known):
         if isinstance(each.what, Carried):
             found: list[Cone] = []
-            rest = [made for other in reached([each], after) for made in own(other)]
+            rest = [made for other in reachable([each], after) for made in own(other)]
         else:
             found, rest = [known[other] for other in after(each) if known[other]], list(own(each))
         known[each] = found[0] if len(found) == 1 and not rest else _joined(found, rest)

@@ -28,8 +28,8 @@ from jaxpr2triton.graph.nodes import (
     with_operands,
 )
 from jaxpr2triton.graph.simplify import only_wanted
+from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
-from jaxpr2triton.ir.walks import in_order
 
 FORMS = (Load, Kept, Position, Compute, Choose, Product, Reduce, Swept)  # that are the same along other axes
 
@@ -148,7 +148,7 @@ class _Sharing:
 
     def _form(self, node: Node, axis: Axis) -> int:
         """A number for what a value is, but for the name of an axis."""
-        for each in in_order([(node, axis)], self._parts, self.forms):
+        for each in postorder([(node, axis)], self._parts, self.forms):
             self.forms[each] = self._number_of(*each)
         return self.forms[node, axis]
 

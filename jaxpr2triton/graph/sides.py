@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.nodes import Load, Node, Product, Reduce, operands_of
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.index import Axis
 
 Axes = frozenset[Axis]
@@ -80,12 +81,8 @@ def _axes(nodes: Iterable[Node]) -> Axes:
 
 def loads_of(nodes: Iterable[Node], unrolled: int) -> list[Load]:
     """What is loaded for these values, but not for other reductions."""
-    found: dict[Node, None] = {}
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node in found or (isinstance(node, Reduce) and not is_small(node, unrolled)):
-            continue
-        found[node] = None
-        stack.extend(operands_of(node))
-    return [node for node in found if isinstance(node, Load)]
+
+    def operands(node: Node) -> tuple[Node, ...]:
+        return () if isinstance(node, Reduce) and not is_small(node, unrolled) else operands_of(node)
+
+    return [node for node in reachable(nodes, operands) if isinstance(node, Load)]

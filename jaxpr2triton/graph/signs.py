@@ -5,17 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Lookup, Node, Take
+from jaxpr2triton.ir.dataflow import on_demand
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.walks import in_order
 
 
 def has_no_sign(node: Node) -> bool:
     """Whether a float is an absolute value, or one of several."""
-    found: dict[Node, bool] = {}
-    for each in in_order([node], _chosen_of, found):
-        chosen = _chosen_of(each)
-        found[each] = all(found[part] for part in chosen) if chosen else _is_without(each)
-    return found[node]
+    return on_demand(node, _chosen_of, lambda each, chosen: all(chosen) if chosen else _is_without(each), {})
 
 
 def _chosen_of(node: Node) -> tuple[Node, ...]:

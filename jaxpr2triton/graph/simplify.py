@@ -52,6 +52,7 @@ from jaxpr2triton.graph.nodes import (
     operands_of,
     with_operands,
 )
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.index import (
     Axis,
@@ -131,14 +132,8 @@ def only_wanted(
 
 def _used(nodes: Sequence[Node], targets: Sequence[Node]) -> set[Node]:
     """What the targets are made of, and whatever belongs to a loop."""
-    found: set[Node] = set()
-    stack = [*targets, *(node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))]
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(operands_of(node))
-    return found
+    of_loops = (node for node in nodes if isinstance(node, (Carried, Final, Recurrence)))
+    return set(reachable([*targets, *of_loops], operands_of))
 
 
 class _Simplifying:

@@ -34,6 +34,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.walk import walk
+from jaxpr2triton.ir.dataflow import affected, sources
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, scale
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
@@ -272,9 +273,7 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     lanes = frozenset().union(*(parallel_axes(loop) for loop in graph.of_kind(Recurrence)))
     if not lanes & axes:
         return frozenset()
-    late: dict[Node, bool] = {}  # what is computed of what a loop carries
-    for node in graph.nodes:
-        late[node] = isinstance(node, Carried | Final) or any(late[operand] for operand in operands_of(node))
+    late = sources(graph.nodes, operands_of, graph.of_kind((Carried, Final)))
     found = set[Node]()
     for node in graph.of_kind((Reduce, Swept)):
         along = node.axes.union(node.over)
@@ -299,11 +298,7 @@ def _told_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
         made_of |= {leaf: ends for leaf, *ends in zip(loop.carried, loop.starts, loop.nexts)}
         made_of |= {end: (end.recurrence.carried[end.position], *going) for end in _ends(graph, loop)}
     flags = [loop.carried[0] for loop in loops if loop.conditional]
-    differing: set[Node] = {flag for flag in flags if flag.axes & axes}
-    size = 0
-    while size < len(differing):
-        size = len(differing)
-        differing.update(node for node in graph.nodes if not differing.isdisjoint(made_of[node]))
+    differing = affected(graph.nodes, made_of.__getitem__, (flag for flag in flags if flag.axes & axes))
     return frozenset(node for node in graph.nodes if not node.axes & axes and node not in differing)
 
 
@@ -321,17 +316,10 @@ def spread_axes(space: Space) -> frozenset[Axis]:
 
 def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
     """The reductions whose results another reduction reads, directly or not."""
-    below: dict[Node, frozenset[Reduce]] = {}
-    found: set[Reduce] = set()
-    for node in graph.nodes:
-        inherited = frozenset().union(*(below[o] for o in operands_of(node)))
-        if isinstance(node, Reduce):
-            found |= inherited
-            inherited = frozenset((node,))
-        if isinstance(node, Swept):  # one program walks for all of it what is reduced for each element
-            found |= inherited
-        below[node] = inherited
-    return frozenset(found)
+    last = sources(graph.nodes, operands_of, graph.of_kind(Reduce), nearest=True)
+    # of a sweep one program walks for all of it what is reduced for each element
+    read = (last[operand] for node in graph.of_kind((Reduce, Swept)) for operand in operands_of(node))
+    return frozenset[Reduce]().union(*read)
 
 
 def multiplied_in(graph: Graph, space: Space) -> frozenset[Node]:
@@ -345,10 +333,8 @@ def crossings(graph: Graph) -> Iterator[tuple[Reduce, Reduce]]:
 
     Whoever walks the rows one after another has to have all of a row at once, and of the sums of the columns.
     """
-    above: dict[Node, frozenset[Reduce]] = {}
-    for node in graph.nodes:
-        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if isinstance(node, Reduce):
-            over = frozenset(node.over)
-            yield from ((r, node) for r in above[node] if r.axes & over and not node.axes.isdisjoint(r.over))
-            above[node] |= {node}
+    above = sources(graph.nodes, operands_of, graph.of_kind(Reduce))
+    for node in graph.of_kind(Reduce):
+        over = frozenset(node.over)
+        others = above[node] - {node}
+        yield from ((r, node) for r in others if r.axes & over and not node.axes.isdisjoint(r.over))

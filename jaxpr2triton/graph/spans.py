@@ -18,10 +18,10 @@ from enum import Enum
 import numpy as np
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, Product, Reduce
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_bool, working_dtype
 from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, add, computed_in, constant, scale, shift
 from jaxpr2triton.ir.members import member_p
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
@@ -105,7 +105,7 @@ def _of_term(node: Node, axis: Axis, row: Reduction) -> Iterator[Limit]:
         _Part.DENIED: lambda each: _in_mask(each, True),
     }
     start = [(node, _Part.TERM)]
-    for each, what in reached(start, lambda part: walk[part[1]](part[0])):
+    for each, what in reachable(start, lambda part: walk[part[1]](part[0])):
         if what in (_Part.MASK, _Part.DENIED):
             yield from _of_comparisons(each, what is _Part.DENIED, axis)
         chosen = what is _Part.TERM and isinstance(each, Choose) and _is(each.other, row.identity(_working(each)))
@@ -183,7 +183,7 @@ def _of_comparison(one: Node, relation: str, other: Node, axis: Axis) -> Iterato
 def _index_of(node: Node) -> Index | None:
     """A place as an index, or a sum of such; None where it is none, or wraps around."""
     found: dict[Node, Index | None] = {}
-    for each in in_order([node], _summed_in, found):
+    for each in postorder([node], _summed_in, found):
         index = _sum_of(each, [found[part] for part in _summed_in(each)])
         is_signed = index is not None and np.issubdtype(each.dtype, np.signedinteger)
         low, high = index.bounds if index is not None and is_signed else (0, -1)

@@ -28,6 +28,7 @@ from jaxpr2triton.graph.nodes import (
     Reduce,
     operands_of,
 )
+from jaxpr2triton.ir.dataflow import reachable, sources
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.index import Axis, Condition
 
@@ -73,17 +74,14 @@ def streams_along(graph: Graph, looped: frozenset[Axis]) -> dict[Reduce, Stream]
     """… those among them, too, whose elements are counted along several axes, which no loop does."""
     if not looped or any(True for _ in graph.of_kind(Recurrence)):
         return {}
-    above: dict[Node, frozenset[Reduce]] = {}
+    walked = dict.fromkeys(node for node in graph.of_kind(Reduce) if not looped.isdisjoint(node.over))
+    above = sources(graph.nodes, operands_of, walked)
     found: dict[Reduce, Stream] = {}
-    for node in graph.nodes:
-        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if not isinstance(node, Reduce) or looped.isdisjoint(node.over):
-            continue
-        if above[node] and _is_float_sum(node):
+    for node in walked:
+        if len(above[node]) > 1 and _is_float_sum(node):
             stream = _shrinking(node, above) or _moments(node, above)
             if stream is not None and stream.leader.axes & looped == node.axes & looped:
                 found[node] = stream
-        above[node] |= {node}
     return found
 
 
@@ -307,19 +305,11 @@ def _between(
 ) -> tuple[frozenset[Node], frozenset[Node]]:
     """What lies between some values and those that they are made of at the ends, and what else is read there."""
     stopped = frozenset(ends)
-    made: set[Node] = set()
-    beside: set[Node] = set()
-    stack = [top for top in tops if top not in stopped]
-    while stack:
-        node = stack.pop()
-        if node in made:
-            continue
-        made.add(node)
-        for operand in operands_of(node):
-            if operand in stopped:
-                continue
-            if passes(operand):
-                stack.append(operand)
-            else:
-                beside.add(operand)
-    return frozenset(made), frozenset(beside)
+
+    def open_operands(node: Node) -> list[Node]:
+        return [operand for operand in operands_of(node) if operand not in stopped]
+
+    made = frozenset(
+        reachable((top for top in tops if top not in stopped), lambda node: filter(passes, open_operands(node)))
+    )
+    return made, frozenset(each for node in made for each in open_operands(node) if not passes(each))

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from jaxpr2triton.graph.nodes import Node, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, Sides, is_small, sides_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import sources
 
 
 @dataclass(frozen=True)
@@ -34,22 +35,14 @@ def summed_of(space: Space, unrolled: int) -> Summed | None:
     """What of its results a kernel reduces; None if nothing, or more than one side. `unrolled` as in `sides_of`."""
     if space.steps:
         return None
-    above: dict[Node, frozenset[Reduce]] = {}
-    made: dict[Reduce, None] = {}
-    held: Axes = frozenset()
-    for node in space.graph.nodes:
-        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if not isinstance(node, Reduce) or is_small(node, unrolled):
-            continue
-        if above[node]:
-            held |= frozenset(node.over)
-        else:
-            made[node] = None
-        above[node] |= {node}
+    reductions = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
+    above = sources(space.graph.nodes, operands_of, reductions)
+    made = dict.fromkeys(node for node in reductions if len(above[node]) == 1)
+    held: Axes = frozenset(axis for node in reductions if node not in made for axis in node.over)
     if not held or not held >= space.inner or not all(held <= node.axes for node in made):
         return None
     results = frozenset().union(*(node.axes for node in made))
-    if any(not results.issuperset(node.axes) for node in above if isinstance(node, Reduce)):
+    if any(not results.issuperset(node.axes) for node in space.graph.of_kind(Reduce)):
         return None  # a product of what was made with something else
     return _of_one_side(space, tuple(made), held, unrolled)
 

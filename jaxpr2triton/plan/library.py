@@ -24,11 +24,12 @@ from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.contracted import terms_of
+from jaxpr2triton.ir.dataflow import postorder, reachable
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.ir.windows import windowed_p
 from jaxpr2triton.plan.rounds import named
 from jaxpr2triton.policy import Policy
@@ -227,7 +228,7 @@ class Around:
             each = self.jaxpr.eqns[place]
             return self._makers_of(each) if isinstance(TABLE.get(each.primitive.name), Indexing) else []
 
-        found = reached(self._makers_of(eqn), before)
+        found = reachable(self._makers_of(eqn), before)
         return any(self.jaxpr.eqns[place].primitive is windowed_p for place in found)
 
     def _makers_of(self, eqn: Eqn) -> list[int]:
@@ -259,7 +260,7 @@ class Around:
             eqn = self.jaxpr.eqns[place]
             return self._makers_of(eqn) if _is_light(eqn) else []
 
-        for place in reached([self.makers[atom]] if self._has_maker(atom) else [], before):
+        for place in reachable([self.makers[atom]] if self._has_maker(atom) else [], before):
             if _is_light(self.jaxpr.eqns[place]):
                 yield self.jaxpr.eqns[place]
 
@@ -273,7 +274,7 @@ class Around:
         """
         if not self._has_maker(atom):
             return False
-        for each in in_order([atom], self._handed_on, self._made):
+        for each in postorder([atom], self._handed_on, self._made):
             eqn = self.jaxpr.eqns[self.makers[each]]
             is_made = _is_work(eqn) or any(self._made[part] for part in self._handed_on(each))
             self._made[each] = is_made and self._is_on_the_way(each)
@@ -289,19 +290,11 @@ class Around:
         return _is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
 
     def _is_of_products(self, eqn: Eqn, size: int) -> bool:
-        stack, seen = [eqn], set[int]()
-        while stack:
-            each = stack.pop()
-            for atom in each.invars:
-                place = None if isinstance(atom, Literal) else self.makers.get(atom)
-                if place is None or place in seen or atom.aval.size < size:
-                    continue
-                seen.add(place)
-                maker = self.jaxpr.eqns[place]
-                if _is_contraction(maker):
-                    return True
-                stack += [maker] if _is_light(maker) else []
-        return False
+        def makers(each: Eqn) -> list[Eqn]:
+            large = (atom for atom in variables(each.invars) if atom in self.makers and atom.aval.size >= size)
+            return [self.jaxpr.eqns[self.makers[atom]] for atom in large]
+
+        return any(map(_is_contraction, reachable(makers(eqn), lambda each: makers(each) if _is_light(each) else [])))
 
     def goes_on(self, eqn: Eqn) -> bool:
         """Whether all that reads the result computes something of it, wherever it is read."""
@@ -311,7 +304,7 @@ class Around:
             readers = [reader for reader in self.readers.get(var, []) if reader is not None and not _is_work(reader)]
             return [out for reader in readers for out in reader.outvars]
 
-        for var in reached([eqn.outvars[0]], handed):
+        for var in reachable([eqn.outvars[0]], handed):
             for reader in self.readers.get(var, [None]):
                 if reader is None or not _is_light(reader):
                     return False

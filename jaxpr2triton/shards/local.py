@@ -27,6 +27,7 @@ from jaxpr2triton._compat import (
     source_of,
 )
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.hoisting import hoist
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Var
@@ -144,14 +145,12 @@ def _sections(jaxpr: Jaxpr, flow: Flow) -> Iterator[Section]:
 
 def _with_free(eqns: Sequence[tuple[int, Eqn]], free: Mapping[Var, tuple[int, Eqn]]) -> list[tuple[int, Eqn]]:
     """The equations and those of which they read what is made of nothing, in order."""
-    found = dict(eqns)
-    stack = [var for _, eqn in eqns for var in variables(eqn.invars) if var in free]
-    while stack:
-        number, eqn = free[stack.pop()]
-        if number not in found:
-            found[number] = eqn
-            stack.extend(variables(eqn.invars))
-    return sorted(found.items(), key=lambda item: item[0])
+
+    def read(eqn: Eqn) -> list[Var]:
+        return [var for var in variables(eqn.invars) if var in free]
+
+    needed = reachable((var for _, eqn in eqns for var in read(eqn)), lambda var: read(free[var][1]))
+    return sorted((dict(eqns) | dict(free[var] for var in needed)).items(), key=lambda item: item[0])
 
 
 @dataclass(frozen=True)

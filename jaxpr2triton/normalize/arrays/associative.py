@@ -17,6 +17,7 @@ from jax import lax
 from jaxpr2triton import policy
 from jaxpr2triton._compat import bind_equation, called_jaxpr
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, frozen, made
 from jaxpr2triton.ir.once import makers_of
@@ -221,17 +222,19 @@ class _Finder:
     def cone(self, level: _Level) -> _Cone:
         """All of what the result is made of, back to what is sliced into elements at even and at odd places."""
         found = _Cone()
-        stack: list[Atom] = [level.out]
-        while stack:
-            atom = stack.pop()
-            eqn = self.maker(atom)
-            if eqn is None or isinstance(atom, Literal) or atom in found.made:
-                continue
-            found.made.add(atom)
-            if eqn.primitive.name == "slice" and _is_whole(eqn.invars[0], level):
-                found.elements.update(dict.fromkeys(evaluate.variables(eqn.invars)))
-            else:
-                stack.extend(eqn.invars)
+
+        def operands(var: Var) -> list[Var]:
+            eqn = self.maker(var)
+            return [] if eqn is None or is_element(eqn) else evaluate.variables(eqn.invars)
+
+        def is_element(eqn: Eqn) -> bool:
+            return eqn.primitive.name == "slice" and _is_whole(eqn.invars[0], level)
+
+        for var in reachable([level.out], operands):
+            if (eqn := self.maker(var)) is not None:
+                found.made.add(var)
+                if is_element(eqn):
+                    found.elements.update(dict.fromkeys(evaluate.variables(eqn.invars)))
         return found
 
     def as_scan(self, level: _Level, cone: _Cone) -> _Scan | None:

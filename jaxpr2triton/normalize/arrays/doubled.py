@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jax import lax
 
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
 from jaxpr2triton.ir.once import makers_of, readers_of
-from jaxpr2triton.ir.walks import reached
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.calls.sharing import share_equal
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned, spread
@@ -54,7 +54,7 @@ class _Read:
 
     def _below(self, var: Atom) -> Path | None:
         above: dict[Atom, tuple[Atom, int]] = {}  # the product that a factor is of, and which it is
-        for each in reached([var], self._factors):
+        for each in reachable([var], self._factors):
             (eqn,) = self._products(each)
             for position, atom in enumerate(eqn.invars):
                 if _is_power(atom) and eqn.invars[1 - position].aval.shape == each.aval.shape:

@@ -21,12 +21,12 @@ from jax.extend.core import primitives
 from jaxpr2triton import policy
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.ir.tracing import again
-from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
 
@@ -55,7 +55,7 @@ class Rest:
 
     def of(self, env: Env) -> jax.Array:
         found: dict[Rest, jax.Array] = {}
-        for each in in_order([self], lambda rest: rest.parts, found):
+        for each in postorder([self], lambda rest: rest.parts, found):
             parts = [found[part] for part in each.parts]
             found[each] = each.function(*parts) if each.atom is None else read(env, each.atom)
         return found[self]
@@ -124,21 +124,17 @@ class Factors:
         if isinstance(factor.atom, Literal):
             size, most = abs(float(factor.atom.val)), policy.COMMON.factor_taken_out
             return not 1 <= size * most <= most**2
-        seen: set[Var] = set()
-        stack: list[Atom] = [factor.atom]
-        while stack:
-            eqn = self._maker(stack.pop())
-            if eqn is None or eqn.primitive.name in SUMS or not seen.isdisjoint(eqn.outvars):
-                continue
-            if eqn.primitive.name in EXTREMES:
-                return True
-            seen.update(eqn.outvars)
-            stack.extend(variables(eqn.invars))
-        return False
+
+        def operands(var: Var) -> list[Var]:
+            eqn = self._maker(var)
+            return [] if eqn is None or eqn.primitive.name in SUMS else variables(eqn.invars)
+
+        made_by = map(self._maker, reachable([factor.atom], operands))
+        return any(eqn is not None and eqn.primitive.name in EXTREMES for eqn in made_by)
 
     def _side(self, atom: Var, sums: frozenset[int]) -> Side:
         found: dict[Atom, Side] = {}
-        for each in in_order([atom], lambda each: self._parts(each, sums), found):
+        for each in postorder([atom], lambda each: self._parts(each, sums), found):
             found[each] = self._made(each, sums, found)
         return found[atom]
 

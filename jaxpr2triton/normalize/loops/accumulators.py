@@ -14,9 +14,9 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.evaluate import read
 from jaxpr2triton.ir.scans import Body
-from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
 from jaxpr2triton.rules.linear import linear_in
 
@@ -78,7 +78,7 @@ class Terms:
     def of(self, atom: Any, negative: bool = False) -> list[Term]:
         """The terms of a sum; one term, the atom itself, if none of its parts is worth the trouble."""
         found: dict[Any, list[Term]] = {}
-        for each in in_order([atom], self._summed, found, key=id):
+        for each in postorder([atom], self._summed, found, key=id):
             found[id(each)] = self._terms(each, found)
         return list(map(_negated, found[id(atom)])) if negative else found[id(atom)]
 

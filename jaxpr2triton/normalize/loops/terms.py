@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var, frozen
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.normalize.loops.windows_at import READS, Windows, is_moved, windows_of
 from jaxpr2triton.rules.dims import is_elementwise
 
@@ -79,7 +79,7 @@ class Terms:
         select_n p old new, where p is False   →   old
         """
         found: dict[Term, Term] = {}
-        for each in in_order([term], lambda each: self._operands(each, facts), found):
+        for each in postorder([term], lambda each: self._operands(each, facts), found):
             found[each] = self._said(self._look(each, facts, found), facts)
         return found[term]
 
@@ -169,7 +169,7 @@ class Terms:
                 return [(operands[0], not fact[1])]
             return [(each, fact[1]) for each in operands] if name == ("and" if fact[1] else "or") else []
 
-        found.update(fact for fact in reached([(term, value)], follows) if fact[0] not in (self.true, self.false))
+        found.update(fact for fact in reachable([(term, value)], follows) if fact[0] not in (self.true, self.false))
 
 
 class Reading:
@@ -185,17 +185,14 @@ class Reading:
             dtype = atom.aval.dtype
             plain = isinstance(dtype, np.dtype) and not np.ndim(atom.val)
             return self._terms.known(np.asarray(atom.val, dtype)) if plain else self._terms.opaque(id(atom))
-        stack = [atom]
-        while stack:  # no recursion: programs are deep
-            var = stack[-1]
-            eqn = None if var in self._found else self._makers(var)
-            missing = [] if eqn is None else [v for v in _variables(eqn) if v not in self._found]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            if var not in self._found:
-                self._found[var] = self._terms.opaque(var) if eqn is None else self._made(eqn, var)
+
+        def operands(var: Var) -> Sequence[Var]:
+            eqn = self._makers(var)
+            return () if eqn is None else _variables(eqn)
+
+        for var in postorder([atom], operands, self._found):
+            eqn = self._makers(var)
+            self._found[var] = self._terms.opaque(var) if eqn is None else self._made(eqn, var)
         return self._found[atom]
 
     def _made(self, eqn: Eqn, var: Var) -> Term:

@@ -15,9 +15,9 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.scans import Scan, scan_of
-from jaxpr2triton.ir.walks import in_order
 from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite
 from jaxpr2triton.rules.dims import is_elementwise
@@ -134,7 +134,7 @@ def _flags(value: Value, rewriter: Rewriter) -> Iterator[Value]:
     """The flags between whose numbers a number is chosen."""
     seen: dict[int, Value] = {}
     parts = partial(_made_of, rewriter=rewriter)
-    for each in in_order([value], lambda each: () if _is_choice(each, rewriter) else parts(each), seen, key=id):
+    for each in postorder([value], lambda each: () if _is_choice(each, rewriter) else parts(each), seen, key=id):
         seen[id(each)] = each
         if _is_choice(each, rewriter):
             yield parts(each)[0]
@@ -143,7 +143,7 @@ def _flags(value: Value, rewriter: Rewriter) -> Iterator[Value]:
 def _known(value: Value, flags: Mapping[int, bool], rewriter: Rewriter) -> np.ndarray | None:
     """The number, if the flag is known."""
     found: dict[int, np.ndarray | None] = {flag: np.asarray(known) for flag, known in flags.items()}
-    for each in in_order([value], lambda each: _made_of(each, rewriter), found, key=id):
+    for each in postorder([value], lambda each: _made_of(each, rewriter), found, key=id):
         parts = [found[id(part)] for part in _made_of(each, rewriter)]
         maker, operands = rewriter.maker(each), [part for part in parts if part is not None]
         if not parts or maker is None:

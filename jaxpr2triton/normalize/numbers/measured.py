@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton._compat import called_jaxpr, operands_of_call, scan_counts_of
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var, frozen
 
@@ -160,14 +161,13 @@ class _Following:
         return _product(one, {(inverse,): 1.0})
 
     def _measure(self, number: Number) -> None:
-        stack = [number]
-        while stack:
-            number = stack.pop()
-            if number not in self.seen:
-                self.seen.add(number)
-                stack.extend(number.operands)
-                if number.eqn is not None:
-                    self.measured.add(id(number.eqn))
+        def unseen(numbers: Iterable[Number]) -> Iterator[Number]:
+            return (each for each in numbers if each not in self.seen)
+
+        for each in reachable(unseen([number]), lambda each: unseen(each.operands)):
+            self.seen.add(each)
+            if each.eqn is not None:
+                self.measured.add(id(each.eqn))
 
 
 def is_float_array(atom: Atom) -> bool:

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton import policy
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_bool
-from jaxpr2triton.ir.walks import in_order, reached
 from jaxpr2triton.normalize.numbers.folding import computed
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant
 from jaxpr2triton.rules.indexing import MOVES
@@ -24,7 +24,7 @@ def static_array(value: Value, rewriter: Rewriter) -> np.ndarray | None:
     if number is not None:
         return number
     memo = rewriter.notes.setdefault("known arrays", {})
-    for each in in_order([value], lambda each: _parts(each, rewriter), memo, key=id):
+    for each in postorder([value], lambda each: _parts(each, rewriter), memo, key=id):
         args = [constant(arg) if constant(arg) is not None else memo[id(arg)][1] for arg in _parts(each, rewriter)]
         memo[id(each)] = each, _computed(each, args, rewriter)  # the value is kept, so that no other one gets its id
     found: np.ndarray | None = memo[id(value)][1]
@@ -60,11 +60,11 @@ def _is_whole(value: Value) -> bool:
 def equations_of(value: Value, rewriter: Rewriter) -> list[tuple[Node, Value]] | None:
     """The equations that make a value out of nothing but numbers, in order; None if it takes operands or real work."""
     asked = [value] if constant(value) is None else []
-    for number, each in enumerate(reached(asked, lambda each: _unknown(each, rewriter), key=id)):
+    for number, each in enumerate(reachable(asked, lambda each: _unknown(each, rewriter), key=id)):
         if number > policy.COMMON.known_equations or not _is_cheap(each, rewriter):
             return None
     found: dict[int, tuple[Node, Value]] = {}
-    for each in in_order(asked, lambda each: _unknown(each, rewriter), found, key=id):
+    for each in postorder(asked, lambda each: _unknown(each, rewriter), found, key=id):
         maker = rewriter.maker(each)
         assert maker is not None  # it is cheap
         found[id(each)] = maker, each

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import itertools
+from collections.abc import Hashable, Iterator
 
 from jaxpr2triton.graph.live import needed_carries
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.ir.scans import LOOPS, scan_of, scans_in
@@ -32,21 +34,17 @@ def _needs(cuts: Cuts, root: Var, known: dict[int, dict[int, int]]) -> tuple[Has
     `known` is what was found for other roots, by the positions of the loops.
     """
     results: dict[int, list[Var]] = {}
-    seen: set[Var] = set()
-    stack = [root]
-    while stack:
-        var = stack.pop()
-        if var in seen or not cuts.is_inside(var) or (var in cuts.loaded and var is not root):
-            continue
-        if len(seen) == NEARBY:
-            return None
-        seen.add(var)
+
+    def operands(var: Var) -> Iterator[Var]:
         eqn = cuts.maker(var)
-        if eqn.primitive.name in LOOPS:
+        below = variables(eqn.invars) if eqn.primitive.name not in LOOPS else ()
+        return (each for each in below if cuts.is_inside(each) and each not in cuts.loaded)
+
+    near = list(itertools.islice(reachable([root] if cuts.is_inside(root) else [], operands), NEARBY + 1))
+    for var in near:
+        if cuts.maker(var).primitive.name in LOOPS:
             results.setdefault(cuts.makers[var], []).append(var)
-        else:
-            stack.extend(variables(eqn.invars))
-    if not results:
+    if not results or len(near) > NEARBY:
         return None
     return tuple(
         (number, needed_carries(scan_of(cuts.jaxpr.eqns[number]), wanted, known.setdefault(number, {})))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from jaxpr2triton.graph.nodes import Compute, Load, Node, operands_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import forward, reachable
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.shared import NOTED_AT_MOST
@@ -39,13 +40,15 @@ def _is_made_before(cuts: Cuts, root: Var, node: Compute) -> bool:
 
 def _made_from_many(cuts: Cuts, space: Space, most: int) -> Iterator[tuple[Compute, int]]:
     """What is computed from more arrays than `most`, with how many of them are as large as it is, about."""
-    below: dict[Node, frozenset[int]] = {}
-    for node in space.graph.nodes:
+
+    def transfer(node: Node, below: list[frozenset[int]]) -> frozenset[int]:
         found = frozenset((node.buffer,)) if isinstance(node, Load) else frozenset[int]()
-        for operand in operands_of(node):
+        for each in below:
             if len(found) <= NOTED_AT_MOST:
-                found |= below[operand]
-        below[node] = found
+                found |= each
+        return found
+
+    for node, found in forward(space.graph.nodes, operands_of, transfer).items():
         if isinstance(node, Compute) and len(found) > most:
             size = node.eqn.outvars[0].aval.size
             yield node, sum(cuts.in_memory[number].aval.size * 2 > size for number in found)
@@ -53,11 +56,6 @@ def _made_from_many(cuts: Cuts, space: Space, most: int) -> Iterator[tuple[Compu
 
 def _read_beside(space: Space, tops: frozenset[Node]) -> set[int]:
     """The buffers that a kernel reads for something else than these values."""
-    seen: set[Node] = set()
-    stack: list[Node] = [store.value for store in space.graph.stores]
-    while stack:
-        node = stack.pop()
-        if node not in seen and node not in tops:
-            seen.add(node)
-            stack += operands_of(node)
-    return {node.buffer for node in seen if isinstance(node, Load)}
+    stored = (store.value for store in space.graph.stores if store.value not in tops)
+    beside = reachable(stored, lambda node: (each for each in operands_of(node) if each not in tops))
+    return {node.buffer for node in beside if isinstance(node, Load)}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
@@ -111,12 +112,13 @@ def _ready(cuts: Cuts, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Var]) ->
     """
     (summed,) = variables(eqn.invars)
     kinds = {cuts.classes.of(summed)[d] for d in dims}
-    waits: dict[Var, frozenset[Eqn]] = {}
-    for other in cuts.jaxpr.eqns if roots else ():
-        before = frozenset().union(*(waits.get(atom, frozenset()) for atom in variables(other.invars)))
+
+    def transfer(other: Eqn, before: list[frozenset[Eqn]]) -> frozenset[Eqn]:
         reduced = {cuts.classes.of(operand)[d] for operand in variables(other.invars) for d in _reduced_dims(other)}
         sums = other.primitive is boundary_p or not kinds.isdisjoint(reduced)
-        waits |= dict.fromkeys(other.outvars, before | {other} if sums else before)
+        return frozenset((other,) if sums else ()).union(*before)
+
+    waits = forward_equations(cuts.jaxpr.eqns if roots else (), transfer)
     return [root for root in roots if waits.get(root, frozenset()) <= waits.get(summed, frozenset())]
 
 

@@ -13,6 +13,7 @@ from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.compared import apart, decides
 from jaxpr2triton.graph.origins import Kernel, Step
 from jaxpr2triton.graph.space import space_of
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
 from jaxpr2triton.ir.region import IN_MEMORY
@@ -67,10 +68,7 @@ def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:
 def _loop_of(cuts: Cuts, eqn: Eqn) -> Eqn | None:
     """The loop in whose body, or in a body of that, an equation is."""
     for loop in cuts.inside:
-        stack = list(jaxprs_in(loop))
-        while stack:
-            body = stack.pop()
-            if any(each is eqn for each in body.eqns):
-                return loop
-            stack += [inner for each in body.eqns for inner in jaxprs_in(each)]
+        bodies = reachable(jaxprs_in(loop), lambda body: (inner for each in body.eqns for inner in jaxprs_in(each)), id)
+        if any(each is eqn for body in bodies for each in body.eqns):
+            return loop
     return None

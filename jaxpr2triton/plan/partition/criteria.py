@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
-from jaxpr2triton.graph.nodes import Compute, Keep, Load, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.nodes import Compute, Keep, Load, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import (
     Space,
@@ -17,6 +17,7 @@ from jaxpr2triton.graph.space import (
     spread_axes,
 )
 from jaxpr2triton.graph.summed import summed_of
+from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var
@@ -205,14 +206,13 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     if not two_sided:
         return []
     found = _with_other_sides(space, unrolled)
-    above: dict[Node, frozenset[Reduce | Swept]] = {}
-    for node in space.graph.nodes:
-        above[node] = frozenset().union(*(above[operand] for operand in operands_of(node)))
-        if isinstance(node, (Reduce, Swept)) and not is_small(node, unrolled):
-            found |= {each for each in above[node] if node in two_sided or each in two_sided}
-            if isinstance(node, Swept) and not space.steps and two_sided.isdisjoint(above[node]):
-                found.add(node)
-            above[node] |= {node}
+    combined = [node for node in space.graph.of_kind((Reduce, Swept)) if not is_small(node, unrolled)]
+    above = sources(space.graph.nodes, operands_of, combined)
+    for node in combined:
+        before = above[node] - {node}
+        found |= {each for each in before if node in two_sided or each in two_sided}
+        if isinstance(node, Swept) and not space.steps and two_sided.isdisjoint(before):
+            found.add(node)
     return sorted(found, key=lambda node: node.number)
 
 

@@ -12,6 +12,7 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.graph.walk import TooManyPlaces
+from jaxpr2triton.ir.dataflow import forward_equations, needed_for
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import IN_MEMORY, keep_p
@@ -85,16 +86,13 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
 
 def _contractions_apart(cuts: Cuts) -> None:
     """Let contractions have kernels of their own, where there are loops: what a loop makes for them is in memory."""
-    of_loops: set[Atom] = set()
-    for eqn in cuts.inside:
-        if eqn.primitive.name in LOOPS or not of_loops.isdisjoint(variables(eqn.invars)):
-            of_loops.update(eqn.outvars)
-    if not of_loops:
+    of_loops = forward_equations(cuts.inside, lambda eqn, below: eqn.primitive.name in LOOPS or any(below))
+    if not any(of_loops.values()):
         return
     for eqn in cuts.inside:
         if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
             for value in variables(eqn.invars):
-                if value in of_loops and value not in cuts.loaded and cuts.is_inside(value):
+                if of_loops.get(value) and value not in cuts.loaded and cuts.is_inside(value):
                     for each in read_together(cuts, value):
                         cuts.add_root(each, because.CONTRACTED)
             cuts.add_root(eqn.outvars[0], because.CONTRACTED)
@@ -462,13 +460,12 @@ def _made_step_by_step(cuts: Cuts, values: list[Var]) -> list[Var]:
 
 def _not_for_loops(cuts: Cuts) -> set[Var]:
     """What is wanted in memory, by XLA or by the user, is made of these outside of loops."""
-    found = set(cuts.roots)
-    inside = set(cuts.inside)
-    for eqn in reversed(cuts.jaxpr.eqns):
-        through = eqn.primitive.name not in LOOPS and not found.isdisjoint(eqn.outvars)
-        if eqn not in inside or through:
-            found.update(variables(eqn.invars))
-    return found - set(cuts.roots)
+    roots, inside = set(cuts.roots), set(cuts.inside)
+
+    def goes_on(eqn: Eqn, needed: bool) -> bool:
+        return eqn not in inside or (needed and eqn.primitive.name not in LOOPS)
+
+    return needed_for(cuts.jaxpr.eqns, roots, goes_on) - roots
 
 
 def _cut(cuts: Cuts, *values: Var, why: str = "") -> list[Var]:

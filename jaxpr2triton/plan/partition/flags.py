@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton.ir import build
+from jaxpr2triton.ir.dataflow import needed_for
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
@@ -104,7 +105,4 @@ def _wanted(jaxpr: Jaxpr, decisions: Decisions) -> frozenset[Var]:
     """What has to be in memory: outputs, what XLA reads, and what those are views of."""
     _, outside = inside_and_outside(jaxpr, decisions)
     found = {*variables(jaxpr.outvars), *(atom for eqn in outside for atom in variables(eqn.invars))}
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.primitive.name in VIEWS and eqn.outvars[0] in found:
-            found.update(variables(eqn.invars))
-    return frozenset(found)
+    return frozenset(needed_for(jaxpr.eqns, found, lambda eqn, needed: needed and eqn.primitive.name in VIEWS))

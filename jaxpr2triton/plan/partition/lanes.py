@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from jaxpr2triton import policy
-from jaxpr2triton.graph.nodes import Carried, Final, Node, Recurrence, Reduce, Swept, operands_of
+from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
@@ -47,18 +48,14 @@ Loops = Mapping[Node, frozenset[Recurrence]]
 
 def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loops]:
     """The loops of whose ends each value is made, and those of whose steps it is."""
-    carrying = {leaf: loop for loop in recurrences for leaf in loop.carried}
-    ended: dict[Node, frozenset[Recurrence]] = {}
-    under_way: dict[Node, frozenset[Recurrence]] = {}
-    for node in space.graph.nodes:
-        ended[node] = frozenset().union(*(ended[operand] for operand in operands_of(node)))
-        under_way[node] = frozenset().union(*(under_way[operand] for operand in operands_of(node)))
-        match node:
-            case Final():
-                ended[node] |= {node.recurrence}
-            case Carried() if node in carrying:
-                under_way[node] |= {carrying[node]}
-    return ended, under_way
+    carrying: dict[Node, Recurrence] = {leaf: loop for loop in recurrences for leaf in loop.carried}
+    ends: dict[Node, Recurrence] = {end: end.recurrence for end in space.graph.of_kind(Final)}
+
+    def below(loops: Mapping[Node, Recurrence]) -> Loops:
+        found = sources(space.graph.nodes, operands_of, loops)
+        return {node: frozenset(loops[each] for each in of) for node, of in found.items()}
+
+    return below(ends), below(carrying)
 
 
 def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from jaxpr2triton.graph.nodes import Compute, Node, operands_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition.criteria import elements, size_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -49,13 +50,4 @@ def _once(eqn: Eqn) -> int:
 
 def _below(nodes: Iterable[Node]) -> dict[Eqn, None]:
     """The equations that something is computed by, on the way to these."""
-    seen: set[Node] = set()
-    found: dict[Eqn, None] = {}
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            found |= {node.eqn: None} if isinstance(node, Compute) else {}
-            stack += operands_of(node)
-    return found
+    return dict.fromkeys(node.eqn for node in reachable(nodes, operands_of) if isinstance(node, Compute))

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, operands_of
+from jaxpr2triton.ir.dataflow import reachable, readers_of
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.policy import Cutting
 
@@ -71,15 +72,8 @@ def _cut_off(
 
 def _is_long(node: Node, least: int) -> bool:
     """Whether a value takes so many steps that it had better be read than made again."""
-    seen: set[Node] = set()
-    stack: list[Node] = [node] if isinstance(node, VALUES) else []
-    while stack and least > 0:
-        found = stack.pop()
-        if found not in seen:
-            seen.add(found)
-            least -= isinstance(found, Compute)
-            stack += operands_of(found)
-    return least <= 0
+    steps = (each for each in reachable([node], operands_of) if isinstance(each, Compute))
+    return least <= 0 or (isinstance(node, VALUES) and any(True for _ in itertools.islice(steps, least - 1, None)))
 
 
 def dominators(graph: Graph) -> Mapping[Node, Node | None]:
@@ -89,9 +83,8 @@ def dominators(graph: Graph) -> Mapping[Node, Node | None]:
     readers: dict[Node, list[Node | None]] = {node: [] for node in graph.nodes}
     for store in graph.stores:
         readers[store.value].append(None)
-    for node in graph.nodes:
-        for operand in operands_of(node):
-            readers[operand].append(node)
+    for node, reading in readers_of(graph.nodes, operands_of).items():
+        readers[node] += reading
     for node in reversed(graph.nodes):
         found, *others = readers[node] or [None]
         for other in others:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
 
+from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Jaxpr, Var
 from jaxpr2triton.rules.base import Pointwise
@@ -23,11 +24,9 @@ NOTED_AT_MOST = 16  # arrays that are remembered of what a value is computed fro
 
 def levels_in(jaxpr: Jaxpr, inside: Container[int]) -> Mapping[Var, int]:
     """How many equations that stay with XLA come before each value, one after the other."""
-    levels = dict.fromkeys((*jaxpr.constvars, *jaxpr.invars), 0)
-    for number, eqn in enumerate(jaxpr.eqns):
-        before = max((levels[atom] for atom in variables(eqn.invars)), default=0)
-        levels.update(dict.fromkeys(eqn.outvars, before + (number not in inside)))
-    return levels
+    left = {id(eqn) for number, eqn in enumerate(jaxpr.eqns) if number not in inside}
+    given = dict.fromkeys((*jaxpr.constvars, *jaxpr.invars), 0)
+    return forward_equations(jaxpr.eqns, lambda eqn, before: max(before, default=0) + (id(eqn) in left), given)
 
 
 def shared_values(

@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxpr2triton._compat import bind_equation
-from jaxpr2triton.graph.nodes import Load, Node, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Load, Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, Sides, is_small, sides_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import needed_for, reachable
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.index import Axis, of_axis
@@ -87,16 +88,10 @@ def _source_of(cuts: Cuts, node: Reduce) -> Var | None:
 
 def _loads_of(node: Reduce) -> list[Load] | None:
     """What is read for a sum; None if something else is not computed element by element."""
-    seen: dict[Node, None] = {}
-    stack = list(node.operands)
-    while stack:
-        each = stack.pop()
-        if each not in seen:
-            if hasattr(each, "over") or hasattr(each, "recurrence") or hasattr(each, "axis"):
-                return None
-            seen[each] = None
-            stack.extend(operands_of(each))
-    return [each for each in seen if isinstance(each, Load)]
+    below = list(reachable(node.operands, operands_of))
+    if any(hasattr(each, name) for each in below for name in ("over", "recurrence", "axis")):
+        return None
+    return [each for each in below if isinstance(each, Load)]
 
 
 def _blocks_of(cuts: Cuts, source: Var, eqn: Eqn) -> Blocks | None:
@@ -175,11 +170,9 @@ def with_sums(cuts: Cuts, jaxpr: Closed, found: Mapping[Var, Blocks]) -> Closed:
 
 def _read_beside(jaxpr: Jaxpr, sums: frozenset[Eqn]) -> set[Var]:
     """What is read for something else than these sums."""
-    found = set(variables(jaxpr.outvars))
-    for eqn in reversed(jaxpr.eqns):
-        if eqn not in sums and (eqn.effects or not found.isdisjoint(eqn.outvars)):
-            found.update(variables(eqn.invars))
-    return found
+    return needed_for(
+        jaxpr.eqns, variables(jaxpr.outvars), lambda eqn, needed: eqn not in sums and (needed or bool(eqn.effects))
+    )
 
 
 def _written(value: jax.Array, blocks: Blocks) -> jax.Array:

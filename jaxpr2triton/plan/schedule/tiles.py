@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpr2triton.graph.joint_sums import SUMS
-from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Load, Node, Recurrence, operands_of
+from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Load, Node, Recurrence, axes_of, operands_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.dataflow import forward, readers_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.cost import Resident
@@ -27,25 +28,19 @@ def tiles_of(space: Space, draft: Draft, beside: frozenset[Axis] | None = None) 
 
 def passes_of(space: Space, draft: Draft, axis: Axis) -> int:
     """How often a loop over the axis would run: once more for each reduction along it that is wanted along it again."""
-    depth: dict[Node, int] = {}
-    most = 1
-    for node in space.graph.nodes:
-        before = max((depth[o] for o in operands_of(node)), default=0)
-        along = {a for root in node.axes for a in draft.axes_of(root)}
-        over = {a for r in getattr(node, "over", ()) for a in draft.axes_of(r)}
-        if axis in along or axis in over:
-            most = max(most, before + 1)
-        depth[node] = before + (axis in over)
-    return most
+
+    def is_of(axes: Iterable[Axis]) -> bool:
+        return any(axis in draft.axes_of(each) for each in axes)
+
+    over = {node for node in space.graph.nodes if is_of(getattr(node, "over", ()))}
+    depth = forward(space.graph.nodes, operands_of, lambda node, before: max(before, default=0) + (node in over))
+    return max((depth[node] + (node not in over) for node in depth if node in over or is_of(node.axes)), default=1)
 
 
 def residents(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, graph: Graph) -> list[list[Resident]]:
     """For each loop what is loaded before it because no step changes it, and its state; the most first."""
-    users: dict[Node, set[Axis]] = {node: set() for node in graph.of_kind(Load)}
-    for node in graph.nodes:
-        for operand in operands_of(node):
-            if operand in users:
-                users[operand] |= node.axes & space.steps
+    readers = readers_of(graph.nodes, operands_of)
+    users = {node: axes_of(readers.get(node, ())) & space.steps for node in graph.of_kind(Load)}
     found = [
         [*_kept_in(step, users, space, shapes, draft), *resident_state(space, draft, step)]
         for step in sorted(space.steps, key=lambda axis: axis.name)
@@ -55,11 +50,10 @@ def residents(space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft, gra
 
 
 def _kept_in(
-    step: Axis, users: dict[Node, set[Axis]], space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft
+    step: Axis, users: Mapping[Load, frozenset[Axis]], space: Space, shapes: Sequence[tuple[int, ...]], draft: Draft
 ) -> list[Resident]:
     tiles: dict[int, list[frozenset[Axis]]] = {}
     for node, steps in users.items():
-        assert isinstance(node, Load)
         axes = frozenset(a for axis in node.axes for a in draft.axes_of(axis))
         tile = axes & frozenset(draft.inner)
         if tile and not node.axes & space.steps and (step in steps or not steps):
@@ -78,10 +72,7 @@ def resident_state(space: Space, draft: Draft, step: Axis | None = None) -> list
     """What is carried in tiles, and what a step makes of it; on demand only of that loop and those around or in it."""
     policy = draft.policy.cost
     found = []
-    users: dict[Node, list[Node]] = {}
-    for node in space.graph.nodes:
-        for operand in operands_of(node):
-            users.setdefault(operand, []).append(node)
+    users = readers_of(space.graph.nodes, operands_of)
     loops = [*space.graph.of_kind(Recurrence)]
     around = {axis for loop in loops if loop.step is step for axis in loop.axes}
     for loop in loops:
