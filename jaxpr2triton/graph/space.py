@@ -8,7 +8,7 @@ one program walks the whole axis. Every other axis may be spread over the grid.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -322,10 +322,10 @@ def feeds_a_reduction(graph: Graph) -> frozenset[Reduce]:
     return frozenset[Reduce]().union(*read)
 
 
-def multiplied_in(graph: Graph, space: Space) -> frozenset[Node]:
+def multiplied_in(graph: Graph, steps: Iterable[Axis]) -> frozenset[Node]:
     """The contractions that steps make."""
     made = (node for node in graph.of_kind(Reduce) if is_contraction(node))
-    return frozenset(node for node in made if space.steps & node.axes)
+    return frozenset(node for node in made if not node.axes.isdisjoint(steps))
 
 
 def crossings(graph: Graph) -> Iterator[tuple[Reduce, Reduce]]:

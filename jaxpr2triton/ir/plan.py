@@ -69,6 +69,7 @@ class Plan:
     form: Form | None = None  # of a kernel that contracts two sides
     steps: Steps | None = None  # of one whose loops multiply matrices
     code: int = 0  # instructions of a thread for the steps of its loops, as they are written
+    graph: Any = None  # what the region computes along these axes, as it was priced
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

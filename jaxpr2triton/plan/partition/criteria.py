@@ -62,7 +62,7 @@ def _holds(cuts: Cuts, space: Space, most: int) -> bool:
 def most_read(cuts: Cuts, space: Space) -> int:
     """The numbers that a program may read in every step."""
     most = cuts.policy.cuts
-    return most.multiplied_again if multiplied_in(space.graph, space) else most.read_again
+    return most.multiplied_again if multiplied_in(space.graph, space.steps) else most.read_again
 
 
 def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jaxpr2triton.graph.nodes import Graph
+from jaxpr2triton.graph.planned import Lowering
 from jaxpr2triton.ir.index import Axis, Index, Remainder
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import power_of_two
@@ -17,6 +19,8 @@ class Seen:
     """What blocks depend on."""
 
     draft: Draft
+    lowering: Lowering
+    graph: Graph  # with all inner axes as lanes
     tiles: Sequence[frozenset[Axis]]
     passes: dict[Axis, int]
     carried: frozenset[Axis]  # or swept

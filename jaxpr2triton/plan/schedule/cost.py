@@ -18,11 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import Accumulated, Graph, Keep, Kept, Load, Node, Recurrence
-from jaxpr2triton.graph.renamed import share_renamed
-from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
-from jaxpr2triton.plan.schedule.draft import Draft, axes_of_space
+from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.plan.schedule.values import Axes, Round, Shapes, rounds_of, steps_of
 from jaxpr2triton.plan.schedule.walked import Shape, spent_on
 from jaxpr2triton.policy.machines import Cost
@@ -49,29 +47,20 @@ class Work:
     ends: defaultdict[Axes, float] = field(default_factory=lambda: defaultdict(float))  # lanes that end all together
 
 
-def as_emitted(space: Space, draft: Draft) -> Graph:
-    """The graph without what lanes make that can stand for each other."""
-    return share_renamed(space.graph, _exchangeable(space, draft))
-
-
 def work_of(
-    space: Space,
-    draft: Draft,
-    resident: Sequence[Resident],
-    graph: Graph,
-    shapes: Shapes,
-    without: frozenset[Node] = frozenset(),
+    graph: Graph, draft: Draft, resident: Sequence[Resident], shapes: Shapes, without: frozenset[Node] = frozenset()
 ) -> Work:
-    """What the steps of all loops do, seen from the axes of a draft; `graph` is as it will be emitted."""
-    trips = {node: math.prod(axis.size for axis in steps_of(node, space)) for node in graph.nodes}
-    longest = max((trips[node] for node in graph.nodes if steps_of(node, space)), default=1)
-    work = Work(tuple(resident), rounds_of(space, draft, graph, shapes, without))
+    """What the steps of all loops of the kernel do whose graph this is."""
+    counted = frozenset(draft.steps)
+    trips = {node: math.prod(axis.size for axis in steps_of(node, counted)) for node in graph.nodes}
+    longest = max((trips[node] for node in graph.nodes if steps_of(node, counted)), default=1)
+    work = Work(tuple(resident), rounds_of(graph, draft, shapes, without))
 
     def along(axes: Iterable[Axis]) -> Axes:
-        return frozenset(a for axis in axes for a in draft.axes_of(axis)) - frozenset(draft.steps)
+        return frozenset(axes) - counted
 
     for node in graph.nodes:
-        if not steps_of(node, space) or node in without:
+        if not steps_of(node, counted) or node in without:
             continue
         if isinstance(node, (Load, Keep, Kept)):
             times = draft.policy.cost.sectors if isinstance(node, Accumulated) else 1
@@ -80,20 +69,9 @@ def work_of(
             work.ends[along(node.carried[0].axes)] += 1
     for store in graph.stores:
         axes = [axis for index in store.place for axis in index.axes]
-        if steps := space.steps.intersection(axes):
+        if steps := counted.intersection(axes):
             work.requests[along(axes)] += math.prod(axis.size for axis in steps) / longest
     return work
-
-
-def _exchangeable(space: Space, draft: Draft) -> list[Axes]:
-    """Axes that are lanes of the same number: values are not computed along two of them."""
-    lanes = {axis: axis.size for axis in draft.inner}
-    groups: dict[int, set[Axis]] = {}
-    for axis in axes_of_space(space):
-        found = draft.axes_of(axis)
-        if len(found) == 1 and next(iter(found)) in lanes and axis.size == lanes[next(iter(found))]:
-            groups.setdefault(axis.size, set()).add(axis)
-    return [frozenset(group) for group in groups.values() if len(group) > 1]
 
 
 def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce
 from jaxpr2triton.graph.sides import is_contraction
-from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
@@ -37,12 +36,11 @@ class Matrix:
     factor: Node
     along: Axis  # what is summed
     column: Axis
-    copies: int  # variables that it takes
     bytes: int  # of an element
 
     @property
     def elements(self) -> int:
-        return power_of_two(self.along.size) * power_of_two(self.column.size) * self.copies
+        return power_of_two(self.along.size) * power_of_two(self.column.size)
 
 
 @dataclass(frozen=True)
@@ -73,13 +71,13 @@ def _source(factor: Node, shapes: Shapes) -> tuple[int | Node, int]:
     return factor.buffer, math.prod(map(power_of_two, shapes[factor.buffer]))
 
 
-def in_steps(graph: Graph, draft: Draft, space: Space, shapes: Shapes) -> InSteps | None:
+def in_steps(graph: Graph, draft: Draft, shapes: Shapes) -> InSteps | None:
     """The products of the loops of a kernel, whose values are those of `graph`; None unless all can be blocks."""
     policy = draft.policy
     if not draft.grid or draft.unbounded or draft.grid[-1].size < policy.products.least_rows:
         return None
     contractions = [node for node in graph.of_kind(Reduce) if is_contraction(node)]
-    found = [_matrices_of(node, draft, space) for node in contractions]
+    found = [_matrices_of(node, draft) for node in contractions]
     matrices: dict[Node, Matrix] = {}
     for each in found:
         if each is None:
@@ -92,12 +90,12 @@ def in_steps(graph: Graph, draft: Draft, space: Space, shapes: Shapes) -> InStep
     return made if made.shared_bytes(shapes) <= policy.target.shared_bytes * 3 // 4 else None
 
 
-def _matrices_of(node: Reduce, draft: Draft, space: Space) -> dict[Node, Matrix] | None:
+def _matrices_of(node: Reduce, draft: Draft) -> dict[Node, Matrix] | None:
     """What the rows of a contraction are multiplied with."""
     row, inner, dtype = draft.grid[-1], frozenset(draft.inner), factor_dtype(node.eqn)
-    mine, over = _axes(node.axes, draft), _axes(node.over, draft)
-    columns, unrolled = mine & inner, frozenset(draft.unrolled)
-    if dtype is None or dtype.itemsize != 2 or not space.steps & node.axes or row not in mine:
+    mine, over = node.axes, frozenset(node.over)
+    columns, steps = mine & inner, frozenset(draft.steps)
+    if dtype is None or dtype.itemsize != 2 or not steps & node.axes or row not in mine:
         return None
     if len(columns) != 1 or len(over) != 1 or not over <= inner or over & columns:
         return None
@@ -106,14 +104,13 @@ def _matrices_of(node: Reduce, draft: Draft, space: Space) -> dict[Node, Matrix]
     for term in node.operands:
         if not isinstance(term, Product) or min(column.size, along.size) < LEAST:
             return None
-        state, matrix = sorted(term.operands, key=lambda each: row in _axes(each.axes, draft), reverse=True)
-        of_matrix, of_state = _axes(matrix.axes, draft), _axes(state.axes, draft)
-        if of_matrix & inner != {along, column} or row in of_matrix or space.steps & matrix.axes:
+        state, matrix = sorted(term.operands, key=lambda each: row in each.axes, reverse=True)
+        of_matrix, of_state = matrix.axes, state.axes
+        if of_matrix & inner != {along, column} or row in of_matrix or steps & matrix.axes:
             return None
         if of_state & inner != {along} or row not in of_state:
             return None
-        copies = math.prod(axis.size for axis in unrolled & of_matrix)
-        found[matrix] = Matrix(matrix, along, column, copies, dtype.itemsize)
+        found[matrix] = Matrix(matrix, along, column, dtype.itemsize)
     return found
 
 
@@ -133,12 +130,8 @@ def _are_small(graph: Graph, sums: frozenset[Node], matrices: frozenset[Node], d
     terms = frozenset(term for node in sums if isinstance(node, Reduce) for term in node.operands)
     inner, row = frozenset(draft.inner), draft.grid[-1]
     for node in graph.nodes:
-        axes = _axes(node.axes, draft) | (_axes(getattr(node, "over", ()), draft) if node not in sums else frozenset())
+        axes = node.axes | (frozenset(getattr(node, "over", ())) if node not in sums else frozenset())
         size = math.prod(power_of_two(axis.size) for axis in axes & inner) * (LEAST if row in axes else 1)
         if node not in terms and row in axes and size > draft.policy.blocks.streamed:
             return False
     return True
-
-
-def _axes(axes: Iterable[Axis], draft: Draft) -> Axes:
-    return frozenset(a for axis in axes for a in draft.axes_of(axis))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jaxpr2triton.graph.nodes import (
     Accumulated,
     Collected,
+    Graph,
     Keep,
     Kept,
     Load,
@@ -52,12 +53,12 @@ class Cut:
         return add(scale(of_axis(outer), inner.size), of_axis(inner))
 
 
-def offsets_of(space: Space, shapes: Sequence[tuple[int, ...]], stored: Sequence[tuple[int, ...]]) -> list[Index]:
+def offsets_of(graph: Graph, shapes: Sequence[tuple[int, ...]], stored: Sequence[tuple[int, ...]]) -> list[Index]:
     """The place in memory of everything that is loaded or stored."""
-    offsets = [flatten(node.place, shapes[node.buffer]) for node in space.graph.of_kind(Load)]
-    offsets += [flatten(place, node.shape) for node in space.graph.of_kind(Keep) for place in node.places]
-    offsets += [flatten(node.place, node.keep.shape) for node in space.graph.of_kind(Kept)]
-    return offsets + [flatten(s.place, stored[s.output]) for s in space.graph.stores]
+    offsets = [flatten(node.place, shapes[node.buffer]) for node in graph.of_kind(Load)]
+    offsets += [flatten(place, node.shape) for node in graph.of_kind(Keep) for place in node.places]
+    offsets += [flatten(node.place, node.keep.shape) for node in graph.of_kind(Kept)]
+    return offsets + [flatten(s.place, stored[s.output]) for s in graph.stores]
 
 
 def other_indices(space: Space) -> list[Index]:

@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from jaxpr2triton.graph.nodes import Load, Node, Product
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Product
 from jaxpr2triton.graph.sides import loads_of
-from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.plan.schedule.draft import Draft
 
 
-def read_at_once(space: Space, draft: Draft, blocks: Mapping[Axis, int]) -> int:
+def read_at_once(graph: Graph, draft: Draft, blocks: Mapping[Axis, int]) -> int:
     """The elements of all that is read at many places for one result: what a thread adds up as it reads it."""
-    places = Counter(load.buffer for load in space.graph.of_kind(Load))
-    taps = [load for load in space.graph.of_kind(Load) if places[load.buffer] > draft.policy.axes.unrolled_sum]
-    return sum(_elements(load, draft, blocks) for load in taps)
+    places = Counter(load.buffer for load in graph.of_kind(Load))
+    taps = [load for load in graph.of_kind(Load) if places[load.buffer] > draft.policy.axes.unrolled_sum]
+    return sum(_elements(load, blocks) for load in taps)
 
 
-def read_for_factors(space: Space, draft: Draft, blocks: Mapping[Axis, int]) -> int:
+def read_for_factors(graph: Graph, draft: Draft, blocks: Mapping[Axis, int]) -> int:
     """The elements that are loaded to compute the factors of one product."""
     least, found = draft.policy.axes.unrolled_sum, 0
-    for node in space.graph.of_kind(Product):
+    for node in graph.of_kind(Product):
         made = [operand for operand in node.operands if not _is_plain(operand)]
-        found = max(found, sum(_elements(load, draft, blocks) for load in loads_of(made, least)))
+        found = max(found, sum(_elements(load, blocks) for load in loads_of(made, least)))
     return found
 
 
@@ -38,6 +37,5 @@ def _is_plain(node: Node) -> bool:
     return isinstance(node, Load)
 
 
-def _elements(node: Node, draft: Draft, blocks: Mapping[Axis, int]) -> int:
-    axes: Iterable[Axis] = frozenset(own for axis in node.axes for own in draft.axes_of(axis))
-    return math.prod(axis.size if axis in draft.unrolled else blocks.get(axis, 1) for axis in axes)
+def _elements(node: Node, blocks: Mapping[Axis, int]) -> int:
+    return math.prod(blocks.get(axis, 1) for axis in node.axes)

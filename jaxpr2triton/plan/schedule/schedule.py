@@ -15,21 +15,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.nested import fit_within_each_other
-from jaxpr2triton.graph.nodes import Keep, Recurrence, Swept
+from jaxpr2triton.graph.nodes import Graph, Keep, Place, Recurrence, Swept, axes_of
+from jaxpr2triton.graph.planned import Lowering
 from jaxpr2triton.graph.space import Space, crossings, multiplied_in, space_of
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.index import Axis, of_axis
+from jaxpr2triton.ir.index import Axis, Index, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.kernel import Choice, Estimate, Role, Steps
 from jaxpr2triton.ir.plan import Form, Plan, PlannedAxis, power_of_two
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
-from jaxpr2triton.plan.schedule.cost import Work, as_emitted, estimate, multiplied, work_of
+from jaxpr2triton.plan.schedule.cost import Work, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
-from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, axes_of_space, draft_of
+from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
@@ -53,6 +55,7 @@ class Candidate:
     draft: Draft
     axes: tuple[PlannedAxis, ...]
     num_warps: int
+    graph: Graph
     reload: bool = False
     estimate: Estimate | None = None
     num_stages: int = 2
@@ -101,89 +104,95 @@ def schedules(
     assert space is not None  # partition groups only outputs that fit
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in stored))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *stored]), default=4)
-    width = 2 if widest == 8 else 1
-    ranked = _ranked(_candidates(space, arrays, width, shrink, policy, ()))
+    scheduled = _Scheduled(name, region, space, arrays, 2 if widest == 8 else 1, shrink, policy)
+    ranked = _ranked(_candidates(scheduled, ()))
     if roles:
         wishes = wishes_of(roles, ranked[0].draft, space, name)
-        pieces = ranked[0].draft.pieces
-        ranked = _ranked(_candidates(space, arrays, width, shrink, policy, wishes, pieces))
+        ranked = _ranked(_candidates(scheduled, wishes, ranked[0].draft.pieces))
     asked = dict(roles or {})
-    return [_plan(region, name, space, arrays, width, each, ranked, asked) for each in ranked[:most]]
+    return [_plan(scheduled, each, ranked, asked) for each in ranked[:most]]
+
+
+@dataclass(frozen=True)
+class _Scheduled:
+    """What schedules are looked for."""
+
+    name: str
+    region: Closed
+    space: Space
+    arrays: Arrays
+    width: int  # 2 where values take two registers
+    shrink: int
+    policy: Policy
+
+    def draft(self, unrolled_up_to: int, wishes: Sequence[Wish] = (), pieces: int = 1) -> Draft:
+        return draft_of(self.space, self.arrays, unrolled_up_to, self.policy, wishes, pieces)
 
 
 def _plan(
-    region: Closed,
-    name: str,
-    space: Space,
-    arrays: Arrays,
-    width: int,
-    each: Candidate,
-    ranked: Sequence[Candidate],
-    asked: Mapping[str, Role],
+    scheduled: _Scheduled, each: Candidate, ranked: Sequence[Candidate], asked: Mapping[str, Role]
 ) -> Plan:
-    map_of, policy = each.draft.map, each.draft.policy
-    places = tuple(tuple(map_of(i) for i in place) for place in space.places)
-    reduced = {n: tuple(map_of(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
     return Plan(
-        name,
-        region,
+        scheduled.name,
+        scheduled.region,
         each.axes,
-        places,
-        reduced,
+        *_in_terms_of(each.draft, scheduled.space),
         each.num_warps,
         each.num_stages,
         each.reload,
         _choice(each, ranked),
         asked,
-        policy,
+        scheduled.policy,
         each.form,
-        _steps(each, space, arrays.read, [var.aval.dtype.itemsize for var in region.jaxpr.invars], width),
+        _steps(each, scheduled),
         each.code,
+        each.graph,
     )
 
 
-def _steps(
-    best: Candidate, space: Space, shapes: Sequence[tuple[int, ...]], itemsizes: Sequence[int], width: int
-) -> Steps | None:
+def _in_terms_of(draft: Draft, space: Space) -> tuple[tuple[Place, ...], dict[Number, tuple[Index, ...]]]:
+    """Where outputs are stored and what is reduced along, by the axes of a draft."""
+    places = tuple(tuple(map(draft.map, place)) for place in space.places)
+    return places, {n: tuple(draft.map(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
+
+
+def _steps(best: Candidate, scheduled: _Scheduled) -> Steps | None:
     """What the steps of a kernel take that multiply matrices, with and without that."""
-    if best.estimate is None:
+    draft, policy, whole = best.draft, scheduled.policy, best.estimate
+    if whole is None or not (sums := multiplied_in(best.graph, draft.steps)):
         return None
-    graph = as_emitted(space, best.draft)
-    if not (sums := multiplied_in(graph, space)):
-        return None
-    draft, policy = best.draft, best.draft.policy
-    state, whole = resident_state(space, draft), best.estimate
-    beside = _estimate(work_of(space, draft, state, graph, shapes, sums), best.axes, best.num_warps, width, policy)
+    shapes, width = scheduled.arrays.read, scheduled.width
+    itemsizes = [var.aval.dtype.itemsize for var in scheduled.region.jaxpr.invars]
+    state = resident_state(best.graph, draft)
+    beside = _estimate(work_of(best.graph, draft, state, shapes, sums), best.axes, best.num_warps, width, policy)
     if best.form is None and (waves := waves_of(whole, best.num_warps, policy)) > 1:
-        work = work_of(space, draft, state, graph, shapes)
+        work = work_of(best.graph, draft, state, shapes)
         alone = _estimate(work, best.axes, best.num_warps, width, policy, 1).cycles * waves
         whole = replace(whole, cycles=max(whole.cycles, alone))
-    return steps_of(graph, space, draft, best.axes, best.reload, itemsizes, whole, beside)
+    return steps_of(best.graph, draft, best.axes, best.reload, itemsizes, whole, beside)
 
 
-def _candidates(
-    space: Space, arrays: Arrays, width: int, shrink: int, policy: Policy, wishes: Sequence[Wish], pieces: int = 1
-) -> Iterator[Candidate]:
+def _candidates(scheduled: _Scheduled, wishes: Sequence[Wish], pieces: int = 1) -> Iterator[Candidate]:
+    space, policy = scheduled.space, scheduled.policy
     if not space.steps:
-        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, wishes)
-        yield _without_loops(_seen(space, draft, width), space, arrays, shrink)
+        yield _without_loops(_seen(scheduled, scheduled.draft(policy.axes.unrolled_sum, wishes)), scheduled)
         return
     if not wishes and (axes := as_variables(space, policy)):
-        every = _unrolled_along(axes, draft_of(space, arrays, 0, policy))
-        yield from _with_loops(_seen(space, draft_of(space, arrays, 0, policy, every), width), space, arrays, shrink)
+        every = _unrolled_along(axes, scheduled.draft(0))
+        yield from _with_loops(_seen(scheduled, scheduled.draft(0, every)), scheduled)
         return
     held = max((axis.size for axis in space.held_axes), default=1)  # lanes too, if there are so many
     limits = (policy.axes.unrolled_state,) if max(space.parallel, held) >= policy.loops.lanes_to_fill else ()
     drafts: dict[frozenset[Axis], Draft] = {}
     for limit in (*limits, policy.axes.unrolled_sum, 0):
-        draft = draft_of(space, arrays, limit, policy, wishes, pieces)
+        draft = scheduled.draft(limit, wishes, pieces)
         drafts.setdefault(frozenset(draft.unrolled), draft)
     for several in policy.axes.pieces_of_lanes if not wishes else ():
-        draft = draft_of(space, arrays, policy.axes.unrolled_sum, policy, (), several)
+        draft = scheduled.draft(policy.axes.unrolled_sum, (), several)
         if math.prod(cut.unrolled.size for cut in draft.cuts) <= policy.axes.unrolled_state:
             drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
-        yield from _with_loops(_seen(space, draft, width), space, arrays, shrink)
+        yield from _with_loops(_seen(scheduled, draft), scheduled)
 
 
 def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[Wish]:
@@ -223,38 +232,39 @@ def _difference(other: Candidate, best: Candidate) -> str:
     return ", ".join(words)
 
 
-def _seen(space: Space, draft: Draft, width: int) -> Seen:
-    leaves = {axis for loop in space.graph.of_kind(Recurrence) for leaf in loop.carried for axis in leaf.axes}
-    pairs = () if space.steps else crossings(space.graph)  # in a loop those that are walked have to fit, no more
-    rows = {axis for first, then in pairs for axis in then.axes.intersection(first.over)}
-    carried = frozenset(a for axis in leaves for a in draft.axes_of(axis))
-    swept = frozenset(a for axis in space.swept_axes for a in draft.axes_of(axis))
-    crossed = frozenset(a for axis in rows for a in draft.axes_of(axis))
-    passes = {axis: passes_of(space, draft, axis) for axis in draft.inner}
-    may_walk = functools.partial(_may_walk, space, draft)
-    return Seen(draft, tiles_of(space, draft), passes, carried | swept, crossed, width, may_walk)
+def _seen(scheduled: _Scheduled, draft: Draft) -> Seen:
+    places, reduced = _in_terms_of(draft, scheduled.space)
+    lowering = Lowering(scheduled.name, scheduled.region.jaxpr, places, reduced, frozenset(draft.unrolled))
+    whole = {axis: power_of_two(axis.size) for axis in (*draft.grid, *draft.inner)}
+    graph = lowering.along(_planned(draft, whole, frozenset()))
+    leaves = axes_of(leaf for loop in graph.of_kind(Recurrence) for leaf in loop.carried)
+    pairs = () if draft.steps else crossings(graph)  # in a loop those that are walked have to fit, no more
+    crossed = frozenset(axis for first, then in pairs for axis in then.axes.intersection(first.over))
+    swept = frozenset(node.axis for node in graph.of_kind(Swept))
+    passes = {axis: passes_of(graph, axis) for axis in draft.inner}
+    may_walk = functools.partial(_may_walk, graph, draft)
+    tiles = tiles_of(graph, draft)
+    return Seen(draft, lowering, graph, tiles, passes, leaves | swept, crossed, scheduled.width, may_walk)
 
 
-def _may_walk(space: Space, draft: Draft, looped: frozenset[Axis]) -> bool:
+def _may_walk(graph: Graph, draft: Draft, looped: frozenset[Axis]) -> bool:
     """Whether loops along all of these axes, and those that carry something, fit within each other."""
-    every = axes_of_space(space)
-    walked = frozenset(axis for axis in every if not draft.axes_of(axis).isdisjoint(looped))
-    steps = [axis for axis in every if axis in space.steps]
-    return fit_within_each_other(space.graph, walked | space.steps, [*steps, *(a for a in every if a in walked)])
+    order = [*draft.steps, *(axis for axis in (*draft.grid, *draft.inner) if axis in looped)]
+    return fit_within_each_other(graph, frozenset(order), order)
 
 
-def _without_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
+def _without_loops(seen: Seen, scheduled: _Scheduled) -> Candidate:
     """A schedule whose threads have room for what they read at once; else that with the least which reads as often."""
-    draft, how = seen.draft, seen.draft.contracting
+    draft, how, shrink = seen.draft, seen.draft.contracting, scheduled.shrink
     if how is None:
-        tried = (_of_rows(seen, space, arrays, shrink + more) for more in range(SMALLER))
+        tried = (_of_rows(seen, scheduled.arrays, shrink + more) for more in range(SMALLER))
     else:
-        tried = (_contracting(draft, how, shrink, each) for each in CHANGES)
+        tried = (_contracting(seen, how, shrink, each) for each in CHANGES)
     least = next(tried)
-    walked, held = _walked(least), _read_by_a_thread(least, how, space)
+    walked, held = _walked(least), _read_by_a_thread(least, how)
     once = {axis for axis, passes in seen.passes.items() if passes == 1}
     while held > draft.policy.cost.kept_by_a_thread and (other := next(tried, None)) is not None:
-        if _walked(other) - walked <= once and (found := _read_by_a_thread(other, how, space)) < held:
+        if _walked(other) - walked <= once and (found := _read_by_a_thread(other, how)) < held:
             least, held = other, found
     return least
 
@@ -263,18 +273,18 @@ def _walked(candidate: Candidate) -> set[Axis]:
     return {planned.axis for planned in candidate.axes if planned.role is Role.LOOP}
 
 
-def _read_by_a_thread(candidate: Candidate, how: Contracting | None, space: Space) -> int:
+def _read_by_a_thread(candidate: Candidate, how: Contracting | None) -> int:
     draft, blocks = candidate.draft, {planned.axis: planned.block for planned in candidate.axes}
     if how is None:
-        held = read_at_once(space, draft, blocks) if draft.inner else 0
-    elif held := read_for_factors(space, draft, blocks):
+        held = read_at_once(candidate.graph, draft, blocks) if draft.inner else 0
+    elif held := read_for_factors(candidate.graph, draft, blocks):
         held += how.sums * math.prod(blocks[axis] for axis in (*draft.grid, *_of_one_program(draft, how)[-1:]))
     return held // (draft.policy.target.warp_size * candidate.num_warps)
 
 
-def _of_rows(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate:
+def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
     draft, width = seen.draft, seen.width
-    fast = fastest_of(draft, [draft.map(i) for i in offsets_of(space, arrays.read, arrays.written)])
+    fast = fastest_of(draft, offsets_of(seen.graph, arrays.read, arrays.written))
     across = across_of(draft, fast) if fast in draft.grid and draft.inner else 1
     blocks, looped = inner_blocks(seen, across, shrink)
     whole = _whole(seen.tiles, blocks)
@@ -285,16 +295,19 @@ def _of_rows(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Candidate
     warps = tile * width // (lanes * (policy.of_a_thread if draft.inner else policy.of_a_thread_pointwise))
     if draft.inner:
         room = lanes * draft.policy.cost.kept_by_a_thread
-        warps = max(warps, min(-(-read_at_once(space, draft, blocks) // room), tile // lanes))
-    return Candidate(draft, _planned(draft, blocks, looped), max(1, min(policy.warps, power_of_two(warps))))
+        warps = max(warps, min(-(-read_at_once(seen.graph, draft, blocks) // room), tile // lanes))
+    planned = _planned(draft, blocks, looped)
+    warps = max(1, min(policy.warps, power_of_two(warps)))
+    return Candidate(draft, planned, warps, seen.lowering.along(planned))
 
 
-def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) -> Candidate:
+def _contracting(seen: Seen, how: Contracting, shrink: int, change: Change) -> Candidate:
     """A block of rows, of columns and of what is summed; tiles have their dimensions in this order.
 
     Of a chain all columns are in between: each sum has its terms before its results. Terms that threads share are the
     first dimension: those along the longest axis.
     """
+    draft = seen.draft
     grid = {axis.name: axis for axis in draft.grid}
     rows, columns, batch = (grid[name].size if name in grid else 1 for name in ("m", "n", "b"))
     whole = _of_one_program(draft, how)
@@ -310,13 +323,9 @@ def _contracting(draft: Draft, how: Contracting, shrink: int, change: Change) ->
     lanes = [PlannedAxis(axis, Role.LANE, width) for axis, width in zip(whole, widths)]
     shared = max(summed, key=lambda axis: axis.size) if how.form is Form.OUTER and block.sums > 1 else None
     pieces = {axis: replace(block, sums=1) if shared not in (axis, None) else block for axis in summed}
-    return Candidate(
-        draft,
-        _in_order(draft, block, lanes, [_summed(axis, pieces[axis]) for axis in summed], shared is not None),
-        block.warps,
-        num_stages=block.stages,
-        form=how.form,
-    )
+    planned = _in_order(draft, block, lanes, [_summed(axis, pieces[axis]) for axis in summed], shared is not None)
+    graph = seen.lowering.along(planned)
+    return Candidate(draft, planned, block.warps, graph, num_stages=block.stages, form=how.form)
 
 
 def _in_order(
@@ -361,49 +370,49 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
     return (*planned, *(PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled))
 
 
-def _with_loops(seen: Seen, space: Space, arrays: Arrays, shrink: int) -> Iterator[Candidate]:
+def _with_loops(seen: Seen, scheduled: _Scheduled) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
-    draft, policy = seen.draft, seen.draft.policy
-    graph = as_emitted(space, draft)
-    loops = residents(space, arrays.read, draft, graph)
-    work = work_of(space, draft, loops[0], graph, arrays.read)
-    products = in_steps(graph, draft, space, arrays.read) if not shrink else None
+    draft, policy, graph = seen.draft, scheduled.policy, seen.graph
+    shapes, shrink = scheduled.arrays.read, scheduled.shrink
+    loops = residents(graph, draft, shapes)
+    products = in_steps(graph, draft, shapes) if not shrink else None
     if products is not None:
-        beside = work_of(space, draft, resident_state(space, draft), graph, arrays.read, products.sums)
-        yield from _with_dots(draft, beside, products, seen.width)
-    first = summed_by_threads(graph, space, draft, arrays.read)
+        beside = work_of(graph, draft, resident_state(graph, draft), shapes, products.sums)
+        yield from _with_dots(seen, beside, products)
+    first = summed_by_threads(graph, draft, shapes)
     blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece, first=first)
     held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
     reload = held * seen.width > policy.loops.kept
     if reload:
         # results can be made piece by piece
-        whole_anyway = _computed(draft, space) - first
+        whole_anyway = _computed(draft, graph) - first
         blocks, looped = inner_blocks(seen, 1, shrink, policy.loops.piece, whole_anyway, policy.loops.piece, first)
     if products is not None and (reload or looped):  # what is read again and again lies in shared memory instead
         return
-    whole = _whole(seen.tiles, blocks)
-    moving = tiles_of(space, draft, frozenset((*draft.grid, *draft.steps)))  # not what is summed before a loop begins
+    whole, works = _whole(seen.tiles, blocks), dict[int, Work]()
+    moving = tiles_of(graph, draft, frozenset((*draft.grid, *draft.steps)))  # not what is summed before a loop begins
     is_swept = next(iter(graph.of_kind(Swept)), None) is not None
     for lanes in (_neighbours if is_swept else _lanes)(draft, _whole(moving, blocks)):
         blocks |= {axis: 1 for axis in draft.grid} | {axis: lanes for axis in draft.grid[-1:]}
         planned = _planned(draft, blocks, looped)
+        emitted = seen.lowering.along(planned)
+        work = works.get(id(emitted)) or works.setdefault(id(emitted), work_of(emitted, draft, loops[0], shapes))
         counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
         busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
         for warps in (policy.loops.warps_that_reload,) if reload else busy:
             estimated, code = _estimate(work, planned, warps, seen.width, policy), _code(work, planned, warps, policy)
-            yield Candidate(draft, planned, warps, reload, estimated, code=code)
+            yield Candidate(draft, planned, warps, emitted, reload, estimated, code=code)
 
 
-def _computed(draft: Draft, space: Space) -> frozenset[Axis]:
+def _computed(draft: Draft, graph: Graph) -> frozenset[Axis]:
     """The inner axes of what is neither put out nor kept."""
-    kept = {axis for node in space.graph.of_kind(Keep) for axis in node.over}
-    made = {axis for axis in draft.inner if draft.made_of[axis.name] <= {*space.axes, *kept}}
-    return frozenset(draft.inner) - made
+    made = {axis for store in graph.stores for index in store.place for axis in index.axes}
+    return frozenset(draft.inner) - made.union(*(keep.over for keep in graph.of_kind(Keep)))
 
 
-def _with_dots(draft: Draft, work: Work, products: InSteps, width: int) -> Iterator[Candidate]:
+def _with_dots(seen: Seen, work: Work, products: InSteps) -> Iterator[Candidate]:
     """Programs of as many rows as Triton multiplies with a matrix at least, or more; those are the last dimension."""
-    policy = draft.policy
+    draft, policy, width = seen.draft, seen.draft.policy, seen.width
     grid = [PlannedAxis(axis, Role.GRID, 1) for axis in draft.grid[:-1]]
     steps = [PlannedAxis(axis, Role.LOOP, 1) for axis in draft.steps]
     lanes = [PlannedAxis(axis, Role.LANE, power_of_two(axis.size)) for axis in products.lanes]
@@ -416,7 +425,8 @@ def _with_dots(draft: Draft, work: Work, products: InSteps, width: int) -> Itera
             warps = max(1, warps * LANES // policy.target.warp_size)
             beside = _estimate(work, planned, warps, width, policy)
             whole = multiplied(beside, products.cycles(rows, policy), len(products.sums), policy.cost)
-            yield Candidate(draft, planned, warps, estimate=whole, form=Form.DOT)
+            graph = seen.lowering.along(planned)
+            yield Candidate(draft, planned, warps, graph, estimate=whole, form=Form.DOT)
 
 
 def _lanes(draft: Draft, whole: int) -> list[int]:

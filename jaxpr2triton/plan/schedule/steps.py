@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from jaxpr2triton.graph.nodes import Graph, Load, Node, Recurrence
-from jaxpr2triton.graph.space import Space, multiplied_in
+from jaxpr2triton.graph.nodes import Graph, Load, Recurrence
+from jaxpr2triton.graph.space import multiplied_in
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate, Role, Steps
 from jaxpr2triton.ir.plan import PlannedAxis
@@ -32,7 +32,6 @@ def waves_of(whole: Estimate, warps: int, policy: Policy) -> int:
 
 def steps_of(
     graph: Graph,
-    space: Space,
     draft: Draft,
     axes: Sequence[PlannedAxis],
     reload: bool,
@@ -43,11 +42,11 @@ def steps_of(
     """`whole` and `beside` are what the model says of a step, and of one that does not multiply."""
     policy = draft.policy
     planned = {each.axis: each for each in axes}
-    read = sum(_read_again(graph, space, draft, planned, reload, itemsizes))
+    read = sum(_read_again(graph, draft, planned, reload, itemsizes))
     processors = min(whole.programs, policy.target.processors)
     passing = read * whole.programs / (processors * _rate(processors, policy))
-    waiting = policy.loops.under_way * sum(_pieces(graph, space, draft, planned))
-    return Steps(_count(space, draft), round(max(whole.cycles, beside.cycles + waiting + passing)), beside.cycles)
+    waiting = policy.loops.under_way * sum(_pieces(graph, draft, planned))
+    return Steps(_count(graph, draft), round(max(whole.cycles, beside.cycles + waiting + passing)), beside.cycles)
 
 
 def _rate(processors: int, policy: Policy) -> float:
@@ -56,11 +55,11 @@ def _rate(processors: int, policy: Policy) -> float:
     return min(cost.cached_for_one, cost.cached * policy.target.processors / processors)
 
 
-def _count(space: Space, draft: Draft) -> int | None:
+def _count(graph: Graph, draft: Draft) -> int | None:
     """How often the step of the innermost loop is taken; None where that is not known."""
     counts = []
-    for loop in space.graph.of_kind(Recurrence):
-        steps = {axis for step in ({loop.step} | (loop.axes & space.steps)) for axis in draft.axes_of(step)}
+    for loop in graph.of_kind(Recurrence):
+        steps = {loop.step} | loop.axes.intersection(draft.steps)
         if steps & draft.unbounded:
             return None
         counts.append(math.prod(axis.size for axis in steps))
@@ -69,7 +68,6 @@ def _count(space: Space, draft: Draft) -> int | None:
 
 def _read_again(
     graph: Graph,
-    space: Space,
     draft: Draft,
     planned: Mapping[Axis, PlannedAxis],
     reload: bool,
@@ -77,23 +75,20 @@ def _read_again(
 ) -> Iterator[int]:
     """The bytes of each array that a program reads again in every step."""
     for node in graph.of_kind(Load):
-        if node.axes & space.steps:
+        if node.axes.intersection(draft.steps):
             continue
-        mine = [planned[axis] for axis in _axes(node, draft) if planned[axis].role is not Role.GRID]
+        mine = [planned[axis] for axis in node.axes if planned[axis].role is not Role.GRID]
         tile = math.prod(each.block for each in mine if each.role is Role.LANE)
         is_walked = any(each.role is Role.LOOP for each in mine)
         if is_walked or (reload and tile >= draft.policy.loops.read_again):
             yield math.prod(each.axis.size for each in mine) * itemsizes[node.buffer]
 
 
-def _pieces(graph: Graph, space: Space, draft: Draft, planned: Mapping[Axis, PlannedAxis]) -> Iterator[int]:
+def _pieces(graph: Graph, draft: Draft, planned: Mapping[Axis, PlannedAxis]) -> Iterator[int]:
     """How many pieces of each matrix a step waits for, one after the other."""
-    for node in multiplied_in(graph, space):
-        walked = [planned[axis] for axis in _axes(node, draft) if planned[axis].role is Role.LOOP]
+    for node in multiplied_in(graph, draft.steps):
+        along = [planned[axis] for axis in node.axes.union(getattr(node, "over", ()))]
+        walked = [each for each in along if each.role is Role.LOOP]
         pieces = math.prod(each.steps for each in walked if each.axis not in draft.steps)
         if pieces > 1:
             yield pieces * len(getattr(node, "operands", ()))
-
-
-def _axes(node: Node, draft: Draft) -> frozenset[Axis]:
-    return frozenset(a for axis in (*node.axes, *getattr(node, "over", ())) for a in draft.axes_of(axis))

@@ -27,7 +27,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.facts import kinds_of
 from jaxpr2triton.graph.joint_sums import SUMS, only_summed
 from jaxpr2triton.graph.nodes import Graph, Kept, Load, Product, operands_of
-from jaxpr2triton.graph.space import Space, multiplied_in
+from jaxpr2triton.graph.space import multiplied_in
 from jaxpr2triton.graph.walk import facts_of
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
@@ -91,17 +91,18 @@ def _multiplied(product: Eqn, scan: Scan) -> Var | None:
     return None
 
 
-def summed_by_threads(graph: Graph, space: Space, draft: Draft, shapes: Sequence[tuple[int, ...]]) -> frozenset[Axis]:
+def summed_by_threads(graph: Graph, draft: Draft, shapes: Sequence[tuple[int, ...]]) -> frozenset[Axis]:
     """The axes along which steps add up what they read of both factors, results being neighbours in the matrix."""
     found: set[Axis] = set()
-    for node in multiplied_in(graph, space):
+    for node in multiplied_in(graph, draft.steps):
         for term in operands_of(node):
             factors = term.operands if isinstance(term, Product) else ()
             if all(isinstance(factor, Load | Kept) for factor in factors):
-                matrices = [factor for factor in factors if isinstance(factor, Load) and not factor.axes & space.steps]
+                loads = [factor for factor in factors if isinstance(factor, Load)]
+                matrices = [load for load in loads if load.axes.isdisjoint(draft.steps)]
                 over = frozenset(getattr(node, "over", ()))
                 if any(over.isdisjoint(_neighbours(each, shapes)) for each in matrices):
-                    found.update(axis for each in over for axis in draft.axes_of(each))
+                    found |= over
     return frozenset(found)
 
 

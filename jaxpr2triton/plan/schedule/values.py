@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from jaxpr2triton.graph.moved import Moved, moved_in, shifts, within
+from jaxpr2triton.graph.moved import moved_in, within
 from jaxpr2triton.graph.nodes import (
     Carried,
     Choose,
@@ -33,7 +33,6 @@ from jaxpr2triton.graph.nodes import (
     Take,
     operands_of,
 )
-from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis, flatten
 from jaxpr2triton.ir.plan import power_of_two
@@ -90,16 +89,14 @@ class _Tile:
     of_load: bool = False
 
 
-def rounds_of(space: Space, draft: Draft, graph: Graph, shapes: Shapes, without: frozenset[Node]) -> tuple[Round, ...]:
-    """The steps of all loops, or where none has any, all there is to do; `graph` is as it will be emitted."""
-    return _Rounds(space, draft, graph, shapes, without).found()
+def rounds_of(graph: Graph, draft: Draft, shapes: Shapes, without: frozenset[Node]) -> tuple[Round, ...]:
+    """The steps of all loops, or where none has any, all there is to do."""
+    return _Rounds(graph, draft, shapes, without).found()
 
 
 class _Rounds:
-    def __init__(
-        self, space: Space, draft: Draft, graph: Graph, shapes: Shapes, without: frozenset[Node]
-    ) -> None:
-        self.space, self.draft, self.graph, self.shapes, self.without = space, draft, graph, shapes, without
+    def __init__(self, graph: Graph, draft: Draft, shapes: Shapes, without: frozenset[Node]) -> None:
+        self.graph, self.draft, self.shapes, self.without = graph, draft, shapes, without
         self.values: defaultdict[Axes, list[Value]] = defaultdict(list)
         self.places: dict[Node, int] = {}
         self.tiles: dict[Node, _Tile | None] = {}
@@ -117,14 +114,14 @@ class _Rounds:
             over = self.along(sums.over)
             self.columns.update(load for load in _loads(sums) if self._are_columns(load, over))
         for node in self.graph.nodes:
-            steps = steps_of(node, self.space)
+            steps = steps_of(node, self.steps)
             self.tiles[node] = self._tile(node)
             if node not in self.without:
                 self.places[node] = len(self.values[steps])
                 self.values[steps].append(self._value(node, steps))
         for store in self.graph.stores:
             axes = [axis for index in store.place for axis in index.axes]
-            steps = self.space.steps.intersection(axes)
+            steps = self.steps.intersection(axes)
             reads = self._reads([store.value], steps)
             self.values[steps].append(Value(Kind.STORED, self.along(axes), self.draft.policy.cost.address, reads))
         rare = {loop.step for loop in self.graph.of_kind(Recurrence) if loop.seldom}
@@ -135,14 +132,13 @@ class _Rounds:
         return tuple(Round(times / longest, tuple(self.values[steps])) for steps, times in trips.items())
 
     def along(self, axes: Iterable[Axis]) -> Axes:
-        return frozenset(a for axis in axes for a in self.draft.axes_of(axis)) - self.steps
+        return frozenset(axes) - self.steps
 
     def _is_lane(self, axis: Axis) -> bool:
-        axes = self.along([axis]) - {cut.unrolled for cut in self.draft.cuts if cut.interleaved}
-        return bool(axes) and axes <= self.draft_inner
+        return axis in self.draft_inner
 
     def _reads(self, nodes: Iterable[Node], steps: Axes) -> tuple[int, ...]:
-        return tuple(self.places[each] for each in nodes if each in self.places and steps_of(each, self.space) == steps)
+        return tuple(self.places[each] for each in nodes if each in self.places and steps_of(each, self.steps) == steps)
 
     def _value(self, node: Node, steps: Axes) -> Value:
         axes, reads = self.along(node.axes), self._reads(operands_of(node), steps)
@@ -151,7 +147,7 @@ class _Rounds:
             first = self.first_moved.setdefault((moved.source, steps), node)
             kind = Kind.LANES if first is node else Kind.LANES_TOO
             reads = self._reads([moved.source if first is node else first], steps)
-            return Value(kind, axes, self._from_lanes(moved), reads, self.along(moved.axes))
+            return Value(kind, axes, 1, reads, self.along(moved.axes))
         match node:
             case Reduce() | Swept():
                 over = self.along(node.over)
@@ -163,7 +159,7 @@ class _Rounds:
                 return Value(Kind.MOVED, axes, 1, reads, self.along(axis for axis, _ in node.at))
             case Choose():
                 asked = [axis for condition in node.conditions for axis in condition.index.axes]
-                kind = Kind.CHOSEN if self.space.steps.isdisjoint(asked) else Kind.MADE
+                kind = Kind.CHOSEN if self.steps.isdisjoint(asked) else Kind.MADE
                 return Value(kind, axes, self._weight(node), reads, self.along(asked))
             case Load() | Kept():
                 return Value(Kind.READ, axes, self._weight(node), reads)
@@ -171,18 +167,6 @@ class _Rounds:
                 return Value(Kind.STORED, self.along([*node.axes, *node.over]), self._weight(node), reads)
             case _:
                 return Value(Kind.MADE, axes, self._weight(node), reads)
-
-    def _from_lanes(self, moved: Moved) -> float:
-        """How much of it other lanes have: of four pieces side by side, one has its neighbour elsewhere.
-
-        Lanes that are chosen along an axis may be one's own in between, which says nothing about the others.
-        """
-        own, side_by_side = 1.0, {cut.axis: cut.unrolled.size for cut in self.draft.cuts if cut.interleaved}
-        for axis in moved.axes:
-            pieces = side_by_side.get(axis, 1)
-            near = [abs(by) for by in shifts(moved.lanes, axis) if by and abs(by) < pieces]
-            own *= 1 - max(near) / pieces if near else 0
-        return 1 - own
 
     def _weight(self, node: Node) -> float:
         """Instructions for each element, of which a request takes some for its address."""
@@ -251,12 +235,12 @@ class _Rounds:
 
     def _as_read(self, node: Load | Kept, axes: Sequence[Axis]) -> _Tile:
         shape = self.shapes[node.buffer] if isinstance(node, Load) else node.keep.shape
-        place = self.draft.map(flatten(node.place, shape))
+        place = flatten(node.place, shape)
         apart: Mapping[Axis, int] = {axis: abs(place.coefficient(axis) or 0) or 1 << 62 for axis in axes}
         order = tuple(sorted(axes, key=lambda axis: (apart[axis], -axes.index(axis))))
         others = [times for atom, times in place.terms if atom is not order[0]]
         vector = math.gcd(max(WIDEST // node.dtype.itemsize, 1), place.const, *others) if apart[order[0]] == 1 else 1
-        return _Tile(order, vector, not steps_of(node, self.space))
+        return _Tile(order, vector, not steps_of(node, self.steps))
 
 
 def _loads(node: Reduce) -> Iterator[Load]:
@@ -265,8 +249,8 @@ def _loads(node: Reduce) -> Iterator[Load]:
     yield from (factor for factor in factors if isinstance(factor, Load))
 
 
-def steps_of(node: Node, space: Space) -> Axes:
-    """The steps of the loops that a value is made in."""
+def steps_of(node: Node, steps: Axes) -> Axes:
+    """The steps, of these, of the loops that a value is made in."""
     if isinstance(node, Recurrence):
-        return frozenset((node.step,)) | (node.axes & space.steps)
-    return space.steps & node.axes.union(getattr(node, "over", ()))
+        return frozenset((node.step,)) | (node.axes & steps)
+    return steps & node.axes.union(getattr(node, "over", ()))
