@@ -24,19 +24,22 @@ def fit_within_each_other(graph: Graph, looped: frozenset[Axis], axes: Sequence[
     """Whether no loop of such a kernel is within one along the same axis; `axes` gives their usual order."""
     order = Order(graph, looped)
 
-    def at_home(node: Node, around: Opened) -> tuple[Node, Opened]:
+    def home_of(each: tuple[Node, Opened]) -> tuple[Node, Opened | None]:
+        node, around = each
         return node, _home(order.loops(node), around)
 
     def operands(each: tuple[Node, Opened]) -> Iterator[tuple[Node, Opened]]:
-        node, home = each
-        within = home + _opened(_keys(node, order, axes))
-        starts = node.starts if isinstance(node, Recurrence) else ()
-        return (at_home(operand, home if operand in starts else within) for operand in operands_of(node))
+        node, home = home_of(each)
+        if home is not None:
+            within = home + _opened(_keys(node, order, axes))
+            starts = node.starts if isinstance(node, Recurrence) else ()
+            yield from ((operand, home if operand in starts else within) for operand in operands_of(node))
 
-    stores = (at_home(store.value, _opened(order.keys(store, axes))) for store in graph.stores)
-    return all(
-        frozenset(home).isdisjoint(_opened(_keys(node, order, axes))) for node, home in reachable(stores, operands)
-    )
+    def has_a_place(node: Node, home: Opened | None) -> bool:
+        return home is not None and frozenset(home).isdisjoint(_opened(_keys(node, order, axes)))
+
+    stores = ((store.value, _opened(order.keys(store, axes))) for store in graph.stores)
+    return all(has_a_place(*home_of(each)) for each in reachable(stores, operands, home_of))
 
 
 def _keys(node: Node, order: Order, axes: Sequence[Axis]) -> Sequence[LoopKey]:
@@ -52,6 +55,10 @@ def _opened(keys: Sequence[LoopKey]) -> Opened:
     return tuple(axis for key in keys for axis in key.opened)
 
 
-def _home(loops: frozenset[Axis], around: Opened) -> Opened:
-    """The loops that are open where a value is written: as few as can be."""
-    return next(around[:count] for count in range(len(around) + 1) if loops <= frozenset(around[:count]))
+def _home(loops: frozenset[Axis], around: Opened) -> Opened | None:
+    """The loops that are open where a value is written: as few as can be; None if some of its own are not.
+
+    So it is where an element of it is taken: f(x[i]) for one i, and no loop along i.
+    """
+    homes = (around[:count] for count in range(len(around) + 1) if loops <= frozenset(around[:count]))
+    return next(homes, None)

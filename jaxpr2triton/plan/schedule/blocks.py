@@ -20,7 +20,7 @@ class Seen:
 
     draft: Draft
     lowering: Lowering
-    graph: Graph  # with all inner axes as lanes
+    graph: Graph  # with no inner axis as lanes yet
     tiles: Sequence[frozenset[Axis]]
     passes: dict[Axis, int]
     carried: frozenset[Axis]  # or swept

@@ -235,8 +235,8 @@ def _difference(other: Candidate, best: Candidate) -> str:
 def _seen(scheduled: _Scheduled, draft: Draft) -> Seen:
     places, reduced = _in_terms_of(draft, scheduled.space)
     lowering = Lowering(scheduled.name, scheduled.region.jaxpr, places, reduced, frozenset(draft.unrolled))
-    whole = {axis: power_of_two(axis.size) for axis in (*draft.grid, *draft.inner)}
-    graph = lowering.along(_planned(draft, whole, frozenset()))
+    # any inner axis may be walked yet, so no two of them are lanes of the same number
+    graph = lowering.along([PlannedAxis(axis, Role.GRID, axis.size) for axis in (*draft.grid, *draft.inner)])
     leaves = axes_of(leaf for loop in graph.of_kind(Recurrence) for leaf in loop.carried)
     pairs = () if draft.steps else crossings(graph)  # in a loop those that are walked have to fit, no more
     crossed = frozenset(axis for first, then in pairs for axis in then.axes.intersection(first.over))
@@ -372,7 +372,9 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
 
 def _with_loops(seen: Seen, scheduled: _Scheduled) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
-    draft, policy, graph = seen.draft, scheduled.policy, seen.graph
+    draft, policy = seen.draft, scheduled.policy
+    whole_axes = {axis: power_of_two(axis.size) for axis in (*draft.grid, *draft.inner)}
+    graph = seen.lowering.along(_planned(draft, whole_axes, frozenset()))
     shapes, shrink = scheduled.arrays.read, scheduled.shrink
     loops = residents(graph, draft, shapes)
     products = in_steps(graph, draft, shapes) if not shrink else None
