@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar, overload
@@ -307,13 +309,25 @@ def varies_along(node: Node) -> frozenset[Axis]:
 def with_operands(node: Node, standing: Mapping[Node, Node]) -> Node:
     """The node with other nodes in the place of those that it refers to; it varies along what these do."""
     changes: dict[str, Node | tuple[Node, ...]] = {}
-    for field_ in fields(node):
-        value = getattr(node, field_.name)
-        if isinstance(value, Node):
-            changes[field_.name] = standing[value]
-        elif isinstance(value, tuple) and value and isinstance(value[0], Node):
-            changes[field_.name] = tuple(standing[each] for each in value)
-    return changed(node, **changes) if changes else node
+    is_same = True
+    for name in _references(type(node)):
+        value = getattr(node, name)
+        now = standing[value] if isinstance(value, Node) else tuple(standing[each] for each in value)
+        if now:
+            changes[name] = now
+            is_same &= now is value or (isinstance(now, tuple) and all(map(operator.is_, now, value)))
+    return node if is_same else changed(node, **changes)
+
+
+_REFERENCES: dict[type[Node], tuple[str, ...]] = {}
+
+
+def _references(kind: type[Node]) -> tuple[str, ...]:
+    """The fields of a kind of node that hold other nodes."""
+    if kind not in _REFERENCES:
+        of_nodes = re.compile(r"\b(Node|Keep|Recurrence|Carried)\b")
+        _REFERENCES[kind] = tuple(each.name for each in fields(kind) if of_nodes.search(str(each.type)))
+    return _REFERENCES[kind]
 
 
 def changed(node: One, **parts: object) -> One:

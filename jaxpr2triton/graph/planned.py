@@ -47,6 +47,7 @@ class Lowering:
     places: Sequence[Place]  # where each output is stored
     reduced: Mapping[Number, tuple[Index, ...]]  # what a reduction or a loop runs along
     unrolled: frozenset[Axis]
+    _simple: dict[frozenset[Axis], Graph] = field(default_factory=dict)  # by the lanes that end one by one
     _known: dict[Hashable, Graph] = field(default_factory=dict)
 
     @cached_property
@@ -69,8 +70,8 @@ class Lowering:
         alike, streamed = _alike(axes), _streamed(axes) & self._kept_over
         key = (flags, tuple(alike), streamed)
         if key not in self._known:
-            graph = simplify(self._walked, flags)
-            if any(True for _ in graph.of_kind(Recurrence)):
+            graph = self._simple.get(flags) or self._simple.setdefault(flags, simplify(self._walked, flags))
+            if any(True for _ in graph.of_kind(Recurrence)) and (alike or streamed):
                 graph = simplify(keep_lanes(share_renamed(graph, alike), streamed), flags)
             self._known[key] = join_sums(graph)
         return self._known[key]

@@ -95,9 +95,11 @@ def simplify(graph: Graph, lanes: Set[Axis] | None = None) -> Graph:
     Along `lanes` are the axes of tiles. In the steps of a loop that goes on by one number, this number is True; where
     each lane goes on by itself, a step may be another lane's.
     """
+    form = _form(graph)
     for _ in range(ROUNDS):
         simpler = _Simplifying(graph, lanes).run()
-        if _form(simpler) == _form(graph):
+        before, form = form, _form(simpler)
+        if form == before:
             return graph
         graph = simpler
     return graph
