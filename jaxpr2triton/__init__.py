@@ -12,6 +12,7 @@ from jaxpr2triton.errors import (
     KernelFallback,
     KernelRefused,
     NotFusible,
+    ScheduleWarning,
     UserError,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "NotFusible",
     "Program",
     "Residual",
+    "ScheduleWarning",
     "UserError",
     "__version__",
     "fuse",

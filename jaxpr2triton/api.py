@@ -19,6 +19,7 @@ from jaxpr2triton.front.inner import Settings, with_options
 from jaxpr2triton.front.naming import program_name
 from jaxpr2triton.front.options import OF_JIT, Options, known_backend, unexpected_by_fuse
 from jaxpr2triton.front.program import GradProgram, Program, Residual
+from jaxpr2triton.front.schedules import read_schedules
 from jaxpr2triton.front.transpiled import transpiled
 from jaxpr2triton.front.whole import side_effects
 from jaxpr2triton.ir.kernel import Kernel, Leftover
@@ -44,6 +45,7 @@ def fuse(
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
     schedule: Schedule = ...,
+    schedules: Any = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -67,6 +69,7 @@ def fuse(
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
     schedule: Schedule = ...,
+    schedules: Any = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Sequence[int] | None = ...,
@@ -89,12 +92,13 @@ def fuse(
     checkpoint: Checkpoint = None,
     exact_order: bool = False,
     schedule: Schedule = "estimate",
+    schedules: Any = None,
     **jit_options: Any,
 ) -> Any:
     """Compile a function into Triton kernels: `jax.jit`, with another compiler behind it.
 
     It takes the function and the options that `jax.jit` takes, and gives what `jax.jit` gives: something to call,
-    differentiate, batch, `.lower(...)` and so on. Seven options are new:
+    differentiate, batch, `.lower(...)` and so on. Eight options are new:
 
     backend   "auto"       the kernels on a CUDA or ROCm device, XLA on any other (or what J2T_BACKEND says)
               "triton"     the kernels, on a CUDA or ROCm device; an error elsewhere
@@ -123,6 +127,8 @@ def fuse(
     schedule  "estimate"   of the schedules of a kernel with loops the one that is estimated to take least is chosen
               "compile"    the best three are compiled, and the one is chosen whose machine code takes least, by the
                            model of `explain --cycles`; for NVIDIA devices
+    schedules a file with what `explain --json` printed, or that JSON itself: its kernels have the schedules that they
+              had there, or those that you wrote instead. One that does not fit is ignored, with a `ScheduleWarning`
 
     A fused function inside another one is part of it, and the outer one's options count; but where it names an option
     otherwise than that one, this holds in it, and it has kernels of its own. Callbacks (`jax.debug.print`,
@@ -134,7 +140,8 @@ def fuse(
             raise unexpected_by_fuse(option)
     known_backend("backend", backend)
     static: dict[str, Any] = {option: jit_options.get(option) for option in ("static_argnums", "static_argnames")}
-    options = Options(strict, roles, contractions, checkpoint, exact_order, schedule, **static)
+    given = read_schedules(schedules)
+    options = Options(strict, roles, contractions, checkpoint, exact_order, schedule, given, **static)
     how = functools.partial(fuse, backend=backend, **options.of_plans, **jit_options)
     if function is None:
         return how
@@ -194,6 +201,7 @@ def transpile(
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
     schedule: Schedule = ...,
+    schedules: Any = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -211,6 +219,7 @@ def transpile(
     checkpoint: Checkpoint = ...,
     exact_order: bool = ...,
     schedule: Schedule = ...,
+    schedules: Any = ...,
     for_target: str | None = ...,
     static_argnums: int | Sequence[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
@@ -227,6 +236,7 @@ def transpile(
     checkpoint: Checkpoint = None,
     exact_order: bool | None = None,
     schedule: Schedule | None = None,
+    schedules: Any = None,
     for_target: str | None = None,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -236,16 +246,16 @@ def transpile(
 
     Without `grad` the result is a `Program`. With it, a `GradProgram`: `grad` is an argument's number or several, as
     `argnums` of `jax.grad` (True means 0). Static arguments are given here and left out when the program is called.
-    `strict`, `roles`, `contractions`, `checkpoint`, `exact_order` and `schedule` are as in `fuse`; those that are not
-    given, and what is static, are as `fuse` was told where the function is a fused one. `for_target` is the device
-    that kernels are planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one, or else
-    sm_90.
+    `strict`, `roles`, `contractions`, `checkpoint`, `exact_order`, `schedule` and `schedules` are as in `fuse`; those
+    that are not given, and what is static, are as `fuse` was told where the function is a fused one. `for_target` is
+    the device that kernels are planned for (sm_90, gfx942, …), instead of what J2T_TARGET says, or else the local one,
+    or else sm_90.
     """
     if not callable(function):
         raise UserError(f"transpile takes a function, not {function!r}")
     given: dict[str, Any] = {
         "strict": strict, "roles": roles, "contractions": contractions, "checkpoint": checkpoint,
-        "exact_order": exact_order, "schedule": schedule,
+        "exact_order": exact_order, "schedule": schedule, "schedules": schedules,
         "static_argnums": static_argnums, "static_argnames": static_argnames,
     }  # fmt: skip
     options = replace(options_of(function), **{option: said for option, said in given.items() if said is not None})

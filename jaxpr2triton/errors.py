@@ -87,6 +87,10 @@ class BugWarning(UserWarning):
     """There is a mistake in this compiler. What it concerns is left to XLA, so the numbers are right."""
 
 
+class ScheduleWarning(UserWarning):
+    """A schedule that was given is ignored: it is damaged, or of another kernel."""
+
+
 class CacheWarning(UserWarning):
     """The folder of compiled kernels cannot be used; kernels are compiled again in each process."""
 

@@ -15,7 +15,7 @@ from jaxpr2triton._compat import source_of, user_frame
 from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.beside_xla import left_by, parted_by
 from jaxpr2triton.emit.emit import emit
-from jaxpr2triton.errors import Mistake, Reason, UserError, WhyNot
+from jaxpr2triton.errors import Mistake, Reason, ScheduleWarning, UserError, WhyNot, warn
 from jaxpr2triton.graph.compared import check_compared
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.nodes import Graph
@@ -28,6 +28,7 @@ from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.recorded import Recorded, key_of
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
@@ -47,6 +48,7 @@ from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
 from jaxpr2triton.plan.refusal import body_of, or_refuse, refused_for_code
 from jaxpr2triton.plan.rounds import said
+from jaxpr2triton.plan.schedule.replay import recorded_of, replayed
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiled_products import large_products
 from jaxpr2triton.plan.schedule.wishes import wished_for
@@ -111,8 +113,9 @@ class Kernels:
 def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Plans | Wish:
     plans = []
     lost: dict[str, Mistake] = {}
+    records = {record.key: record for record in roles.schedules}
     for kernel, region in counted("kernel", _regions(program).items()):
-        plan = _or_lose(functools.partial(schedule, region, kernel, policy=policy), kernel, region, lost)
+        plan = _or_lose(functools.partial(_scheduled, region, kernel, records, policy), kernel, region, lost)
         if isinstance(plan, WISHES):
             return plan
         if plan is None:
@@ -131,14 +134,25 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
     with_roles = decisions.with_roles and not lost  # the axes that roles were asked for may be those of lost ones
     wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans}) if with_roles else {}
     for number, plan in enumerate(plans):
-        if asked := wishes.get(plan.name):
+        if (asked := wishes.get(plan.name)) and not (plan.recorded and asked == plan.roles):
             found = _or_without_roles(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
             if isinstance(found, DropRoles):
                 return found
             plans[number] = found
     if roles.schedule == "compile":
-        plans = quickest(plans, name, policy.target)
+        searched = iter(quickest([plan for plan in plans if not plan.recorded], name, policy.target))
+        plans = [plan if plan.recorded else next(searched) for plan in plans]
     return Plans(program, tuple(plans), lost)
+
+
+def _scheduled(region: Any, name: str, records: Mapping[str, Recorded], policy: Policy) -> Plan:
+    """The plan of a region: as a given schedule says, if there is one for it that can be had."""
+    if records and (record := records.get(key_of(region, policy.target.name))) is not None:
+        found = replayed(region, name, record, policy)
+        if isinstance(found, Plan):
+            return found
+        warn(f"the schedule of {name} is ignored: {found}", ScheduleWarning)
+    return schedule(region, name, policy=policy)
 
 
 def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
@@ -309,6 +323,12 @@ class Compiled:
         """Why each kernel is not one with those before it."""
         regions = [eqn.params for eqn in self.program.jaxpr.eqns if eqn.primitive is region_p]
         return tuple(each["apart"] for each in regions if "apart" in each and each["name"] not in self.lost)
+
+    @cached_property
+    def schedules(self) -> tuple[Recorded, ...]:
+        """Those of its kernels, also of those in the steps of loops that XLA runs."""
+        own = (recorded_of(plan) for plan in self.stages["schedule"].plans)
+        return (*own, *(each for step in self.steps_of.values() for each in step.schedules))
 
     @cached_property
     def alone(self) -> Alone:

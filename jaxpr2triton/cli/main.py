@@ -30,6 +30,7 @@ from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
 from jaxpr2triton.front.fused import LOWERED, Backend
 from jaxpr2triton.hardware import target_named
+from jaxpr2triton.ir.roles import SCHEDULES
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.launch.call.primitive import RUN
@@ -112,8 +113,13 @@ def _run(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _asked(options: argparse.Namespace) -> dict[str, Any]:
-    words = ("contractions", "checkpoint", "exact_order", "schedule")
-    return {"roles": dict(options.role), **{word: getattr(options, word) for word in words}}
+    words = ("contractions", "checkpoint", "exact_order")
+    schedule = "schedule" if options.schedule in SCHEDULES else "schedules"
+    return {
+        "roles": dict(options.role),
+        schedule: options.schedule,
+        **{word: getattr(options, word) for word in words},
+    }
 
 
 def _transpiled(request: Request, options: argparse.Namespace) -> Any:

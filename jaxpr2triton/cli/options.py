@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
@@ -163,9 +164,11 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     add("--exact-order", action="store_true", help="take the steps of every loop one after the other")
     add(
         "--schedule",
-        choices=SCHEDULES,
+        metavar="estimate|compile|FILE",
+        type=_schedule,
         default="estimate",
-        help="compare the schedules of loops by an estimate, or compile the best three and read their machine code",
+        help="compare the schedules of loops by an estimate, or compile the best three and read their machine code; or "
+        "take those in FILE, as explain --json has printed them",
     )
     add("--debug", action="store_true", help="show the traceback of an error")
     known = ", ".join(TARGETS)
@@ -225,6 +228,12 @@ def _checkpoint(text: str) -> str | int:
         return _positive(text)
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"expected {SQRT} or a positive number, found {text!r}") from None
+
+
+def _schedule(text: str) -> str:
+    if text not in SCHEDULES and not os.path.isfile(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {' nor '.join(SCHEDULES)}, nor a file")
+    return text
 
 
 def _role(text: str) -> tuple[str, str]:

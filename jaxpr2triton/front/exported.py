@@ -10,6 +10,7 @@ import jax
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover
+from jaxpr2triton.ir.recorded import Recorded
 from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.policy import Policy
 
@@ -25,6 +26,7 @@ class Exported:
     alone: Alone
     steps: tuple[str, ...]
     divided: tuple[Divided, ...]
+    schedules: tuple[Recorded, ...]
     in_avals: tuple[jax.ShapeDtypeStruct, ...]
     out_avals: tuple[jax.ShapeDtypeStruct, ...]
     stages: Mapping[str, str]
@@ -44,6 +46,7 @@ def exported(compiled: Compiled | Exported) -> Exported:
         compiled.alone,
         compiled.steps,
         compiled.divided,
+        compiled.schedules,
         inputs,
         outputs,
         stages,

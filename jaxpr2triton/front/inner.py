@@ -60,12 +60,13 @@ def within(params: Mapping[str, Any], around: Settings) -> Settings:
     return Settings(backend, params["strict"] or around.strict, roles, params["target"] or around.target)
 
 
-_OPTIONS = ("asked", "contractions", "checkpoint", "exact_order", "schedule")
+_OPTIONS = ("asked", "contractions", "checkpoint", "exact_order", "schedule", "schedules")
 
 
 def _otherwise(inner: Settings, around: Settings) -> tuple[str, ...]:
     """What is otherwise than around, as a user writes it."""
-    names = [name for name in _OPTIONS if name != "checkpoint"]  # which has had its say when a derivative was taken
+    # a checkpoint has had its say when a derivative was taken, and schedules are of single kernels
+    names = [name for name in _OPTIONS if name not in ("checkpoint", "schedules")]
     pairs = [(name, getattr(inner.roles, name), getattr(around.roles, name)) for name in names]
     pairs += [(name, getattr(inner, name), getattr(around, name)) for name in ("backend", "strict")]
     return tuple(_said(name, here) for name, here, there in pairs if here != there)

@@ -12,6 +12,7 @@ import jax
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front.fused import BACKENDS
+from jaxpr2triton.front.schedules import read_schedules
 from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule, parse_roles
 
 
@@ -25,6 +26,7 @@ class Options:
     checkpoint: Checkpoint = None
     exact_order: bool = False
     schedule: Schedule = "estimate"
+    schedules: Any = None
     static_argnums: int | Sequence[int] | None = None
     static_argnames: str | Iterable[str] | None = None
 
@@ -38,7 +40,7 @@ class Options:
         if not isinstance(self.strict, bool):
             raise UserError(f"strict={self.strict!r} is not a choice", hint="True or False")
         options = self.contractions, self.checkpoint, self.exact_order, self.schedule
-        return parse_roles(function, self.roles, *options, backend)
+        return parse_roles(function, self.roles, *options, backend, read_schedules(self.schedules))
 
 
 OF_PLANS = frozenset(each.name for each in fields(Options) if not each.name.startswith("static"))

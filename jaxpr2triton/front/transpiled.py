@@ -17,6 +17,7 @@ from jaxpr2triton.front.inner import Settings, all_of, with_options, within
 from jaxpr2triton.front.naming import program_name, title_of
 from jaxpr2triton.front.options import Options, refuse_options_of_others
 from jaxpr2triton.front.program import GradProgram, Program, grad_program, plain_program
+from jaxpr2triton.front.schedules import tell_unused
 from jaxpr2triton.front.whole import side_effects, symbolic_shape
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.knobs import read_knobs
@@ -66,12 +67,16 @@ def transpiled(
     signature = Signature(name, names, jax.tree.structure(values), traced.avals, title_of(function))
     out_tree = traced.out_tree
     if argnums is None:
-        return plain_program(jaxpr, captured, signature, out_tree, strict, asked, target)
+        program = plain_program(jaxpr, captured, signature, out_tree, strict, asked, target)
+        tell_unused(asked.schedules, [program.compiled], name)
+        return program
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
-    return grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked, target)
+    halves = grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked, target)
+    tell_unused(asked.schedules, [halves.forward.compiled, halves.backward.compiled], name)
+    return halves
 
 
 def _flattened(jaxpr: Any, name: str, strict: bool) -> Any:

@@ -70,6 +70,7 @@ class Plan:
     steps: Steps | None = None  # of one whose loops multiply matrices
     code: int = 0  # instructions of a thread for the steps of its loops, as they are written
     graph: Any = None  # what the region computes along these axes, as it was priced
+    recorded: bool = False  # whether it is as a given schedule says
 
     def kernel_axes(self) -> tuple[KernelAxis, ...]:
         return tuple(planned.shown for planned in self.axes)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.ir.recorded import Recorded
 
 Checkpoint = Literal["sqrt"] | int | None
 Contractions = Literal["auto", "triton", "xla"]
@@ -47,6 +48,7 @@ class Roles:
     schedule: Schedule = "estimate"  # how the schedules of loops are compared
     strict: bool = False  # whether nothing may stay with XLA
     backend: str = "auto"  # what runs it, if that was asked for
+    schedules: tuple[Recorded, ...] = ()  # of kernels, instead of searching for one
     apart: tuple[str, ...] = ()  # of a fused function inside another one: what it names otherwise than that one
 
     def __repr__(self) -> str:
@@ -73,6 +75,7 @@ def parse_roles(
     exact_order: bool = False,
     schedule: Schedule = "estimate",
     backend: str = "auto",
+    schedules: tuple[Recorded, ...] = (),
 ) -> Roles:
     """What a user wrote, checked as far as that goes without the kernels."""
     for word, said, known in (("contractions", contractions, CONTRACTIONS), ("schedule", schedule, SCHEDULES)):
@@ -85,7 +88,7 @@ def parse_roles(
         raise UserError(f"checkpoint={checkpoint!r} is not a choice", hint=hint)
     parsed = _parsed(function, roles)
     made = replace(parsed, contractions=contractions, checkpoint=checkpoint, exact_order=exact_order)
-    made = replace(made, schedule=schedule, backend=backend)
+    made = replace(made, schedule=schedule, backend=backend, schedules=schedules)
     return parsed if made == parsed else made
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Divided, Kernel, Launches, Leftover
+from jaxpr2triton.ir.recorded import Recorded
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
@@ -43,6 +44,8 @@ class Compiled(Protocol):
     def steps(self) -> tuple[str, ...]: ...
     @property
     def divided(self) -> tuple[Divided, ...]: ...
+    @property
+    def schedules(self) -> tuple[Recorded, ...]: ...
     @property
     def in_avals(self) -> Sequence[Any]: ...
     @property
@@ -167,6 +170,7 @@ def explain_json(
 ) -> dict[str, Any]:
     """The facts behind `explain`, for programs to read."""
     times = {each.what: each.microseconds for each in _times(compiled, cycles)}
+    schedules = {each.kernel: each.to_json() for each in compiled.schedules}
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
     return {
@@ -187,6 +191,7 @@ def explain_json(
         },
         "kernels": [
             _kernel_facts(kernel, n, compiled.policy)
+            | {"schedule": schedules[kernel.name]}
             | {"microseconds": times[kernel.name]}
             | ({} if cycles is None else {"cycles": cycle_facts(cycles[kernel])})
             for kernel, n in Counter(compiled.kernels).items()

@@ -55,12 +55,17 @@ class Candidate:
     draft: Draft
     axes: tuple[PlannedAxis, ...]
     num_warps: int
-    graph: Graph
+    lowering: Lowering
     reload: bool = False
     estimate: Estimate | None = None
     num_stages: int = 2
     form: Form | None = None
     code: int = 0  # instructions of a thread that are written for the steps of loops
+
+    @property
+    def graph(self) -> Graph:
+        """As it is emitted, but for the layout of its buffers."""
+        return self.lowering.along(self.axes)
 
     @property
     def rank(self) -> tuple[int, ...]:
@@ -98,23 +103,31 @@ def schedules(
     most: int | None = None,
 ) -> list[Plan]:
     """The plans that there are to choose from, or so many of them: the one that is chosen, and then the next best."""
+    scheduled = scheduled_of(region, name, shrink, policy)
+    ranked = all_ranked(scheduled, roles or {})
+    return [plan_of(scheduled, each, ranked, roles or {}) for each in ranked[:most]]
+
+
+def scheduled_of(region: Closed, name: str, shrink: int, policy: Policy) -> Scheduled:
     jaxpr = region.jaxpr
     stored = variables(stored_by(jaxpr))
     space = space_of(jaxpr, stored, Classes(jaxpr.eqns), union=True)
     assert space is not None  # partition groups only outputs that fit
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in stored))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *stored]), default=4)
-    scheduled = _Scheduled(name, region, space, arrays, 2 if widest == 8 else 1, shrink, policy)
+    return Scheduled(name, region, space, arrays, 2 if widest == 8 else 1, shrink, policy)
+
+
+def all_ranked(scheduled: Scheduled, roles: Mapping[str, Role]) -> list[Candidate]:
     ranked = _ranked(_candidates(scheduled, ()))
-    if roles:
-        wishes = wishes_of(roles, ranked[0].draft, space, name)
-        ranked = _ranked(_candidates(scheduled, wishes, ranked[0].draft.pieces))
-    asked = dict(roles or {})
-    return [_plan(scheduled, each, ranked, asked) for each in ranked[:most]]
+    if not roles:
+        return ranked
+    wishes = wishes_of(roles, ranked[0].draft, scheduled.space, scheduled.name)
+    return _ranked(_candidates(scheduled, wishes, ranked[0].draft.pieces))
 
 
 @dataclass(frozen=True)
-class _Scheduled:
+class Scheduled:
     """What schedules are looked for."""
 
     name: str
@@ -129,8 +142,8 @@ class _Scheduled:
         return draft_of(self.space, self.arrays, unrolled_up_to, self.policy, wishes, pieces)
 
 
-def _plan(
-    scheduled: _Scheduled, each: Candidate, ranked: Sequence[Candidate], asked: Mapping[str, Role]
+def plan_of(
+    scheduled: Scheduled, each: Candidate, ranked: Sequence[Candidate], asked: Mapping[str, Role]
 ) -> Plan:
     return Plan(
         scheduled.name,
@@ -156,7 +169,7 @@ def _in_terms_of(draft: Draft, space: Space) -> tuple[tuple[Place, ...], dict[Nu
     return places, {n: tuple(draft.map(of_axis(a)) for a in axes) for n, axes in space.chosen.items()}
 
 
-def _steps(best: Candidate, scheduled: _Scheduled) -> Steps | None:
+def _steps(best: Candidate, scheduled: Scheduled) -> Steps | None:
     """What the steps of a kernel take that multiply matrices, with and without that."""
     draft, policy, whole = best.draft, scheduled.policy, best.estimate
     if whole is None or not (sums := multiplied_in(best.graph, draft.steps)):
@@ -164,15 +177,15 @@ def _steps(best: Candidate, scheduled: _Scheduled) -> Steps | None:
     shapes, width = scheduled.arrays.read, scheduled.width
     itemsizes = [var.aval.dtype.itemsize for var in scheduled.region.jaxpr.invars]
     state = resident_state(best.graph, draft)
-    beside = _estimate(work_of(best.graph, draft, state, shapes, sums), best.axes, best.num_warps, width, policy)
+    beside = estimate_of(work_of(best.graph, draft, state, shapes, sums), best.axes, best.num_warps, width, policy)
     if best.form is None and (waves := waves_of(whole, best.num_warps, policy)) > 1:
         work = work_of(best.graph, draft, state, shapes)
-        alone = _estimate(work, best.axes, best.num_warps, width, policy, 1).cycles * waves
+        alone = estimate_of(work, best.axes, best.num_warps, width, policy, 1).cycles * waves
         whole = replace(whole, cycles=max(whole.cycles, alone))
     return steps_of(best.graph, draft, best.axes, best.reload, itemsizes, whole, beside)
 
 
-def _candidates(scheduled: _Scheduled, wishes: Sequence[Wish], pieces: int = 1) -> Iterator[Candidate]:
+def _candidates(scheduled: Scheduled, wishes: Sequence[Wish], pieces: int = 1) -> Iterator[Candidate]:
     space, policy = scheduled.space, scheduled.policy
     if not space.steps:
         yield _without_loops(_seen(scheduled, scheduled.draft(policy.axes.unrolled_sum, wishes)), scheduled)
@@ -232,7 +245,7 @@ def _difference(other: Candidate, best: Candidate) -> str:
     return ", ".join(words)
 
 
-def _seen(scheduled: _Scheduled, draft: Draft) -> Seen:
+def _seen(scheduled: Scheduled, draft: Draft) -> Seen:
     places, reduced = _in_terms_of(draft, scheduled.space)
     lowering = Lowering(scheduled.name, scheduled.region.jaxpr, places, reduced, frozenset(draft.unrolled))
     # any inner axis may be walked yet, so no two of them are lanes of the same number
@@ -253,7 +266,7 @@ def _may_walk(graph: Graph, draft: Draft, looped: frozenset[Axis]) -> bool:
     return fit_within_each_other(graph, frozenset(order), order)
 
 
-def _without_loops(seen: Seen, scheduled: _Scheduled) -> Candidate:
+def _without_loops(seen: Seen, scheduled: Scheduled) -> Candidate:
     """A schedule whose threads have room for what they read at once; else that with the least which reads as often."""
     draft, how, shrink = seen.draft, seen.draft.contracting, scheduled.shrink
     if how is None:
@@ -298,7 +311,7 @@ def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
         warps = max(warps, min(-(-read_at_once(seen.graph, draft, blocks) // room), tile // lanes))
     planned = _planned(draft, blocks, looped)
     warps = max(1, min(policy.warps, power_of_two(warps)))
-    return Candidate(draft, planned, warps, seen.lowering.along(planned))
+    return Candidate(draft, planned, warps, seen.lowering)
 
 
 def _contracting(seen: Seen, how: Contracting, shrink: int, change: Change) -> Candidate:
@@ -324,8 +337,7 @@ def _contracting(seen: Seen, how: Contracting, shrink: int, change: Change) -> C
     shared = max(summed, key=lambda axis: axis.size) if how.form is Form.OUTER and block.sums > 1 else None
     pieces = {axis: replace(block, sums=1) if shared not in (axis, None) else block for axis in summed}
     planned = _in_order(draft, block, lanes, [_summed(axis, pieces[axis]) for axis in summed], shared is not None)
-    graph = seen.lowering.along(planned)
-    return Candidate(draft, planned, block.warps, graph, num_stages=block.stages, form=how.form)
+    return Candidate(draft, planned, block.warps, seen.lowering, num_stages=block.stages, form=how.form)
 
 
 def _in_order(
@@ -370,7 +382,7 @@ def _planned(draft: Draft, blocks: Mapping[Axis, int], looped: frozenset[Axis]) 
     return (*planned, *(PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled))
 
 
-def _with_loops(seen: Seen, scheduled: _Scheduled) -> Iterator[Candidate]:
+def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
     """Loops are chains: programs of few lanes or of more, and of few warps or of more."""
     draft, policy = seen.draft, scheduled.policy
     whole_axes = {axis: power_of_two(axis.size) for axis in (*draft.grid, *draft.inner)}
@@ -402,8 +414,9 @@ def _with_loops(seen: Seen, scheduled: _Scheduled) -> Iterator[Candidate]:
         counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
         busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
         for warps in (policy.loops.warps_that_reload,) if reload else busy:
-            estimated, code = _estimate(work, planned, warps, seen.width, policy), _code(work, planned, warps, policy)
-            yield Candidate(draft, planned, warps, emitted, reload, estimated, code=code)
+            estimated = estimate_of(work, planned, warps, seen.width, policy)
+            code = code_of(work, planned, warps, policy)
+            yield Candidate(draft, planned, warps, seen.lowering, reload, estimated, code=code)
 
 
 def _computed(draft: Draft, graph: Graph) -> frozenset[Axis]:
@@ -425,10 +438,9 @@ def _with_dots(seen: Seen, work: Work, products: InSteps) -> Iterator[Candidate]
         planned = (*grid, *steps, *lanes, PlannedAxis(draft.grid[-1], Role.GRID, rows), *unrolled)
         for warps in policy.products.warps_of_a_step:
             warps = max(1, warps * LANES // policy.target.warp_size)
-            beside = _estimate(work, planned, warps, width, policy)
+            beside = estimate_of(work, planned, warps, width, policy)
             whole = multiplied(beside, products.cycles(rows, policy), len(products.sums), policy.cost)
-            graph = seen.lowering.along(planned)
-            yield Candidate(draft, planned, warps, graph, estimate=whole, form=Form.DOT)
+            yield Candidate(draft, planned, warps, seen.lowering, estimate=whole, form=Form.DOT)
 
 
 def _lanes(draft: Draft, whole: int) -> list[int]:
@@ -449,7 +461,7 @@ def _neighbours(draft: Draft, whole: int) -> list[int]:
     return [1 << (most.bit_length() - 1) if most else 1]
 
 
-def _code(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy) -> int:
+def code_of(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy) -> int:
     """The instructions of a thread for a step of each loop, as they are written: those of a loop in it once."""
     tiles = {each.axis: each.block for each in planned}
     copies = {each.axis: each.steps if each.role is Role.UNROLL else 1 for each in planned}
@@ -457,7 +469,7 @@ def _code(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy
     return round(spent_on(once, Shape(tiles, copies, warps, policy)).instructions)
 
 
-def _estimate(
+def estimate_of(
     work: Work, planned: Sequence[PlannedAxis], warps: int, width: int, policy: Policy, programs: int = 0
 ) -> Estimate:
     one = {each.axis: 1 for each in planned}
