@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from jaxpr2triton.graph.moved import moved_in, within
+from jaxpr2triton.graph.moved import moved_in, value_of, within
 from jaxpr2triton.graph.nodes import (
     Carried,
     Choose,
@@ -70,6 +70,7 @@ class Value:
     order: tuple[Axis, ...] = ()  # of a sum's tile, what lies side by side first
     vector: int = 1  # neighbours that one thread has, where it has several
     added: bool = False  # whether a thread makes a long sum in several parts
+    beside: bool = False  # of lanes: whether their places follow from those of another piece
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ class _Rounds:
         self.made: set[tuple[str | int, tuple[Node, ...]]] = set()
         self.steps = frozenset(draft.steps)
         self.inner, self.draft_inner = [*draft.grid, *draft.inner], frozenset(draft.inner)
-        self.moved = moved_in(graph, self._is_lane)
+        self.moved = moved_in(graph, self._is_lane, joined=True)
         self.without |= within(graph, self.moved)
-        self.first_moved: dict[tuple[Node, Axes], Node] = {}
+        self.first_moved: dict[tuple[Hashable, Axes], Node] = {}
         self.columns: set[Load] = set()
 
     def found(self) -> tuple[Round, ...]:
@@ -144,10 +145,11 @@ class _Rounds:
         axes, reads = self.along(node.axes), self._reads(operands_of(node), steps)
         if node in self.moved:
             moved = self.moved[node]
-            first = self.first_moved.setdefault((moved.source, steps), node)
+            first = self.first_moved.setdefault((value_of(moved.source), steps), node)  # with pieces of the same value
             kind = Kind.LANES if first is node else Kind.LANES_TOO
             reads = self._reads([moved.source if first is node else first], steps)
-            return Value(kind, axes, 1, reads, self.along(moved.axes))
+            beside = moved.source is not self.moved[first].source  # read with the first one, at places beside its own
+            return Value(kind, axes, 1, reads, self.along(moved.axes), beside=beside)
         match node:
             case Reduce() | Swept():
                 over = self.along(node.over)

@@ -194,7 +194,7 @@ class _Walk:
         if self.shape.num_warps == 1:  # one shuffle for each along the axis
             return _Price(2 * elements * -(-along // self.shape.policy.target.warp_size), self.cost.shuffle)
         if value.kind is Kind.LANES_TOO:  # the tile is in shared memory
-            return _Price(elements + self.cost.address, self.cost.latency)
+            return _Price(elements + (0 if value.beside else self.cost.address), self.cost.latency)
         exchanged = self._exchange(lanes, times)
         return replace(exchanged, issue=exchanged.issue * value.weight)
 
