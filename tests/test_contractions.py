@@ -273,3 +273,13 @@ def test_f64_is_compiled_in_chains(target: str) -> None:
     assert made.kernels and not made.leftovers
     for kernel in made.kernels:
         assert compile_kernel(kernel, target_named(target))
+
+
+def test_attention_of_a_few_keys_is_one_kernel_if_asked_for() -> None:
+    """By default a library multiplies where it takes as long, with its launch; `explain` tells both times."""
+    shape = jax.ShapeDtypeStruct((2, 128, 4, 64), jnp.float32)
+    whole = j2t.transpile(jax.nn.dot_product_attention, shape, shape, shape, contractions="triton")
+    assert len(whole.kernels) == 1 and not whole.leftovers
+    by_default = j2t.transpile(jax.nn.dot_product_attention, shape, shape, shape)
+    assert len(by_default.kernels) + len(by_default.leftovers) <= 3
+    assert all("with its launch a library takes about" in str(left.why) for left in by_default.leftovers)
