@@ -120,29 +120,43 @@ def _schedule_all(program: Any, name: str, decisions: Decisions, roles: Roles, p
             return plan
         if plan is None:
             continue
-        large = large_products(region.jaxpr, policy.loops.large_product) if plan.reload else {}
-        if more := decisions.not_tried(large):
-            return Tile(more)
-        if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
-            return dearer
-        if (endless := refused_for_code(plan)) is not None:
-            return endless
-        stays = decisions.apart or roles.strict or roles.contractions == "triton"
-        if not stays and (quicker := parted_by(plan)) is not None:
-            return quicker
+        if (wish := _wish_of(plan, decisions, roles)) is not None:
+            return wish
         plans.append(plan)
-    with_roles = decisions.with_roles and not lost  # the axes that roles were asked for may be those of lost ones
-    wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans}) if with_roles else {}
+    # the axes that roles were asked for may be those of lost ones
+    asked = _as_asked(plans, name, roles) if decisions.with_roles and not lost else plans
+    if isinstance(asked, DropRoles):
+        return asked
+    if roles.schedule == "compile":
+        searched = iter(quickest([plan for plan in asked if not plan.recorded], name, policy.target))
+        asked = [plan if plan.recorded else next(searched) for plan in asked]
+    return Plans(program, tuple(asked), lost)
+
+
+def _wish_of(plan: Plan, decisions: Decisions, roles: Roles) -> Wish | None:
+    """What had better be decided otherwise, as a schedule shows."""
+    large = large_products(plan.jaxpr.jaxpr, plan.policy.loops.large_product) if plan.reload else {}
+    if more := decisions.not_tried(large):
+        return Tile(more)
+    if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:
+        return dearer
+    if (endless := refused_for_code(plan)) is not None:
+        return endless
+    stays = decisions.apart or roles.strict or roles.contractions == "triton"
+    return None if stays else parted_by(plan)
+
+
+def _as_asked(plans: Sequence[Plan], name: str, roles: Roles) -> list[Plan] | DropRoles:
+    """The plans with the roles that were asked for their axes."""
+    wishes = wished_for(roles, name, {plan.name: plan.names for plan in plans})
+    found = list(plans)
     for number, plan in enumerate(plans):
         if (asked := wishes.get(plan.name)) and not (plan.recorded and asked == plan.roles):
-            found = _or_without_roles(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
-            if isinstance(found, DropRoles):
-                return found
-            plans[number] = found
-    if roles.schedule == "compile":
-        searched = iter(quickest([plan for plan in plans if not plan.recorded], name, policy.target))
-        plans = [plan if plan.recorded else next(searched) for plan in plans]
-    return Plans(program, tuple(plans), lost)
+            other = _or_without_roles(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
+            if isinstance(other, DropRoles):
+                return other
+            found[number] = other
+    return found
 
 
 def _scheduled(region: Any, name: str, records: Mapping[str, Recorded], policy: Policy) -> Plan:

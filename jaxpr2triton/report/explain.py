@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -170,7 +170,6 @@ def explain_json(
 ) -> dict[str, Any]:
     """The facts behind `explain`, for programs to read."""
     times = {each.what: each.microseconds for each in _times(compiled, cycles)}
-    schedules = {each.kernel: each.to_json() for each in compiled.schedules}
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
     return {
@@ -189,13 +188,7 @@ def explain_json(
             "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
             "in_all": compiled.alone.in_all,
         },
-        "kernels": [
-            _kernel_facts(kernel, n, compiled.policy)
-            | {"schedule": schedules[kernel.name]}
-            | {"microseconds": times[kernel.name]}
-            | ({} if cycles is None else {"cycles": cycle_facts(cycles[kernel])})
-            for kernel, n in Counter(compiled.kernels).items()
-        ],
+        "kernels": list(_all_kernel_facts(compiled, times, cycles)),
         "steps": list(compiled.steps),
         "devices": [
             {"axes": list(each.places), "split": not each.why_whole, "meet": each.meets, "why_whole": each.why_whole}
@@ -246,6 +239,16 @@ def least_bytes(compiled: Compiled) -> int:
 def short_type(aval: Any) -> str:
     """f32[128,64], as JAX prints it."""
     return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
+
+
+def _all_kernel_facts(
+    compiled: Compiled, times: Mapping[str, float | None], cycles: Mapping[Kernel, Cycles] | None
+) -> Iterator[dict[str, Any]]:
+    schedules = {each.kernel: each.to_json() for each in compiled.schedules}
+    for kernel, launches in Counter(compiled.kernels).items():
+        facts = _kernel_facts(kernel, launches, compiled.policy)
+        facts |= {"schedule": schedules[kernel.name], "microseconds": times[kernel.name]}
+        yield facts if cycles is None else facts | {"cycles": cycle_facts(cycles[kernel])}
 
 
 def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, Any]:

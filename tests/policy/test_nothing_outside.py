@@ -74,6 +74,7 @@ NAMED = {
     "plan/partition/partition.py": {"ROUNDS_AT_MOST": WORK},
     "plan/partition/shared.py": {"NOTED_AT_MOST": WORK},
     "plan/rounds.py": {"NAMED_AT_MOST": TEXT},
+    "plan/schedule/replay.py": {"MOST_STAGES": LIMIT},
     "plan/schedule/wishes.py": {"LANES_AT_MOST": LIMIT},
     "progress.py": {"PATIENCE": TEXT, "PERIOD": TEXT},
     "report/cycles.py": {"SHARES_SHOWN": TEXT, "LEAST_SHARE": TEXT, "KERNELS_NAMED": TEXT},

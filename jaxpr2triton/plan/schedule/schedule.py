@@ -411,12 +411,20 @@ def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
         planned = _planned(draft, blocks, looped)
         emitted = seen.lowering.along(planned)
         work = works.get(id(emitted)) or works.setdefault(id(emitted), work_of(emitted, draft, loops[0], shapes))
-        counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
-        busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= whole * lanes]
-        for warps in (policy.loops.warps_that_reload,) if reload else busy:
-            estimated = estimate_of(work, planned, warps, seen.width, policy)
-            code = code_of(work, planned, warps, policy)
-            yield Candidate(draft, planned, warps, seen.lowering, reload, estimated, code=code)
+        yield from _by_warps(seen, planned, work, whole * lanes, reload)
+
+
+def _by_warps(
+    seen: Seen, planned: tuple[PlannedAxis, ...], work: Work, tile: int, reload: bool
+) -> Iterator[Candidate]:
+    """Programs of few warps or of more, as long as all lanes of a tile have something to do."""
+    policy = seen.draft.policy
+    counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
+    busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= tile]
+    for warps in (policy.loops.warps_that_reload,) if reload else busy:
+        estimated = estimate_of(work, planned, warps, seen.width, policy)
+        code = code_of(work, planned, warps, policy)
+        yield Candidate(seen.draft, planned, warps, seen.lowering, reload, estimated, code=code)
 
 
 def _computed(draft: Draft, graph: Graph) -> frozenset[Axis]:
