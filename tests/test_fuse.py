@@ -153,7 +153,7 @@ def test_a_misspelt_option_is_one_of_fuse(option: str, close: str | None) -> Non
 
 def test_fuse_is_typed_with_all_options_of_jit() -> None:
     """Editors see the overloads, so that they find what is misspelt."""
-    ours = {"backend", "strict", "roles", "contractions", "checkpoint", "exact_order", "schedule"}
+    ours = {"backend", "strict", "roles", "contractions", "checkpoint", "exact_order", "schedule", "schedules"}
     for overload in get_overloads(j2t.fuse):
         (function, *options) = inspect.signature(overload).parameters.values()
         assert function.kind is function.POSITIONAL_ONLY and all(each.kind is each.KEYWORD_ONLY for each in options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -80,7 +80,7 @@ def explain(
     `why` adds how it was planned and which axes several devices may split, and `cycles` what a model says that each
     kernel takes.
     """
-    facts, width = explain_json(compiled, name, cycles), report_width()
+    facts, width = _facts(compiled, name, cycles), report_width()
     lines = [
         paragraph(f"{title or name}: ({shown_types(facts['inputs'])}) → ({shown_types(facts['outputs'])})", width),
         paragraph(_launches(facts), width, indent="  "),
@@ -168,7 +168,14 @@ def _of_these(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> Map
 def explain_json(
     compiled: Compiled, name: str = "program", cycles: Mapping[Kernel, Cycles] | None = None
 ) -> dict[str, Any]:
-    """The facts behind `explain`, for programs to read."""
+    """The facts behind `explain`, for programs to read, and the schedule of each kernel, for `schedules=` to read."""
+    facts = _facts(compiled, name, cycles)
+    schedules = {each.kernel: each.to_json() for each in compiled.schedules}
+    facts["kernels"] = [kernel | {"schedule": schedules.get(kernel["name"])} for kernel in facts["kernels"]]
+    return facts
+
+
+def _facts(compiled: Compiled, name: str, cycles: Mapping[Kernel, Cycles] | None) -> dict[str, Any]:
     times = {each.what: each.microseconds for each in _times(compiled, cycles)}
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
@@ -188,7 +195,12 @@ def explain_json(
             "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
             "in_all": compiled.alone.in_all,
         },
-        "kernels": list(_all_kernel_facts(compiled, times, cycles)),
+        "kernels": [
+            _kernel_facts(kernel, n, compiled.policy)
+            | {"microseconds": times[kernel.name]}
+            | ({} if cycles is None else {"cycles": cycle_facts(cycles[kernel])})
+            for kernel, n in Counter(compiled.kernels).items()
+        ],
         "steps": list(compiled.steps),
         "devices": [
             {"axes": list(each.places), "split": not each.why_whole, "meet": each.meets, "why_whole": each.why_whole}
@@ -239,16 +251,6 @@ def least_bytes(compiled: Compiled) -> int:
 def short_type(aval: Any) -> str:
     """f32[128,64], as JAX prints it."""
     return f"{short_name(aval.dtype)}[{','.join(map(str, aval.shape))}]"
-
-
-def _all_kernel_facts(
-    compiled: Compiled, times: Mapping[str, float | None], cycles: Mapping[Kernel, Cycles] | None
-) -> Iterator[dict[str, Any]]:
-    schedules = {each.kernel: each.to_json() for each in compiled.schedules}
-    for kernel, launches in Counter(compiled.kernels).items():
-        facts = _kernel_facts(kernel, launches, compiled.policy)
-        facts |= {"schedule": schedules[kernel.name], "microseconds": times[kernel.name]}
-        yield facts if cycles is None else facts | {"cycles": cycle_facts(cycles[kernel])}
 
 
 def _kernel_facts(kernel: Kernel, launches: int, policy: Policy) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from jaxpr2triton.ir.kernel import (
     Leftover,
     Role,
 )
+from jaxpr2triton.ir.recorded import Recorded, RecordedAxis
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.report.explain import explain, explain_grad, explain_grad_json, explain_json, least_bytes
 
@@ -40,6 +41,7 @@ class Program:
     steps: tuple[str, ...] = ()
     divided: tuple[Divided, ...] = ()
     policy: Policy = DEFAULT_POLICY
+    schedules: tuple[Recorded, ...] = ()
 
 
 def kernel(name: str, rows: int, columns: int) -> Kernel:
@@ -68,7 +70,10 @@ SORT = Leftover(
 X = jax.ShapeDtypeStruct((4096, 100), jnp.float32)
 ROW = jax.ShapeDtypeStruct((4096,), jnp.float32)
 ALL_FUSED = Program((kernel("norms", 4096, 100),), (), (X,), (ROW,))
-WITH_SORT = Program((kernel("norms", 4096, 100), kernel("more", 8, 100)), (SORT,), (X,), (ROW, ROW))
+AXES = RecordedAxis("row", 8, "grid", 4), RecordedAxis("col", 100, "lane", 128)
+MORE = Recorded("0f", "more", AXES, 4, 2, None, False)
+KERNELS = kernel("norms", 4096, 100), kernel("more", 8, 100)
+WITH_SORT = Program(KERNELS, (SORT,), (X,), (ROW, ROW), schedules=(MORE,))
 
 
 def test_one_kernel() -> None:
@@ -304,7 +309,9 @@ def test_the_same_facts_for_programs() -> None:
         "estimate": None,
         "warnings": [],
         "microseconds": facts["kernels"][1]["microseconds"],
+        "schedule": MORE.to_json(),
     }
+    assert facts["kernels"][0]["schedule"] is None
     assert 3.0 < facts["kernels"][1]["microseconds"] < facts["kernels"][0]["microseconds"] < facts["microseconds"] - 6
     grad = json.loads(json.dumps(explain_grad_json(ALL_FUSED, WITH_SORT, KEPT[1:])))
     assert grad["residuals"] == [
