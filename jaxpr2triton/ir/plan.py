@@ -59,7 +59,6 @@ class Plan:
     jaxpr: Any  # the region, closed
     axes: tuple[PlannedAxis, ...]  # in the order of tile dimensions
     places: tuple[tuple[Index, ...], ...]  # where each output is stored
-    reduced: Mapping[Any, tuple[Index, ...]]  # number of a reduction or a loop → what it runs along
     num_warps: int
     num_stages: int
     reload: bool = False  # large tiles that no step of a loop changes are read again in each step: they do not fit

@@ -75,7 +75,6 @@ PLAN = Plan(
     jaxpr=traced(lambda x: x * 2, X),
     axes=(PlannedAxis(ROW, Role.GRID, 1), PlannedAxis(COL, Role.LANE, 64)),
     places=((of_axis(ROW), of_axis(COL)),),
-    reduced={},
     num_warps=1,
     num_stages=2,
 )

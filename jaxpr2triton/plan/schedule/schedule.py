@@ -149,7 +149,7 @@ def plan_of(
         scheduled.name,
         scheduled.region,
         each.axes,
-        *_in_terms_of(each.draft, scheduled.space),
+        tuple(each.lowering.places),
         each.num_warps,
         each.num_stages,
         each.reload,
