@@ -7,7 +7,6 @@ Classes only steer which axis a reduction is given, and which outputs share a ke
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 from jax import lax
@@ -18,6 +17,7 @@ from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, scans_in, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, beside_places, dims_of
+from jaxpr2triton.rules.indexing import groups_of_reshape
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, axis_of
 
@@ -135,11 +135,6 @@ def _numbered(eqn: Eqn) -> Collection[int] | None:
     return None
 
 
-def _kept(eqn: Eqn) -> tuple[Kept, ...]:
-    dims = dims_of(eqn)
-    return dims.kept if dims else ()
-
-
 def _derived(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
     """Dimensions made from another one in a way that repeats: split by a reshape, lengthened by a pad."""
     operands = variables(eqn.invars)
@@ -149,14 +144,7 @@ def _derived(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
                 if any(config):
                     yield (eqn.outvars[0], d), ("pad", (operands[0], d), tuple(config))
         case "reshape" if operands and eqn.params["dimensions"] is None:
-            kept = {kept.place for kept in _kept(eqn)}
-            before = 1
-            for place, size in enumerate(eqn.outvars[0].aval.shape):
-                first = next((d for d, s in enumerate(operands[0].aval.shape) if s > 1), None)
-                if place not in kept and first is not None:
-                    yield (eqn.outvars[0], place), ("split", (operands[0], first), (before, size))
-                before *= size
-            yield from _flattened(eqn)
+            yield from _parted(operands[0], eqn.outvars[0])
         case "slice" if operands and not eqn.params["strides"] and not any(eqn.params["start_indices"]):
             sizes = zip(operands[0].aval.shape, eqn.outvars[0].aval.shape)
             for d, (whole, size) in enumerate(sizes):
@@ -166,14 +154,20 @@ def _derived(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
             yield from _chunks(eqn)
 
 
-def _flattened(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
-    """The dimensions that become one: that one, reshaped the other way, would have them."""
-    (operand,), (out,) = variables(eqn.invars), eqn.outvars
-    kept = {kept.dim for kept in _kept(eqn)}
-    before, first = 1, next((d for d, s in enumerate(out.aval.shape) if s > 1), None)
-    for d, size in enumerate(operand.aval.shape):
-        if d not in kept and first is not None and size > 1:
-            yield (operand, d), ("split", (out, first), (before, size))
+def _parted(operand: Var, out: Var) -> Iterator[tuple[Dim, Origin]]:
+    """The dimensions that several others are parts of; those that become one as that one, reshaped back, has them."""
+    shape, target = operand.aval.shape, out.aval.shape
+    for dims, places in groups_of_reshape([d for d, size in enumerate(shape) if size != 1], shape, target):
+        if (len(dims), len(places)) != (1, 1):
+            yield from _parts((operand, dims[0]), [((out, place), target[place]) for place in places])
+            yield from _parts((out, places[0]), [((operand, d), shape[d]) for d in dims])
+
+
+def _parts(whole: Dim, parts: Iterable[tuple[Dim, int]]) -> Iterator[tuple[Dim, Origin]]:
+    """What a dimension, or several beside each other of which it is the first, becomes."""
+    before = 1
+    for part, size in parts:
+        yield part, ("split", whole, (before, size))
         before *= size
 
 
@@ -186,15 +180,12 @@ def _chunks(eqn: Eqn) -> Iterator[tuple[Dim, Origin]]:
     """The chunks and the rows of one: the same as those of an array that is padded to whole chunks and reshaped."""
     (operand,), (out,) = variables(eqn.invars), eqn.outvars
     dim, size = eqn.params["dim"], eqn.params["size"]
-    shape = operand.aval.shape
-    chunks = -(-shape[dim] // size)
-    first = next(d for d, s in enumerate(shape) if s > 1)
-    origin: Dim = (operand, first)
-    if beyond := chunks * size - shape[dim]:
+    length = operand.aval.shape[dim]
+    chunks = -(-length // size)
+    origin: Dim = (operand, dim)
+    if beyond := chunks * size - length:
         padded: Dim = ((out, "padded"), dim)
-        yield padded, ("pad", (operand, dim), (0, beyond, 0))
-        origin = padded if first == dim else origin
-    before = math.prod(shape[:dim])
+        yield padded, ("pad", origin, (0, beyond, 0))
+        origin = padded
     chunk, row = chunk_and_row(out)
-    yield chunk, ("split", origin, (before, chunks))
-    yield row, ("split", origin, (before * chunks, size))
+    yield from _parts(origin, [(chunk, chunks), (row, size)])

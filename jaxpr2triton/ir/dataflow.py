@@ -165,6 +165,15 @@ def forward_equations(
     return facts
 
 
+def made_of(eqns: Iterable[Eqn], values: Iterable[Var]) -> set[Var]:
+    """These variables, and what the equations make of them."""
+    found = set(values)
+    for eqn in eqns:
+        if not found.isdisjoint(variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
 def needed_for(eqns: Sequence[Eqn], wanted: Iterable[Var], goes_on: Callable[[Eqn, bool], bool]) -> set[Var]:
     """The wanted variables, and the operands of all equations that say so when asked whether a result is needed."""
     found = set(wanted)

@@ -41,7 +41,10 @@ SMALL: dict[str, dict[str, int]] = {
     "loops": {"kept": 64, "read_again": 16, "large_product": 16, "piece": 32},
     "products": {"band": 2},
     "writing": {"branch": 0},
-    "cuts": {"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
+    "cuts": {
+        **{"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
+        **{"small_loop": 2, "lanes_in_parts": 1},
+    },
     "groups": {"cheap": 64, "walked": 64, "resident": 32},
     "splits": {
         **{"few": 4, "wanted": 8, "little_work": 32, "rows": 4, "elements": 8},

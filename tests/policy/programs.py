@@ -48,6 +48,10 @@ def steps_of_sums(x: Any) -> Any:
     return repeated(step)(x)
 
 
+def sums_of_steps(start: Any, xs: Any) -> Any:
+    return lax.scan(lambda c, x: (c * 0.5 + x, jnp.sum(c * x)), start, xs)
+
+
 def few_states(x: Any) -> Any:
     """Three stretches of six steps, though four were asked for; else five, five, five and three."""
     loop = j2t.fuse(lambda x: lax.scan(lambda x, _: (jnp.sin(x), None), x, None, 18)[0], checkpoint=4)
@@ -395,6 +399,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "two products": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), (halves(4096, 512), *[halves(512, 4096)] * 2)),
     "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),
     "waves": (lambda x: tuple(jnp.sin(x + i) for i in range(40)), (floats(100),)),
+    "sums of steps": (sums_of_steps, (floats(512), floats(8, 512))),
     "steps of sums": (steps_of_sums, (floats(64),)),
     "looked up": (looked_up, (floats(4, 8),)),
     "many rows of columns": (lambda x: x.sum(0), (floats(65536, 256),)),

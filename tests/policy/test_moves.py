@@ -48,6 +48,7 @@ CASES = {
     "cuts.times": Case("softmax_4096:bench", 1 / 4),
     "cuts.neighbours": Case("batch_norm_statistics:bench", 1 / 4),
     "cuts.small_loop": Case("rnn:g", 1 / 16),
+    "cuts.lanes_in_parts": Case("sums of steps", 2),
     "cuts.steps": Case("chains", 1 / 16),
     "cuts.steps_of_loops": Case("lorenz_rk4", 1 / 128),
     "cuts.instructions": Case("lorenz_rk4", 1 / 4096),

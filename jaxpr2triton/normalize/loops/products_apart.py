@@ -13,6 +13,7 @@ from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
+from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Body, scanned
 from jaxpr2triton.normalize.loops.recompute import does_again
@@ -128,7 +129,7 @@ def sunk_of(
 
     What leads to them is made after it too, if all it is made of is there, and what `more` says.
     """
-    behind = behind_of(body, after)
+    behind = made_of(body.jaxpr.eqns, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
     sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
     if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
@@ -158,15 +159,6 @@ def _made_of(
         return producer[var].invars if var in again else None
 
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
-
-
-def behind_of(body: Body, after: frozenset[Var]) -> set[Var]:
-    """What these values lead to, and they themselves."""
-    found = set(after)
-    for eqn in body.jaxpr.eqns:
-        if not found.isdisjoint(evaluate.variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
 
 
 def _free(body: Body, there: set[Var]) -> set[Var]:

@@ -9,12 +9,13 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import accumulated, count, nbytes
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.deferral_choice import mixing_of_the_rest
-from jaxpr2triton.normalize.loops.products_apart import Plan, behind_of, not_waited_for, rebuilt, sunk_of
+from jaxpr2triton.normalize.loops.products_apart import Plan, not_waited_for, rebuilt, sunk_of
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import rewrite_planned
 from jaxpr2triton.rules.reductions import TABLE
@@ -67,7 +68,7 @@ def _of_lanes(body: Body) -> Plan | None:
     after = not_waited_for(body, made.values(), ())
     if not after:
         return None
-    sums, behind = accumulated(body), behind_of(body, after)
+    sums, behind = accumulated(body), made_of(body.jaxpr.eqns, after)
     first = {var: made[var].invars[0] for var in after if behind.isdisjoint(evaluate.variables(made[var].invars))}
     others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
     rest = mixing_of_the_rest(body, sums, [*others, *first.values()])
@@ -99,7 +100,7 @@ def _kept_together(var: Var, mixing: Coupling) -> int:
 
 def _for_these_alone(body: Body, after: frozenset[Var]) -> frozenset[Var]:
     """Elementwise and index work, at computed places too, that leads to nothing else than these values."""
-    behind = behind_of(body, after)
+    behind = made_of(body.jaxpr.eqns, after)
     others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
     needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, [*body.afters, *others], ()) for var in eqn.outvars}
     moved = [eqn for eqn in body.jaxpr.eqns if does_again(eqn) or eqn.primitive.name in dynamic.TABLE]

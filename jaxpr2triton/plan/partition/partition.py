@@ -39,6 +39,7 @@ from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moment
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
 from jaxpr2triton.plan.partition.summed_products import summed_products, with_sums
+from jaxpr2triton.plan.partition.sums_of_steps import sums_of_steps
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -123,6 +124,9 @@ def _cut_and_split(
     cuts = find_cuts(jaxpr.jaxpr, decisions, policy, compared)
     if not isinstance(cuts, Cuts):
         return cuts
+    if rounds > 1 and (steps := sums_of_steps(cuts)):
+        found = split_reductions(cuts, jaxpr, {}, {}, steps)
+        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds=rounds - 1)
     splits = to_split(cuts)
     if rounds > 1 and (apart := streams_apart(cuts, splits)):
         return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds=rounds - 1)

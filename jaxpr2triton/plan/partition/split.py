@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,8 @@ from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Policy, Splitting
 from jaxpr2triton.rules.reductions import TABLE, identity_of
+
+Rewritten = Callable[..., Any]  # operands → the result of an equation, or a list of its results
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,7 @@ def split_reductions(
     jaxpr: Closed,
     splits: dict[Eqn, Split],
     chunked: dict[Var, Chunked],
-    others: Mapping[Eqn, Callable[..., jax.Array]] = MappingProxyType({}),
+    others: Mapping[Eqn, Rewritten] = MappingProxyType({}),
 ) -> Closed:
     """The same program with those reductions in two steps, those outputs seen in chunks, and others written anew."""
     inner = jaxpr.jaxpr
@@ -180,15 +183,19 @@ def split_reductions(
     def rewritten(*args: jax.Array) -> list[jax.Array]:
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
-        anew = dict(others)
+        anew: dict[Eqn, Rewritten] = dict(others)
         anew |= {eqn: partial(_IN_TWO.get(eqn.primitive.name, _in_two), eqn, split) for eqn, split in long.items()}
-        run(inner.eqns, env, lambda eqn, values: [anew[eqn](*values)] if eqn in anew else None)
-        shown = {root: _seen_in_chunks(env[root], how) for root, how in chunked.items()}
+        run(inner.eqns, env, lambda eqn, values: _results(anew[eqn](*values)) if eqn in anew else None)
+        shown = {root: seen_in_chunks(env[root], how) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
         env.update(shown)
         return [read(env, atom) for atom in inner.outvars]
 
     return again(jaxpr, rewritten)
+
+
+def _results(made: Any) -> list[Any]:
+    return made if isinstance(made, list) else [made]
 
 
 def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
@@ -199,7 +206,7 @@ def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
     return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
 
 
-def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
+def seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
     seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 

@@ -13,16 +13,19 @@ is seen in the same chunks. Left alone: what others read as well, and lanes that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import jax
 from jax import lax
 
+from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.loops import results_of
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p
@@ -30,7 +33,8 @@ from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.plan.partition.companions import outputs_of
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.split import Chunked, Split, reduced, wide_of, with_each
+from jaxpr2triton.plan.partition.split import Chunked, Rewritten, Split, reduced, seen_in_chunks, wide_of, with_each
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.reductions import TABLE
 
 
@@ -38,14 +42,14 @@ from jaxpr2triton.rules.reductions import TABLE
 class InLoops:
     """The sums that loops make in parts, and what else these give out, in the same chunks."""
 
-    rewritten: Mapping[Eqn, Callable[..., jax.Array]]
+    rewritten: Mapping[Eqn, Rewritten]
     chunked: Mapping[Var, Chunked]
 
 
 def sums_in_loops(cuts: Cuts, splits: Mapping[Eqn, Split]) -> InLoops:
     """What loops can sum themselves, of all that can be summed in parts."""
     owners = {node.eqn: root for root in cuts.roots for node in cuts.spaces[root].graph.of_kind(Reduce)}
-    found, seen = dict[Eqn, Callable[..., jax.Array]](), dict[Var, Chunked]()
+    found, seen = dict[Eqn, Rewritten](), dict[Var, Chunked]()
     for eqn in cuts.inside:
         if eqn.primitive.name == "scan" and (made := _in_loop(cuts, scan_of(eqn), splits, owners)) is not None:
             found |= made.rewritten
@@ -55,21 +59,63 @@ def sums_in_loops(cuts: Cuts, splits: Mapping[Eqn, Split]) -> InLoops:
 
 def _in_loop(cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mapping[Eqn, Var]) -> InLoops | None:
     sums, others = _summed(cuts, scan, splits, owners)
+    if sums:
+        kinds = {kind for eqn in sums for kind in _kinds(cuts, eqn)}.intersection(_parallel(cuts, scan))
+        return _in_chunks(cuts, scan, sums, others, *kinds) if len(kinds) == 1 else None
     lanes = _parallel(cuts, scan)
-    kinds = {kind for eqn in sums for kind in _kinds(cuts, eqn) if kind in lanes}
-    if len(kinds) != 1 or not outputs_of(cuts).issuperset(others):
-        return None
-    (kind,) = kinds
-    made = {eqn: split for eqn in sums if (split := _chunks(cuts, eqn, kind)) is not None}
+    for kind in sorted(lanes, key=lambda each: -lanes[each]):
+        found = _in_chunks(cuts, scan, *_summed_by_itself(cuts, scan, kind), kind)
+        if found is not None:
+            return found
+    return None
+
+
+def _in_chunks(cuts: Cuts, scan: Scan, sums: Sequence[Eqn], others: Sequence[Var], kind: Hashable) -> InLoops | None:
+    """These sums in parts, and these values in the same chunks."""
+    beside = programs_beside(cuts, scan, kind)
+    made = {eqn: split for eqn in sums if (split := _chunks(cuts, eqn, kind, beside)) is not None}
     sizes = {split.size for split in made.values()}
     along = {root: [d for d, each in enumerate(cuts.classes.of(root)) if each == kind] for root in others}
     if len(made) < len(sums) or len(sizes) != 1 or any(len(dims) > 1 for dims in along.values()):
         return None
     (size,) = sizes
-    return InLoops(
-        {eqn: partial(_in_two, eqn, split) for eqn, split in made.items()},
-        {root: Chunked((dims[0],), size) for root, dims in along.items() if dims},
-    )
+    chunked = {root: Chunked((dims[0],), size) for root, dims in along.items() if dims}
+    outputs = outputs_of(cuts)
+    read = {root: how for root, how in chunked.items() if root not in outputs}
+    makers = dict.fromkeys(cuts.maker(root) for root in read)
+    rewritten: dict[Eqn, Rewritten] = {eqn: partial(_in_two, eqn, split) for eqn, split in made.items()}
+    rewritten |= {eqn: partial(_with_chunks, eqn, read) for eqn in makers}
+    return InLoops(rewritten, {root: how for root, how in chunked.items() if root in outputs})
+
+
+def _with_chunks(eqn: Eqn, chunked: Mapping[Var, Chunked], *operands: jax.Array) -> list[jax.Array]:
+    """What an equation makes; some of it is in memory, and was written in chunks."""
+    results = bind_equation(eqn, operands)
+    seen = [seen_in_chunks(x, chunked[var]) if var in chunked else x for var, x in zip(eqn.outvars, results)]
+    pairs = zip(eqn.outvars, seen)
+    return [boundary_p.bind(x, dim=chunked[var].dims[0]) if var in chunked else x for var, x in pairs]
+
+
+def _summed_by_itself(cuts: Cuts, scan: Scan, kind: Hashable) -> tuple[list[Eqn], list[Var]]:
+    """The sums over lanes that the loop's own kernels make, of what its steps put out, and what else these write."""
+    spaces = {root: space for root, space in cuts.spaces.items() if id(scan.eqn) in space.loops}
+    sums = [eqn for eqn in _sums_beside(cuts, scan) if kind in _kinds(cuts, eqn)]
+    waiting = made_of(cuts.inside, (var for eqn in sums for var in eqn.outvars))
+    return sums, [root for root in cuts.roots if root in spaces and root not in waiting]
+
+
+def _sums_beside(cuts: Cuts, scan: Scan) -> list[Eqn]:
+    """The sums that the kernels of a loop make of what its steps put out."""
+    computed = (space.computes for space in cuts.spaces.values() if id(scan.eqn) in space.loops)
+    there = frozenset[int]().union(*computed)
+    eqns = [eqn for eqn in cuts.inside if id(eqn) in there]
+    late = made_of(eqns, (result for _, result in scan.ys))
+    return [eqn for eqn in eqns if is_a_sum(eqn) and not late.isdisjoint(variables(eqn.invars))]
+
+
+def is_a_sum(eqn: Eqn) -> bool:
+    """Whether it reduces values to one that needs no place."""
+    return eqn.primitive.name in TABLE and not TABLE[eqn.primitive.name].indexed
 
 
 def _summed(
@@ -83,21 +129,28 @@ def _summed(
     plain = {owners[eqn] for eqn in splits} - {owners[eqn] for eqn in splits if TABLE[eqn.primitive.name].indexed}
     summed = {var for var in results if _is_read_by(cuts, var, plain)}
     others = [root for root in cuts.roots if id(scan.eqn) in cuts.spaces[root].loops and root not in summed]
-    if summed.isdisjoint(result for _, result in scan.ys):
+    if summed.isdisjoint(result for _, result in scan.ys) or not outputs_of(cuts).issuperset(others):
         return [], others
     sums = [eqn for eqn in splits if summed.intersection(loads_of(cuts, cuts.spaces[owners[eqn]]))]
     return sums, others
 
 
-def _parallel(cuts: Cuts, scan: Scan) -> set[Hashable]:
-    """The classes along which programs share out the loop, of what it gives out."""
+def programs_beside(cuts: Cuts, scan: Scan, kind: Hashable) -> int:
+    """How many programs share out a loop at most along the other classes: those that no kernel of it sums over."""
+    summed = {other for eqn in _sums_beside(cuts, scan) for other in _kinds(cuts, eqn)}
+    lanes = _parallel(cuts, scan)
+    return math.prod(size for other, size in lanes.items() if other != kind and other not in summed)
+
+
+def _parallel(cuts: Cuts, scan: Scan) -> dict[Hashable, int]:
+    """The classes along which programs share out the loop, of what it gives out, and how many elements they have."""
     facts = facts_of(scan)
     return {
-        cuts.classes.of(result)[d]
+        cuts.classes.of(result)[d]: facts.sizes[kind]
         for atom, result, offset in results_of(scan)
         if not isinstance(atom, Literal)
         for d, kind in enumerate(facts.of(atom), offset)
-        if kind not in facts.held and kind in facts.carried
+        if kind not in facts.held and kind in facts.carried and kind in facts.sizes
     }
 
 
@@ -116,17 +169,27 @@ def _kinds(cuts: Cuts, eqn: Eqn) -> list[Hashable]:
     return [cuts.classes.of(operand)[d] for d in eqn.params["axes"]]
 
 
-def _chunks(cuts: Cuts, eqn: Eqn, kind: Hashable) -> Split | None:
-    """Chunks without a rest of about as many lanes as a program has."""
+def _chunks(cuts: Cuts, eqn: Eqn, kind: Hashable, beside: int) -> Split | None:
+    """Chunks without a rest, if a program adds up nothing else; `beside` programs have other lanes."""
     (operand,) = variables(eqn.invars)
     dims = [d for d in eqn.params["axes"] if cuts.classes.of(operand)[d] == kind]
-    most = cuts.policy.cuts.small_loop
-    if len(dims) != 1:
+    if len(dims) != 1 or with_each(eqn, (dims[0],)) != 1:
         return None
     length = operand.aval.shape[dims[0]]
-    each = with_each(eqn, (dims[0],))
+    size = lanes_of_a_chunk(cuts.policy, length, beside)
+    return Split((dims[0],), length, size) if size is not None else None
+
+
+def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
+    """About as many lanes as a program has, and fewer where that keeps processors busy that would be idle."""
+    most = policy.cuts.small_loop
     sizes = [size for size in (most, 2 * most, most // 2) if length % size == 0 and size < length]
-    return Split((dims[0],), length, sizes[0]) if sizes and each == 1 else None
+    if not sizes:
+        return None
+    size = sizes[0]
+    while size > policy.cuts.lanes_in_parts and beside * length < size * policy.splits.few:
+        size //= 2
+    return size
 
 
 def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:

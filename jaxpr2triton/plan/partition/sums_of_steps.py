@@ -1,0 +1,190 @@
+"""Sums that a step makes for others alone → sums of what it puts out, so that programs can share out the lanes.
+
+    c, ys = scan (λ c x. let c' = f c x in (c', reduce_sum[axes=(0,)] (c' * x))) c0 xs         # c: f32[1024,16]
+        →
+    c, vs = scan (λ c x. let c' = f c x in (c', c' * x)) c0 xs
+    ys = reduce_sum[axes=(1,)] vs
+
+A program would have all lanes for the sake of the sum. The values that are summed are not stored: what lanes of a loop
+add up to is made by the loop's own programs, in parts (`split_lanes.py`). Left alone: loops that programs enough share
+out as they are, and those whose lanes meet in what they carry as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from jax import lax
+
+from jaxpr2triton.graph.facts import Kind, LoopFacts
+from jaxpr2triton.graph.loops import results_of
+from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dataflow import made_of
+from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
+from jaxpr2triton.ir.scans import Body, Scan, body_of, scan_of, scanned
+from jaxpr2triton.ir.tracing import traced
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.split import Rewritten, reduced, wide_of
+from jaxpr2triton.plan.partition.split_lanes import is_a_sum, lanes_of_a_chunk, programs_beside
+from jaxpr2triton.rules.reductions import TABLE
+
+
+def sums_of_steps(cuts: Cuts) -> dict[Eqn, Rewritten]:
+    """The loops whose lanes meet in such sums alone, and how they are written then."""
+    found = dict[Eqn, Rewritten]()
+    for eqn in cuts.inside:
+        if eqn.primitive.name == "scan" and not eqn.effects:
+            scan = scan_of(eqn)
+            kinds = sorted(_held(scan), key=lambda kind: -facts_of(scan).sizes[kind])
+            made = (rewritten for kind in kinds if (rewritten := _without(cuts, scan, kind)) is not None)
+            if (first := next(made, None)) is not None:
+                found[eqn] = first
+    return found
+
+
+def _held(scan: Scan) -> Iterator[Kind]:
+    """The kinds of lanes that a program has whole; those of one dimension of each value."""
+    facts = facts_of(scan)
+    return (kind for kind in facts.held & facts.carried if kind[1] == 0 and (kind[0], 1) not in facts.sizes)
+
+
+def _without(cuts: Cuts, scan: Scan, kind: Kind) -> Rewritten | None:
+    """The loop without its sums along lanes, if these are all that keeps the lanes together, and processors idle."""
+    facts, body = facts_of(scan), body_of(scan.eqn.params)
+    sums = [eqn for eqn in body.jaxpr.eqns if _is_a_sum(eqn) and kind in _summed(facts, eqn)]
+    late = _late(body, sums)
+    if late is None:
+        return None
+    beside = programs_beside(cuts, scan, _outside(cuts, scan, kind))
+    if beside >= cuts.policy.splits.few or lanes_of_a_chunk(cuts.policy, facts.sizes[kind], beside) is None:
+        return None
+    rewritten = partial(_rewritten, scan.eqn, body, late)
+    again = traced(rewritten, *(atom.aval for atom in scan.eqn.invars))
+    (other,) = (scan_of(eqn) for eqn in again.jaxpr.eqns if eqn.primitive.name == "scan")
+    return rewritten if _are_apart(scan, facts, kind, other) else None
+
+
+@dataclass(frozen=True)
+class _Late:
+    """What a body need not make while the loop runs."""
+
+    sums: tuple[Eqn, ...]
+    rest: tuple[Eqn, ...]  # what is made of these, and of what no step changes
+    places: tuple[int, ...]  # the ys that are put out then
+    read: tuple[Var, ...]  # the xs that are read for that
+
+
+def _late(body: Body, sums: Sequence[Eqn]) -> _Late | None:
+    """These sums and what is made of them, if none of it is carried; None without any that is put out."""
+    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
+    chosen = [eqn for eqn in sums if needed.isdisjoint(eqn.outvars)]
+    made = {var for eqn in chosen for var in eqn.outvars}
+    behind = made_of(body.jaxpr.eqns, made)
+    places = [place for place, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind]
+    invariant, xs = body.invariants(), set(body.xs)
+    rest = evaluate.needed(body.jaxpr.eqns, [body.ys[place] for place in places], made)
+    read = {var for eqn in rest for var in evaluate.variables(eqn.invars)} - {v for e in rest for v in e.outvars} - made
+    if not places or any(eqn.effects for eqn in rest) or not read <= xs | invariant:
+        return None
+    return _Late(tuple(chosen), tuple(rest), tuple(places), tuple(var for var in body.xs if var in read))
+
+
+def _outside(cuts: Cuts, scan: Scan, kind: Kind) -> Hashable:
+    """The class of the lanes outside of the loop."""
+    facts = facts_of(scan)
+    classes = (
+        cuts.classes.of(result)[d]
+        for atom, result, offset in results_of(scan)
+        if not isinstance(atom, Literal)
+        for d, each in enumerate(facts.of(atom), offset)
+        if each == kind
+    )
+    return next(classes, None)
+
+
+def _are_apart(scan: Scan, facts: LoopFacts, kind: Kind, other: Scan) -> bool:
+    """Whether programs can share out in another loop what they cannot in this one."""
+    now = facts_of(other)
+    kinds = (
+        new
+        for (_, before, _, _), (_, after, _, _) in zip(scan.carries, other.carries)
+        for old, new in zip(facts.of(before), now.of(after))
+        if old == kind
+    )
+    return now.held.isdisjoint(kinds)
+
+
+def _is_a_sum(eqn: Eqn) -> bool:
+    """Whether it reduces values, or products of which each has two factors of its own, or of one of them."""
+    if is_a_sum(eqn):
+        return True
+    if eqn.primitive.name != "dot_general" or any(isinstance(atom, Literal) for atom in eqn.invars):
+        return False
+    contracted, batch = eqn.params["dimension_numbers"]
+    sides = zip(eqn.invars, contracted, batch)
+    return any(len(atom.aval.shape) == len(summed) + len(kept) for atom, summed, kept in sides)
+
+
+def _summed(facts: LoopFacts, eqn: Eqn) -> list[Kind]:
+    dims = eqn.params["axes"] if eqn.primitive.name in TABLE else eqn.params["dimension_numbers"][0][0]
+    (operand, *_) = evaluate.variables(eqn.invars)
+    kinds = facts.of(operand)
+    return [kinds[d] for d in dims]
+
+
+def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: Any) -> list[Any]:
+    """The results of the loop; it puts out what is summed, and the rest is made of that."""
+    kept = [atom for place, atom in enumerate(body.ys) if place not in late.places]
+    summed = [atom for each in late.sums for atom in each.invars]
+    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *summed], ())
+    xs, fixed = dict(zip(body.xs, body.stacked(args))), body.fixed(args)
+
+    def step(before: Any, x: Any) -> tuple[Any, Any]:
+        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(body.xs, x))}
+        evaluate.run(needed, env)
+        terms = [_terms(each, *(evaluate.read(env, atom) for atom in each.invars)) for each in late.sums]
+        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, a) for a in kept] + terms
+
+    after, ys = scanned(eqn.params, step, body.inits(args), [*xs.values()])
+    others, terms = ys[: len(kept)], ys[len(kept) :]
+
+    def of_a_step(totals: Any, read: Any) -> list[Any]:
+        env = {**fixed, **{each.outvars[0]: total for each, total in zip(late.sums, totals)}, **read}
+        evaluate.run(late.rest, env)
+        return [evaluate.read(env, body.ys[place]) for place in late.places]
+
+    totals = [_total(each, term) for each, term in zip(late.sums, terms)]
+    made = jax.vmap(of_a_step, axis_size=eqn.params["length"])(totals, {var: xs[var] for var in late.read})
+    found = dict(zip(late.places, made))
+    rest = iter(others)
+    return [*after, *(found[place] if place in found else next(rest) for place in range(len(body.ys)))]
+
+
+def _terms(eqn: Eqn, *operands: jax.Array) -> jax.Array:
+    """What a step sums: of a product of vectors with a matrix, all its terms, with the contracted dimensions first."""
+    wide = wide_of(eqn.outvars[0].aval.dtype)
+    if eqn.primitive.name in TABLE:
+        return operands[0]
+    orders = [_order(atom, summed, batch) for atom, summed, batch in zip(eqn.invars, *eqn.params["dimension_numbers"])]
+    shape = max((tuple(atom.aval.shape[d] for d in order) for atom, order in zip(eqn.invars, orders)), key=len)
+    factors = [lax.transpose(lax.convert_element_type(x, wide), order) for x, order in zip(operands, orders)]
+    return lax.mul(*(lax.broadcast_in_dim(factor, shape, range(factor.ndim)) for factor in factors))
+
+
+def _order(atom: Var, summed: Sequence[int], batch: Sequence[int]) -> list[int]:
+    rest = (d for d in range(len(atom.aval.shape)) if d not in (*summed, *batch))
+    return [*summed, *batch, *rest]
+
+
+def _total(eqn: Eqn, terms: jax.Array) -> jax.Array:
+    """The sums of all steps."""
+    dtype = eqn.outvars[0].aval.dtype
+    if eqn.primitive.name in TABLE:
+        return reduced(eqn, terms, *(d + 1 for d in eqn.params["axes"]))
+    axes = tuple(range(1, 1 + len(eqn.params["dimension_numbers"][0][0])))
+    return lax.convert_element_type(lax.reduce_sum(terms, axes), dtype)
