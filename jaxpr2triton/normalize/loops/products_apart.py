@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -16,6 +16,8 @@ from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import LOOPS, Body, scanned
+from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
+from jaxpr2triton.normalize.loops.deferral_choice import plan_of
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 
@@ -71,8 +73,15 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     products = [each for each in body.jaxpr.eqns if each.primitive.name == "dot_general" and _is_much(each, length)]
     before = _before(body, products)
     after = not_waited_for(body, products, before)
-    sunk, given = sunk_of(body, after, before)
+    sunk, given = sunk_of(body, after, before, stacked=_stacked(body) if after else ())
     return Plan(body, before, sunk, given) if before or sunk else None
+
+
+def _stacked(body: Body) -> tuple[Var, ...]:
+    """What is written for the sake of sums that are taken after the loop (`defer.py`)."""
+    deferred = plan_of(replace(body, closed=sum_pieces(body.closed)))
+    made = {var for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    return tuple(root for root in deferred.stacks if root in made) if deferred is not None else ()
 
 
 def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
@@ -124,10 +133,12 @@ def sunk_of(
     before: Sequence[Var],
     more: frozenset[Var] = frozenset(),
     most: int | None = None,
+    stacked: Iterable[Var] = (),
 ) -> tuple[tuple[int, ...], tuple[Var, ...]]:
     """Which ys are made after the loop, and of what; nothing if that is much more than they are, or `most` bytes.
 
-    What leads to them is made after it too, if all it is made of is there, and what `more` says.
+    What leads to them is made after it too, if all it is made of is there, and what `more` says. Nothing is counted for
+    what is `stacked` in any case.
     """
     behind = made_of(body.jaxpr.eqns, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
@@ -135,7 +146,7 @@ def sunk_of(
     if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
         return (), ()
     invariant, written = body.invariants(), set(evaluate.variables(body.ys)) - behind
-    there = {*invariant, *body.xs, *before, *written}
+    there = {*invariant, *body.xs, *before, *written, *stacked}
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
     stored = sum(_bytes(var) for var in given if var not in there)
