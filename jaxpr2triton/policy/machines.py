@@ -70,7 +70,7 @@ class Cutting:
     times: int = 2  # times as many elements as there are results, from which on a sum is done again and again
     neighbours: int = 8  # columns that one program takes at least: a sector of memory, of 32 bytes
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
-    lanes_in_parts: int = _lanes(32)  # … and so few at least, where programs make parts of what lanes add up to
+    lanes_in_parts: int = _lanes(32)  # lanes of a program, at least, that makes a part of what all add up to
     steps: int = 1500  # computations in one kernel; Triton's time grows with their square
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling

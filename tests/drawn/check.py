@@ -43,7 +43,7 @@ SMALL: dict[str, dict[str, int]] = {
     "writing": {"branch": 0},
     "cuts": {
         **{"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
-        **{"small_loop": 2, "lanes_in_parts": 1},
+        "lanes_in_parts": 1,
     },
     "groups": {"cheap": 64, "walked": 64, "resident": 32},
     "splits": {

@@ -60,8 +60,8 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
 
 def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:
     """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it."""
-    lanes, usual = size_of(loop.axes & frozenset(node.over)), cuts.policy.cuts.small_loop
-    as_usual = usual // 2 <= lanes <= 2 * usual and loop.step not in node.over
+    lanes, least = size_of(loop.axes & frozenset(node.over)), cuts.policy.cuts.lanes_in_parts
+    as_usual = least <= lanes <= 16 * least and loop.step not in node.over
     return as_usual and node.eqn.outvars[0] in cuts.in_chunks
 
 

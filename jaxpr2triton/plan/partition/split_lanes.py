@@ -7,8 +7,8 @@
     s:f32[30] = reduce_sum[axes=(0,)] p
 
 A program of the loop has the lanes of one chunk, so that what is summed is never written. What else the loop gives out
-is seen in the same chunks. Left alone: what others read as well, and lanes that are not a multiple of about
-`small_loop`, as many as a program has.
+is seen in the same chunks. Left alone: what others read as well, and lanes that are not a multiple of
+`lanes_in_parts`.
 """
 
 from __future__ import annotations
@@ -182,12 +182,13 @@ def _chunks(cuts: Cuts, eqn: Eqn, kind: Hashable, beside: int) -> Split | None:
 
 def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
     """About as many lanes as a program has, and fewer where that keeps processors busy that would be idle."""
-    most = policy.cuts.small_loop
-    sizes = [size for size in (most, 2 * most, most // 2) if length % size == 0 and size < length]
-    if not sizes:
+    least = policy.cuts.lanes_in_parts
+    if length < 4 * least:
         return None
-    size = sizes[0]
-    while size > policy.cuts.lanes_in_parts and beside * length < size * policy.splits.few:
+    size = next((times * least for times in (8, 16, 4, 2, 1) if length % (times * least) == 0), length)
+    while size == length or (size > least and beside * length < size * policy.splits.few):
+        if size % 2 or size == least:
+            return None
         size //= 2
     return size
 
