@@ -51,7 +51,7 @@ def _rounded(jaxpr: Any, everything: bool) -> Any:
     Equations come last to first: when the turn of one comes, all that want its results rounded are known.
     """
     wanted: set[Any] = set()
-    known = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive is rounded_p}
+    known = {var for eqn in jaxpr.eqns if eqn.primitive is rounded_p for var in variables(eqn.invars)}
     found: list[Any] = []
     for eqn in reversed(jaxpr.eqns):
         bodies = list(jex.jaxprs_in_params(eqn.params))

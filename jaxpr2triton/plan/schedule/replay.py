@@ -34,6 +34,7 @@ MOST_STAGES = 8  # of a loop whose loads are on their way
 def replayed(region: Closed, name: str, record: Recorded, policy: Policy) -> Plan | str:
     """The plan that a schedule says, or why there is none: one of those that could be chosen, or with other blocks."""
     roles = {axis: Role(role) for axis, role in record.roles}
+    wanted = record.axes, record.num_warps, record.num_stages, record.form, record.reload
     closest: Sequence[Candidate] = ()
     for shrink in range(SMALLER):
         scheduled = scheduled_of(region, name, shrink, policy)
@@ -41,7 +42,7 @@ def replayed(region: Closed, name: str, record: Recorded, policy: Policy) -> Pla
             ranked = all_ranked(scheduled, roles)
         except UserError as problem:
             return problem.what
-        if (found := next((each for each in ranked if _recorded(each) == _decided(record)), None)) is not None:
+        if (found := next((each for each in ranked if _decided(each) == wanted), None)) is not None:
             return replace(plan_of(scheduled, found, ranked, roles), recorded=True)
         closest = closest or [each for each in ranked if _has_axes(each, record)]
     if not closest:
@@ -53,9 +54,7 @@ def replayed(region: Closed, name: str, record: Recorded, policy: Policy) -> Pla
 def recorded_of(plan: Plan) -> Recorded:
     """The schedule of a plan as data."""
     roles = tuple((axis, role.value) for axis, role in plan.roles.items())
-    form = plan.form.value if plan.form is not None else None
-    key = key_of(plan.jaxpr, plan.policy.target.name)
-    return Recorded(key, plan.name, _shown(plan.axes), plan.num_warps, plan.num_stages, form, plan.reload, roles)
+    return Recorded(key_of(plan.jaxpr, plan.policy.target.name), plan.name, *_decided(plan), roles)
 
 
 Decided = tuple[tuple[RecordedAxis, ...], int, int, str | None, bool]
@@ -65,18 +64,14 @@ def _shown(axes: Iterable[PlannedAxis]) -> tuple[RecordedAxis, ...]:
     return tuple(RecordedAxis(each.axis.name, each.axis.size, each.role.value, each.block) for each in axes)
 
 
-def _recorded(each: Candidate) -> Decided:
+def _decided(each: Candidate | Plan) -> Decided:
     form = each.form.value if each.form is not None else None
     return _shown(each.axes), each.num_warps, each.num_stages, form, each.reload
 
 
-def _decided(record: Recorded) -> Decided:
-    return record.axes, record.num_warps, record.num_stages, record.form, record.reload
-
-
 def _has_axes(each: Candidate, record: Recorded) -> bool:
     """Whether a schedule differs in nothing but blocks, warps and stages."""
-    axes, _, _, form, reload = _recorded(each)
+    axes, _, _, form, reload = _decided(each)
     without = [[axis[:3] for axis in some] for some in (axes, record.axes)]
     return without[0] == without[1] and (form, reload) == (record.form, record.reload)
 

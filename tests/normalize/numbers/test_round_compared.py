@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
 from tests.normalize.passing import after, primitives_of, traced
 
@@ -67,3 +68,8 @@ def test_all_of_a_loop_that_chooses_or_leads_to_a_choice() -> None:
         result = after(round_compared, lambda x, function=function: function(jnp.asarray(x)), X)
         (loop,) = (eqn for eqn in result.jaxpr.eqns if eqn.primitive.name in ("scan", "while"))
         assert str(loop.params["jaxpr" if loop.primitive.name == "scan" else "body_jaxpr"]).count("rounded") == count
+
+
+def test_a_number_may_be_rounded_already() -> None:
+    rounded = traced(lambda x: lax.reduce_max(x * rounded_p.bind(np.float16(0.5)), (0,)), X)
+    assert primitives_of(round_compared(rounded)) == ["rounded", "mul", "rounded", "reduce_max"]
