@@ -18,11 +18,11 @@ from jaxpr2triton.front.fused import Backend
 from jaxpr2triton.front.inner import Settings, with_options
 from jaxpr2triton.front.naming import program_name
 from jaxpr2triton.front.options import OF_JIT, Options, known_backend, unexpected_by_fuse
-from jaxpr2triton.front.program import GradProgram, Program, Residual
+from jaxpr2triton.front.program import GradProgram, Program
 from jaxpr2triton.front.schedules import read_schedules
 from jaxpr2triton.front.transpiled import transpiled
 from jaxpr2triton.front.whole import side_effects
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Kernel, Leftover, Residual
 from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs

@@ -25,6 +25,7 @@ from jaxpr2triton.front import fused
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge
 from jaxpr2triton.launch.compile.compile import Binary
+from jaxpr2triton.report.equations import name_of
 
 OURS, ALL, JIT, UNROLLED, TORCH = "ours", "all ours", "jit", "jit, unroll 8", "torch"
 GRAPHS, UNROLLED_GRAPHS, CONCURRENT_GRAPHS = "jit, graphs", "jit, graphs unrolled", "jit, graphs concurrent"
@@ -100,13 +101,13 @@ class Launched:
         for binary, kernel in self.binaries:
             digest.update(repr((binary.name, kernel.grid, binary.num_warps, binary.shared)).encode())
             digest.update(without_remarks(binary.code))
-        left = sorted(each.primitive for one in self.compiled for each in one.leftovers)
+        left = sorted(name_of(eqn) for one in self.compiled for eqn in one.left_to_xla)
         digest.update(repr(left).encode())
         return digest.hexdigest()[:12]
 
     @property
     def left(self) -> int:
-        return sum(len(one.leftovers) for one in self.compiled)
+        return sum(len(one.left_to_xla) for one in self.compiled)
 
 
 def without_remarks(code: str | bytes) -> bytes:

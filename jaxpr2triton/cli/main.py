@@ -38,6 +38,7 @@ from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.machine.kernels import EXAMINED, Examined
 from jaxpr2triton.report import check as checking
 from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
+from jaxpr2triton.report.reasons import leftovers_of, shares_of
 from jaxpr2triton.report.table import count
 
 THEIRS = (UserError, NotFusible, BackendError, OSError)  # not this compiler's failures
@@ -273,8 +274,8 @@ def _watched() -> Iterator[list[checking.Checked]]:
     found: list[checking.Checked] = []
     with LOWERED.watched() as programs, RUN.watched() as ran:
         yield found
-    shares = [program.shares for program in programs]
-    left_to_xla = tuple(leftover.primitive for program in programs for leftover in program.leftovers)
+    shares = [shares_of(program) for program in programs]
+    left_to_xla = tuple(leftover.primitive for program in programs for leftover in leftovers_of(program))
     inside, outside = sum(inside for inside, _ in shares), sum(outside for _, outside in shares)
     found.append(checking.Checked(len(set(ran)), inside, outside, left_to_xla))
 

@@ -46,6 +46,7 @@ from jaxpr2triton.front.devices import Cut, Splittable, lying_as_before, over_de
 from jaxpr2triton.front.log import log_plan
 from jaxpr2triton.front.whole import no_numbers, side_effects, symbolic_shape
 from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.ir.roles import NO_ROLES, Checkpoint, Roles
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run
@@ -57,9 +58,11 @@ from jaxpr2triton.normalize.arrays.associative import join_parts
 from jaxpr2triton.normalize.arrays.structural import STRUCTURAL
 from jaxpr2triton.normalize.loops.recompute import recompute_stored
 from jaxpr2triton.normalize.numbers.round_compared import round_compared
-from jaxpr2triton.pipeline import Compiled, compile_jaxpr, equations
+from jaxpr2triton.pipeline.compile import compile_jaxpr
+from jaxpr2triton.pipeline.compiled import Compiled
 from jaxpr2triton.policy import Policy, policy_of
 from jaxpr2triton.progress import LOGGER, working
+from jaxpr2triton.report.reasons import leftovers_of
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.products import is_unsaid
@@ -166,14 +169,15 @@ def compiled_program(
             raise_with_context(mistake, name)
         tell(mistake, name, _instead(compiled, mistake))
     if strict:
-        refuse_leftovers(compiled.leftovers)
+        refuse_leftovers(leftovers_of(compiled))
     return compiled
 
 
 def _instead(compiled: Compiled, mistake: Mistake) -> str:
     if compiled.why_nothing:
         return "XLA runs the whole program"
-    if mistake in (*compiled.refused.values(), *compiled.lost.values(), compiled.why_no_loops):
+    decided = compiled.decisions
+    if mistake in (*decided.refused.values(), *compiled.lost.values(), decided.because):
         return "XLA runs what could not be compiled, and `explain` tells what that is"
     return "the kernels are made in another way"
 

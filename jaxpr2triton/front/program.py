@@ -8,26 +8,25 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, fits
-from jaxpr2triton.front.exported import Exported, NotCallable, exported, not_callable
 from jaxpr2triton.front.modules import one_module
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.cycles import Cycles
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Kernel, Leftover, Residual
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
 from jaxpr2triton.mistakes import instead_of
-from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.pipeline.compiled import Compiled
 from jaxpr2triton.plan.schedule.wishes import finds, unknown
 from jaxpr2triton.report import explain as report
+from jaxpr2triton.report.summary import Summary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +37,7 @@ class Program:
     """
 
     name: str
-    compiled: Compiled | Exported
+    summary: Summary
     _run: Callable[..., Any]
     _title: str = ""  # for a name that says little: `lambda at model.py:12`
 
@@ -46,7 +45,7 @@ class Program:
         return f"Program(name={self.name!r}, kernels={len(self.kernels)}, leftovers={len(self.leftovers)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program, (self.name, exported(self.compiled), NotCallable(self.name), self._title)
+        return Program, (self.name, self.summary, NotCallable(self.name), self._title)
 
     def __copy__(self) -> Program:
         return self  # nothing can change it
@@ -55,24 +54,29 @@ class Program:
         return self
 
     @property
+    def compiled(self) -> Compiled:
+        """Not of a program that was pickled."""
+        return self.summary.compiled
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels, in the order in which they run; one that runs several times is in it as often."""
-        return self.compiled.kernels
+        return self.summary.kernels
 
     @property
     def leftovers(self) -> tuple[Leftover, ...]:
         """The equations that stay with XLA, each with the reason."""
-        return self.compiled.leftovers
+        return self.summary.leftovers
 
     @property
     def stages(self) -> Mapping[str, Any]:
         """The program after each stage; printable."""
-        return self.compiled.stages
+        return self.summary.stages
 
     @property
     def source(self) -> str:
         """One importable Python module with every kernel."""
-        return one_module(self.compiled)
+        return one_module(self.summary)
 
     def explain(self, *, why: bool = False, cycles: bool = False) -> str:
         """What the kernels move and compute, why they are several, and what is left to XLA, why.
@@ -80,33 +84,17 @@ class Program:
         With `why` also how they were planned, with `cycles` what they and the steps of their loops take: a model that
         reads the machine code for a CUDA device, and needs none. Lines have 100 columns, or what COLUMNS says.
         """
-        return report.explain(self.compiled, self.name, self._title, why, self._modelled() if cycles else None)
+        return report.explain(self.summary, self.name, self._title, why, self._modelled() if cycles else None)
 
     def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
-        return report.explain_json(self.compiled, self.name, self._modelled() if cycles else None)
+        return report.explain_json(self.summary, self.name, self._modelled() if cycles else None)
 
     def _modelled(self) -> dict[Kernel, Cycles]:
-        return cycles_of_all(self.kernels, self.compiled.policy.target)
+        return cycles_of_all(self.kernels, self.summary.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return called(self._run, args, kwargs)
-
-
-@dataclass(frozen=True)
-class Residual:
-    """A value that the forward program keeps for the backward one."""
-
-    name: str
-    source: str  # input, output or new: what the forward program reads, returns anyway, or writes for this alone
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    where: str  # the line of the user's program that computes it; empty for an input
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that it takes from the forward program's end to the backward one's."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,23 +132,23 @@ class GradProgram:
     @property
     def source(self) -> str:
         """One importable Python module with the kernels of both programs."""
-        return one_module(self.forward.compiled, self.backward.compiled)
+        return one_module(self.forward.summary, self.backward.summary)
 
     def explain(self, *, why: bool = False, cycles: bool = False) -> str:
         """Both programs, and what the first saves for the second; `why` and `cycles` are as for a `Program`."""
         found = self._modelled() if cycles else None
-        halves = self.forward.compiled, self.backward.compiled
+        halves = self.forward.summary, self.backward.summary
         return report.explain_grad(*halves, self.residuals, self.name, self._title, why, found)
 
     def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
         found = self._modelled() if cycles else None
-        halves = self.forward.compiled, self.backward.compiled
+        halves = self.forward.summary, self.backward.summary
         return report.explain_grad_json(*halves, self.residuals, self.name, found)
 
     def _modelled(self) -> dict[Kernel, Cycles]:
         kernels = (*self.forward.kernels, *self.backward.kernels)
-        return cycles_of_all(kernels, self.forward.compiled.policy.target)
+        return cycles_of_all(kernels, self.forward.summary.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         value, residuals = self.forward(*args, **kwargs)
@@ -206,6 +194,23 @@ class GradProgram:
         return result
 
 
+@dataclass(frozen=True)
+class NotCallable:
+    """What an unpickled program runs: nothing."""
+
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise not_callable(self.name)
+
+
+def not_callable(name: str) -> UserError:
+    return UserError(
+        f"{name} was unpickled: it can be looked at, but not called",
+        hint="transpile the function again in this process",
+    )
+
+
 def _instantiated(cotangent: Any) -> Any:
     if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
         return jnp.zeros(cotangent.shape, cotangent.dtype)
@@ -232,7 +237,7 @@ def plain_program(
         leaves = signature.leaves(signature.bind(args, kwargs))
         return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles, target))
 
-    return Program(name, fused.compiled_program(jaxpr, name, roles, strict, target), call, signature.title)
+    return Program(name, Summary(fused.compiled_program(jaxpr, name, roles, strict, target)), call, signature.title)
 
 
 def grad_program(
@@ -283,8 +288,8 @@ def grad_program(
     _refuse_unknown(roles, forward, backward)
     return GradProgram(
         name,
-        Program(f"{name}_fwd", forward, run_forward),
-        Program(f"{name}_bwd", backward, run_backward),
+        Program(f"{name}_fwd", Summary(forward), run_forward),
+        Program(f"{name}_bwd", Summary(backward), run_backward),
         _residuals(halves),
         signature,
         argnums,

@@ -10,16 +10,16 @@ import jax
 
 from jaxpr2triton._compat import stay_in_place
 from jaxpr2triton.autodiff.tracing import flatten
-from jaxpr2triton.errors import UserError
+from jaxpr2triton.errors import ScheduleWarning, UserError, warn
 from jaxpr2triton.front.arguments import Signature, check_arrays, labels, static_positions, trace
 from jaxpr2triton.front.fused import KERNELS
 from jaxpr2triton.front.inner import Settings, all_of, with_options, within
 from jaxpr2triton.front.naming import program_name, title_of
 from jaxpr2triton.front.options import Options, refuse_options_of_others
 from jaxpr2triton.front.program import GradProgram, Program, grad_program, plain_program
-from jaxpr2triton.front.schedules import tell_unused
 from jaxpr2triton.front.whole import side_effects, symbolic_shape
 from jaxpr2triton.hardware import target_named
+from jaxpr2triton.ir.recorded import Recorded
 from jaxpr2triton.knobs import read_knobs
 from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.report.table import count as counted
@@ -68,15 +68,28 @@ def transpiled(
     out_tree = traced.out_tree
     if argnums is None:
         program = plain_program(jaxpr, captured, signature, out_tree, strict, asked, target)
-        tell_unused(asked.schedules, [program.compiled], name)
+        _tell_unused(asked.schedules, name, program)
         return program
     for argnum in argnums if isinstance(argnums, tuple) else (argnums,):
         if argnum in fixed:
             raise UserError(f"grad={grad}: argument {argnum} of {name} is static")
     shifted = jax.tree.map(lambda argnum: sum(moving[:argnum]), argnums)
     halves = grad_program(jaxpr, captured, signature, out_tree, shifted, strict, asked, target)
-    tell_unused(asked.schedules, [halves.forward.compiled, halves.backward.compiled], name)
+    _tell_unused(asked.schedules, name, halves.forward, halves.backward)
     return halves
+
+
+def _tell_unused(records: Sequence[Recorded], name: str, *programs: Program) -> None:
+    """Name the schedules that are for no kernel of these programs."""
+    if not records:
+        return
+    keys = {each.key for program in programs for each in program.summary.schedules}
+    if others := sorted({each.kernel for each in records if each.key not in keys}):
+        warn(
+            f"{counted(len(others), 'schedule')} of {', '.join(others)} ignored: {name} has no such kernel, on this "
+            "device and in this version",
+            ScheduleWarning,
+        )
 
 
 def _flattened(jaxpr: Any, name: str, strict: bool) -> Any:

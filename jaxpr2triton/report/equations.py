@@ -10,7 +10,6 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.scans import LOOPS
 
@@ -18,12 +17,6 @@ from jaxpr2triton.ir.scans import LOOPS
 def name_of(eqn: Any) -> str:
     """Of its primitive, as the user knows it."""
     return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
-
-
-def result_of(region: Any) -> Any:
-    """The last equation that has a line of the user's."""
-    eqns = region.jaxpr.eqns
-    return next((eqn for eqn in reversed(eqns) if user_frame(eqn) is not None), eqns[-1])
 
 
 def printed(eqn: Any) -> str:

@@ -63,7 +63,7 @@ NAMED = {
     "normalize/random/threefry.py": {"MOST": EXACT},
     "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "emit/branches.py": {"SIDES": "places of operands"},
-    "pipeline.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
+    "pipeline/compiled.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT},
     "quickest.py": {"COMPILED": "how many the user waits for, no threshold of a device"},
     "plan/schedule/schedule.py": {"SMALLER": "names of smaller schedules: each halves the tiles of the one before"},
