@@ -22,7 +22,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton import api, mistakes
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.cli import main
-from jaxpr2triton.front import fused, transpiled
+from jaxpr2triton.front import planning, rules, transpiled
 from jaxpr2triton.launch.call import primitive
 from jaxpr2triton.pipeline import compile as pipeline
 from jaxpr2triton.pipeline import compiled as running
@@ -214,7 +214,7 @@ def test_recursion_that_is_too_deep_wherever_it_is(room: int, monkeypatch: pytes
         return (weights(decayed(x)) * jnp.sort(x)).sum()
 
     expected = jax.grad(both)(X)
-    for module, name in ((fused, "compile_jaxpr"), (split, "linearize"), (split, "transpose")):
+    for module, name in ((planning, "compile_jaxpr"), (split, "linearize"), (split, "transpose")):
         cramped(module, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", j2t.BugWarning)
@@ -336,7 +336,7 @@ DERIVED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "jvp": (split, "linearize", jacobians),
     "transpose": (split, "transpose", gradients),
     "batch": (split, "batch", batches),
-    "dce": (fused, "prune", unused),
+    "dce": (rules, "prune", unused),
     "hoist": (api, "hoist", constants),
 }
 

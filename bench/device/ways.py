@@ -21,7 +21,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.device.cases import Case, widest
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge
 from jaxpr2triton.launch.compile.compile import Binary
@@ -120,7 +120,7 @@ def without_remarks(code: str | bytes) -> bytes:
 @contextmanager
 def noting() -> Iterator[Launched]:
     """Whatever is planned and lowered in between."""
-    found, call, compile_jaxpr = Launched(), bridge._call, fused.compile_jaxpr
+    found, call, compile_jaxpr = Launched(), bridge._call, planning.compile_jaxpr
 
     def noted(binary: Binary, kernel: Kernel, *args: Any) -> Any:
         found.binaries.append((binary, kernel))
@@ -130,7 +130,7 @@ def noting() -> Iterator[Launched]:
         found.compiled.append(compile_jaxpr(*args, **options))
         return found.compiled[-1]
 
-    with mock.patch.object(bridge, "_call", noted), mock.patch.object(fused, "compile_jaxpr", planned):
+    with mock.patch.object(bridge, "_call", noted), mock.patch.object(planning, "compile_jaxpr", planned):
         yield found
 
 

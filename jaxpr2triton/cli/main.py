@@ -28,7 +28,8 @@ from jaxpr2triton.cli.request import Request, blaming, make_request, specs_of
 from jaxpr2triton.cli.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour, width_of
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
-from jaxpr2triton.front.fused import LOWERED, Backend
+from jaxpr2triton.front.options import Backend
+from jaxpr2triton.front.planning import LOWERED
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.roles import SCHEDULES
 from jaxpr2triton.knobs import read_knobs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -12,17 +12,19 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, fits
+from jaxpr2triton.front.derived import pointing_at_loops, split_program, transposed_program
+from jaxpr2triton.front.fused import bind
 from jaxpr2triton.front.modules import one_module
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.front.options import Settings
+from jaxpr2triton.front.planning import compiled_program
+from jaxpr2triton.front.rules import not_split
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.kernel import Kernel, Leftover, Residual
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
-from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.pipeline.compiled import Compiled
 from jaxpr2triton.plan.schedule.wishes import finds, unknown
 from jaxpr2triton.report import explain as report
@@ -217,27 +219,17 @@ def _instantiated(cotangent: Any) -> Any:
     return cotangent
 
 
-def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles, target: Target | None) -> list[Any]:
-    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles, target=target)
-
-
 def plain_program(
-    jaxpr: Any,
-    captured: Sequence[Any],
-    signature: Signature,
-    out_tree: Any,
-    strict: bool,
-    roles: Roles,
-    target: Target | None,
+    jaxpr: Any, captured: Sequence[Any], signature: Signature, out_tree: Any, settings: Settings
 ) -> Program:
     """The program of a function; its jaxpr takes first what the function captured."""
-    name = signature.function
+    name, running = signature.function, replace(settings, strict=False)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = signature.leaves(signature.bind(args, kwargs))
-        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles, target))
+        return jax.tree.unflatten(out_tree, bind(jaxpr, [*captured, *leaves], name, running))
 
-    return Program(name, Summary(fused.compiled_program(jaxpr, name, roles, strict, target)), call, signature.title)
+    return Program(name, Summary(compiled_program(jaxpr, name, settings)), call, signature.title)
 
 
 def grad_program(
@@ -246,9 +238,7 @@ def grad_program(
     signature: Signature,
     out_tree: Any,
     argnums: int | tuple[int, ...],
-    strict: bool,
-    roles: Roles,
-    target: Target | None,
+    settings: Settings,
 ) -> GradProgram:
     """The two programs of a gradient along the arguments `argnums`, counted without the static ones."""
     name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
@@ -258,12 +248,12 @@ def grad_program(
     for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
         if moves and not is_differentiable(aval):
             raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
-    halves = _split(jaxpr, nonzero, name, strict, roles)
-    back = _transposed(halves, name, strict)
+    halves, running = _split(jaxpr, nonzero, name, settings), replace(settings, strict=False)
+    back = _transposed(halves, name, settings)
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         inputs = [*captured, *signature.leaves(signature.bind(args, kwargs))]
-        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles, target)
+        results = bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", running)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
 
@@ -273,7 +263,7 @@ def grad_program(
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
         operands = [*back.captured, *residuals, *flat]
-        results = iter(_bind(back.program, operands, f"{name}_bwd", roles, target) if any(back.reaching) else ())
+        results = iter(bind(back.program, operands, f"{name}_bwd", running) if any(back.reaching) else ())
         gradients = iter(
             [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(back.reaching, moving)]
         )
@@ -283,9 +273,9 @@ def grad_program(
         }
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
-    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict, target)
-    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict, target)
-    _refuse_unknown(roles, forward, backward)
+    forward = compiled_program(halves.forward, f"{name}_fwd", settings)
+    backward = compiled_program(back.program, f"{name}_bwd", settings)
+    _refuse_unknown(settings.roles, forward, backward)
     return GradProgram(
         name,
         Program(f"{name}_fwd", Summary(forward), run_forward),
@@ -297,25 +287,25 @@ def grad_program(
     )
 
 
-def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool, roles: Roles) -> split.Split:
+def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, settings: Settings) -> split.Split:
     try:
-        return fused.split_program(jaxpr, nonzero, roles.checkpoint)
+        return split_program(jaxpr, nonzero, settings.roles.checkpoint)
     except split.NotSplit as refusal:
-        raise refusal.__cause__ or fused.not_split(name) from None
+        raise refusal.__cause__ or not_split(name) from None
     except Exception as problem:
-        with instead_of(problem, name, strict, "the forward program saves all that JAX would save"):
+        with settings.instead_of(problem, name, "the forward program saves all that JAX would save"):
             return split.plain_split(jaxpr, nonzero)
 
 
-def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transposed:
+def _transposed(halves: split.Split, name: str, settings: Settings) -> split.Transposed:
     num_residuals = len(halves.sources)
     linear = tuple(k >= num_residuals for k in range(len(halves.linear.in_avals)))
     nonzero = (True,) * sum(halves.nonzero_outputs)
     try:
-        return fused.transposed_program(halves.linear, linear, nonzero)
+        return transposed_program(halves.linear, linear, nonzero)
     except Exception as problem:
         instead = "the backward program makes all gradients, zeros included"
-        with instead_of(problem, name, strict, instead), fused.pointing_at_loops(halves.linear):
+        with settings.instead_of(problem, name, instead), pointing_at_loops(halves.linear):
             return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 import jaxpr2triton as j2t
 from jaxpr2triton import policy
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
@@ -138,7 +138,7 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
                 raise
             return Outcome(0, 0, ())  # XLA's CPU cannot run all that JAX traces, as a batched `mulhi`
         raising = mock.patch.dict(os.environ, J2T_RAISE="1")
-        with raising, mock.patch.object(fused, "compile_jaxpr", recording):
+        with raising, mock.patch.object(planning, "compile_jaxpr", recording):
             found, told_of_kernels = with_what_is_told(transformed(program, fuse), args)
             smaller = [one.alternatives for one in compiled] if program.seed % SOME == 0 else []
             assert all(each or not one.kernels for each, one in zip(smaller, compiled))
