@@ -51,8 +51,7 @@ def derived(jaxpr: Any, key: tuple[Any, ...], make: Callable[[], Made]) -> Made:
         if any(isinstance(value, jax.core.Tracer) for value in getattr(made, "captured", ())):
             return made
         table.setdefault(key, made)
-    found: Made = table[key]
-    return found
+    return table[key]
 
 
 def recomputable(eqn: Any) -> bool:

@@ -89,6 +89,20 @@ def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:
     return cast(Iterable[Jaxpr], jex.jaxprs_in_params(eqn.params))
 
 
+def elements(atom: Atom) -> int:
+    return atom.aval.size
+
+
+def nbytes(*atoms: Atom) -> int:
+    """What they take in memory."""
+    return nbytes_of(*(atom.aval for atom in atoms))
+
+
+def nbytes_of(*avals: Aval) -> int:
+    """The same of types; what is no array takes nothing."""
+    return sum(aval.size * aval.dtype.itemsize for aval in avals if hasattr(aval, "dtype"))
+
+
 def equations(jaxpr: Jaxpr) -> Iterator[Eqn]:
     """The equations of a jaxpr, each followed by those of what it runs."""
     waiting = list(reversed(jaxpr.eqns))

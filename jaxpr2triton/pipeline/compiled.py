@@ -62,8 +62,7 @@ class Compiled:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """That of each launch, in order."""
-        kernels: tuple[Kernel, ...] = self.stages["emit"].kernels
-        return kernels
+        return self.stages["emit"].kernels
 
     @property
     def all_kernels(self) -> tuple[Kernel, ...]:
@@ -73,8 +72,7 @@ class Compiled:
     @property
     def lost(self) -> Mapping[str, Mistake]:
         """The regions that stay with XLA because of a mistake, by their names."""
-        lost: Mapping[str, Mistake] = self.stages["emit"].lost
-        return lost
+        return self.stages["emit"].lost
 
     @cached_property
     def left_to_xla(self) -> tuple[Any, ...]:

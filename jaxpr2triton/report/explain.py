@@ -10,11 +10,11 @@ from typing import Any
 
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
+from jaxpr2triton.ir.jaxprs import nbytes_of
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Residual
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
-from jaxpr2triton.report.equations import nbytes_of
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
 from jaxpr2triton.report.several import how_planned, over_devices, why_several
@@ -115,7 +115,7 @@ def explain_grad(
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
     kernels = {kernel.name: kernel for half in (forward, backward) for kernel in half.kernels}
-    own = sum(nbytes_of(buffer) for kernel in kernels.values() for buffer in kernel.kept)
+    own = sum(buffer.nbytes for kernel in kernels.values() for buffer in kernel.kept)
     title, ways = title or name, ((forward, "forward"), (backward, "backward"))
     halves = [explain(half, f"{title}, {way}", why=why, cycles=_of_these(half, cycles)) for half, way in ways]
     return "\n\n".join([halves[0], shown_residuals(title, facts, report_width(), own), halves[1]])
@@ -205,7 +205,7 @@ def _times(compiled: Summary, cycles: Mapping[Kernel, Cycles] | None) -> list[Sp
 
 def least_bytes(compiled: Summary) -> int:
     """Every input read once and every output written once."""
-    return sum(nbytes_of(aval) for aval in (*compiled.in_avals, *compiled.out_avals))
+    return nbytes_of(*compiled.in_avals, *compiled.out_avals)
 
 
 def short_type(aval: Any) -> str:
@@ -265,7 +265,7 @@ def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
             "name": value.name,
             "source": value.source,
             "type": short_type(value),
-            "bytes": nbytes_of(value),
+            "bytes": value.nbytes,
             "where": value.where,
         }
         for value in residuals

@@ -9,7 +9,7 @@ import jax.extend.core as jex
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import Reason, WhyNot
 from jaxpr2triton.graph.covered import all_in_the_way, why_not
-from jaxpr2triton.ir.jaxprs import equations, jaxprs_in
+from jaxpr2triton.ir.jaxprs import equations, jaxprs_in, nbytes
 from jaxpr2triton.ir.kernel import Leftover, Obstacle, StepOfLoop
 from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.region import region_p
@@ -18,7 +18,7 @@ from jaxpr2triton.pipeline.compile import RAW_LOOPS
 from jaxpr2triton.pipeline.compiled import Compiled, is_free
 from jaxpr2triton.plan.decisions import Reach
 from jaxpr2triton.plan.refusal import body_of
-from jaxpr2triton.report.equations import name_of, nbytes_of, printed
+from jaxpr2triton.report.equations import name_of, printed
 
 
 def leftovers_of(compiled: Compiled) -> tuple[Leftover, ...]:
@@ -77,5 +77,5 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
         obstacles,
         None if step is None else StepOfLoop(step.all_kernels, tuple(map(name_of, step.left_to_xla))),
         eqn.primitive.name == "fused" and eqn.params["backend"] != "xla",
-        sum(nbytes_of(atom.aval) for atom in arrays),
+        nbytes(*arrays),
     )

@@ -41,13 +41,11 @@ class Summary:
 
     @cached_property
     def in_avals(self) -> Sequence[Any]:
-        avals: Sequence[Any] = self.compiled.program.in_avals
-        return avals
+        return self.compiled.program.in_avals
 
     @cached_property
     def out_avals(self) -> Sequence[Any]:
-        avals: Sequence[Any] = self.compiled.program.out_avals
-        return avals
+        return self.compiled.program.out_avals
 
     @cached_property
     def leftovers(self) -> tuple[Leftover, ...]:
