@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front import derived
+from jaxpr2triton.front import derived_programs as derived
 
 TABLE = jnp.asarray(np.linspace(0.5, 1.5, 4, dtype=np.float32))
 MATRIX = jnp.diag(TABLE * 4) + jnp.ones((4, 4)) / 8

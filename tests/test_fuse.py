@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
 from jaxpr2triton.front import planning
-from jaxpr2triton.front.derived import split_program
+from jaxpr2triton.front.derived_programs import split_program
 from jaxpr2triton.front.fused import fused_p
 from jaxpr2triton.front.options import Settings
 from tests.programs import windows

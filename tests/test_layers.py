@@ -16,13 +16,12 @@ LEVELS = {
     2: ("rules",),
     3: ("graph",),
     4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "shards"),
-    5: ("beside_xla", "inside", "quickest"),
-    6: ("pipeline",),
-    7: ("report",),
-    8: ("front",),
-    9: ("api",),
-    10: ("cli",),
-    11: ("__init__", "__main__"),
+    5: ("pipeline",),
+    6: ("report",),
+    7: ("front",),
+    8: ("api",),
+    9: ("cli",),
+    10: ("__init__", "__main__"),
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 # Rooms within a room, the lowest first; those beside each other do not know each other.

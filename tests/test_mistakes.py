@@ -25,7 +25,7 @@ from jaxpr2triton.cli import main
 from jaxpr2triton.front import planning, rules, transpiled
 from jaxpr2triton.launch.call import primitive
 from jaxpr2triton.pipeline import compile as pipeline
-from jaxpr2triton.pipeline import compiled as running
+from jaxpr2triton.pipeline import compiled_program as running
 from jaxpr2triton.pipeline import stages
 from tests.programs import windows
 

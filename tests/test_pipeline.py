@@ -19,7 +19,7 @@ from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.pipeline import stages
 from jaxpr2triton.pipeline.compile import STAGES, compile_jaxpr
-from jaxpr2triton.pipeline.compiled import SHRINKS
+from jaxpr2triton.pipeline.compiled_program import SHRINKS
 from jaxpr2triton.report.reasons import leftovers_of
 from tests.compiling import RUNNABLE, compiled, differences, halves_of
 

@@ -12,11 +12,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton import quickest
 from jaxpr2triton.cli.main import main
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles.model import cycles_of
-from jaxpr2triton.quickest import comparable, quickest_of
+from jaxpr2triton.pipeline import quickest
+from jaxpr2triton.pipeline.quickest import comparable, quickest_of
 
 
 def rnn(h: Any, xs: Any, u: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.progress import LOGGER, Work
 from jaxpr2triton.report.explain import short_type

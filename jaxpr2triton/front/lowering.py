@@ -12,7 +12,7 @@ from jax.interpreters import mlir
 
 from jaxpr2triton._compat import device_count, lowered_for_any
 from jaxpr2triton.errors import BackendError
-from jaxpr2triton.front.derived import derived
+from jaxpr2triton.front.derived_programs import derived
 from jaxpr2triton.front.devices import Cut, Splittable, lying_as_before, over_devices, splittable
 from jaxpr2triton.front.fused import bind, fused_p
 from jaxpr2triton.front.options import HOST_ONLY, KERNELS, Settings

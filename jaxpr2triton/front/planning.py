@@ -19,7 +19,7 @@ from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.launch.call.devices import planned_for
 from jaxpr2triton.mistakes import raise_with_context, tell
 from jaxpr2triton.pipeline.compile import compile_jaxpr
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import Policy, policy_of
 from jaxpr2triton.progress import LOGGER, working
 from jaxpr2triton.report.reasons import leftovers_of

@@ -13,7 +13,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.front.arguments import Signature, fits
-from jaxpr2triton.front.derived import pointing_at_loops, split_program, transposed_program
+from jaxpr2triton.front.derived_programs import pointing_at_loops, split_program, transposed_program
 from jaxpr2triton.front.fused import bind
 from jaxpr2triton.front.modules import one_module
 from jaxpr2triton.front.options import Settings
@@ -25,7 +25,7 @@ from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.plan.schedule.wishes import finds, unknown
 from jaxpr2triton.report import explain as report
 from jaxpr2triton.report.summary import Summary

@@ -24,7 +24,7 @@ from jaxpr2triton.autodiff import split
 from jaxpr2triton.autodiff.parts import parts_of, run_in_parts
 from jaxpr2triton.autodiff.tracing import lower, prune
 from jaxpr2triton.errors import NotFusible
-from jaxpr2triton.front.derived import derived, pointing_at_loops, split_program, transposed_program
+from jaxpr2triton.front.derived_programs import derived, pointing_at_loops, split_program, transposed_program
 from jaxpr2triton.front.fused import bind, fused_p
 from jaxpr2triton.front.options import Settings
 from jaxpr2triton.ir.tracing import avals, is_differentiable, run

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from jaxpr2triton.autodiff.tracing import Lowered, lower
-from jaxpr2triton.inside import steps_worth_planning
 from jaxpr2triton.ir.check import check_program
 from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.jaxprs import equations
@@ -15,8 +14,9 @@ from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
-from jaxpr2triton.pipeline.compiled import Compiled
-from jaxpr2triton.pipeline.stages import normalized, scheduled, with_graphs, with_kernels
+from jaxpr2triton.pipeline.compiled_program import Compiled
+from jaxpr2triton.pipeline.loop_steps import steps_worth_planning
+from jaxpr2triton.pipeline.stages import build_graphs, emit_kernels, normalize_program, schedule_regions
 from jaxpr2triton.pipeline.units import Units
 from jaxpr2triton.plan.decisions import WISHES, Decisions, Reach, Wish
 from jaxpr2triton.plan.partition.keeping import Copies
@@ -36,14 +36,14 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     of them if it is not known which. A mistake of ours costs as little as can be: the roles that were asked for, one
     region, one loop, all loops, the whole program; it is the reason that is given for what stays with XLA.
     """
-    attempt = _Attempt(jaxpr, name, roles, policy)
+    run = _Compilation(jaxpr, name, roles, policy)
     # a primitive that no table knows may be made of loops
     has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
-    decisions, rounds = search(attempt, has_loops, jaxpr.jaxpr.eqns)
+    decisions, rounds = search(run, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
-        compiled = Compiled(name, attempt.made, decisions, rounds, attempt.captured, policy, attempt.convolved)
+        compiled = Compiled(name, run.made, decisions, rounds, run.captured, policy, run.convolved)
         return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, replace(roles, function="", asked=()))))
-    nothing = dict.fromkeys(("schedule", "graph"), Units(jaxpr)) | {"emit": with_kernels(Units(jaxpr))}
+    nothing = dict.fromkeys(("schedule", "graph"), Units(jaxpr)) | {"emit": emit_kernels(Units(jaxpr))}
     return Compiled(name, {stage: nothing.get(stage, jaxpr) for stage in STAGES}, decisions, rounds, policy=policy)
 
 
@@ -60,7 +60,7 @@ def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, C
             yield place, step
 
 
-class _Attempt:
+class _Compilation:
     """Runs the stages, with one set of decisions after the other; what those have no part in is made once."""
 
     def __init__(self, jaxpr: Any, name: str, roles: Roles, policy: Policy) -> None:
@@ -97,16 +97,16 @@ class _Attempt:
         """What a stage makes of what the one before it made; it may be a wish: then the others wait."""
         match stage:
             case "normalize":
-                found, self.convolved = normalized(before, decisions, self.roles, self.policy)
+                found, self.convolved = normalize_program(before, decisions, self.roles, self.policy)
                 return found
             case "partition":
                 return partition(before, self.name, decisions, self.copies, self.policy)
             case "schedule":
-                return scheduled(before, self.name, decisions, self.roles, self.policy)
+                return schedule_regions(before, self.name, decisions, self.roles, self.policy)
             case "graph":
-                return with_graphs(before)
+                return build_graphs(before)
             case "emit":
-                return with_kernels(before)
+                return emit_kernels(before)
         return before
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxpr2triton.beside_xla import left_by, parted_by
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, ScheduleWarning, warn
 from jaxpr2triton.graph.compared import check_compared
@@ -22,7 +21,9 @@ from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
 from jaxpr2triton.normalize.passes import normalize
-from jaxpr2triton.pipeline.units import Unit, Units, each_further, or_cost
+from jaxpr2triton.pipeline.beside_xla import left_by, parted_by
+from jaxpr2triton.pipeline.quickest import quickest
+from jaxpr2triton.pipeline.units import Unit, Units, advance, attempt
 from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import Decisions, DropRoles, Reach, Tile, Wish
 from jaxpr2triton.plan.library import left_to_library
@@ -33,10 +34,9 @@ from jaxpr2triton.plan.schedule.tiled_products import large_products
 from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.progress import counted
-from jaxpr2triton.quickest import quickest
 
 
-def normalized(program: Any, decisions: Decisions, roles: Roles, policy: Policy) -> tuple[Any, tuple[str, ...]]:
+def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: Policy) -> tuple[Any, tuple[str, ...]]:
     """The program with what a library computes marked, and what kernels convolve; the rest of that is written out."""
     loops, apart = decisions.reach is Reach.ALL, decisions.apart or roles.contractions == "triton"
     normal = functools.partial(normalize, loops=loops, apart=apart, exact_order=roles.exact_order)
@@ -46,13 +46,13 @@ def normalized(program: Any, decisions: Decisions, roles: Roles, policy: Policy)
     return double_sums(take_out_factors(left_to_library(plain, roles.contractions, policy))), tuple(convolved)
 
 
-def scheduled(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Units | Wish:
+def schedule_regions(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Units | Wish:
     """The units of a partitioned program, with their plans."""
     plans: list[Plan] = []
     lost: dict[str, Mistake] = {}
     records = {record.key: record for record in roles.schedules}
     for kernel, region in counted("kernel", _regions(program).items()):
-        match or_cost(functools.partial(_scheduled, region, kernel, records, policy), region, {}):
+        match attempt(functools.partial(_scheduled, region, kernel, records, policy), region, {}):
             case Plan() as plan:
                 if (wish := _wish_of(plan, decisions, roles)) is not None:
                     return wish
@@ -73,18 +73,18 @@ def scheduled(program: Any, name: str, decisions: Decisions, roles: Roles, polic
     return Units(program, tuple(map(Unit, asked)), lost)
 
 
-def with_graphs(units: Units) -> Units | Wish:
-    """With their graphs: the values of each kernel, one by one."""
-    found = each_further(units, lambda unit: replace(unit, graph=graph_of(unit.plan)))
+def build_graphs(units: Units) -> Units | Wish:
+    """The units with their graphs: the values of each kernel, one by one."""
+    found = advance(units, lambda unit: replace(unit, graph=graph_of(unit.plan)))
     if isinstance(found, Units):
         graphs = {unit.name: unit.graph for unit in found.units if unit.graph is not None}
         check_compared(units.program.jaxpr, {plan.name: plan.jaxpr for plan in units.plans}, graphs)
     return found
 
 
-def with_kernels(units: Units) -> Units | Wish:
-    """With their kernels."""
-    return each_further(units, _with_kernel, "# no kernels\n")
+def emit_kernels(units: Units) -> Units | Wish:
+    """The units with their kernels."""
+    return advance(units, _with_kernel, "# no kernels\n")
 
 
 def _with_kernel(unit: Unit) -> Unit:
@@ -137,7 +137,7 @@ def _as_asked(plans: Sequence[Plan], name: str, roles: Roles) -> list[Plan] | Dr
     found = list(plans)
     for number, plan in enumerate(plans):
         if (asked := wishes.get(plan.name)) and not (plan.recorded and asked == plan.roles):
-            other = or_cost(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
+            other = attempt(functools.partial(_with_roles, plan, asked), plan.jaxpr, asked)
             if isinstance(other, DropRoles):
                 return other
             assert isinstance(other, Plan)  # as nothing else costs less than roles

@@ -71,11 +71,11 @@ class Units:
         return "\n\n".join(map(str, self.units)) or self.nothing
 
 
-def each_further(units: Units, make: Callable[[Unit], Unit], nothing: str = Units.nothing) -> Units | Wish:
+def advance(units: Units, make: Callable[[Unit], Unit], nothing: str = Units.nothing) -> Units | Wish:
     """The units after one more stage."""
     found, lost = [], dict(units.lost)
     for unit in counted("kernel", units.units):
-        match or_cost(functools.partial(make, unit), unit.plan.jaxpr, unit.plan.roles):
+        match attempt(functools.partial(make, unit), unit.plan.jaxpr, unit.plan.roles):
             case Unit() as made:
                 found.append(made)
             case Mistake() as mistake:
@@ -85,7 +85,7 @@ def each_further(units: Units, make: Callable[[Unit], Unit], nothing: str = Unit
     return Units(units.program, tuple(found), lost, nothing)
 
 
-def or_cost(make: Callable[[], Made], region: Any, roles: Mapping[str, Role]) -> Made | DropRoles | Refuse | Mistake:
+def attempt(make: Callable[[], Made], region: Any, roles: Mapping[str, Role]) -> Made | DropRoles | Refuse | Mistake:
     """What is made of a region with these roles; or what a mistake of ours costs."""
     try:
         return make()

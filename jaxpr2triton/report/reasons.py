@@ -15,7 +15,7 @@ from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline.compile import RAW_LOOPS
-from jaxpr2triton.pipeline.compiled import Compiled, is_free
+from jaxpr2triton.pipeline.compiled_program import Compiled, is_free
 from jaxpr2triton.plan.decisions import Reach
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.report.equations import name_of, printed

@@ -12,7 +12,7 @@ from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Leftover
 from jaxpr2triton.ir.launches import launches_alone
 from jaxpr2triton.ir.recorded import Recorded
 from jaxpr2triton.ir.region import region_p
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.plan.library import multiplied
 from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.schedule.replay import recorded_of

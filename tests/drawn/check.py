@@ -24,10 +24,10 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.pipeline import compiled as running
+from jaxpr2triton.pipeline import compiled_program as running
 from jaxpr2triton.pipeline import stages
 from jaxpr2triton.pipeline.compile import RAW_LOOPS, compile_jaxpr
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.plan.schedule.schedule import schedules
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.reasons import leftovers_of

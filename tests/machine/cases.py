@@ -17,7 +17,7 @@ from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import Binary
 from jaxpr2triton.launch.machine.kernels import Examined, compiled_for_machine, examine, program_of
 from jaxpr2triton.launch.machine.run import Program, Settings
-from jaxpr2triton.pipeline import compiled as compiled_programs
+from jaxpr2triton.pipeline import compiled_program as compiled_programs
 from tests.loop_programs import LoopProgram
 
 EVERYTHING = Settings()

@@ -17,7 +17,7 @@ from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline.compile import compile_jaxpr
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from tests.policies import moved

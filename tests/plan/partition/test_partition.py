@@ -15,7 +15,7 @@ from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.region import boundary_p, region_p
-from jaxpr2triton.pipeline.compiled import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.report.explain import least_bytes
 from tests import programs
 from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of, shapes_of

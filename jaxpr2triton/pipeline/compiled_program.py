@@ -15,7 +15,6 @@ from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.planned import graph_of
-from jaxpr2triton.inside import run_loop
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Kernel
@@ -23,6 +22,7 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
+from jaxpr2triton.pipeline.loop_steps import run_loop
 from jaxpr2triton.plan.decisions import UNDECIDED, Decisions, Reach
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.search import Round
