@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -47,13 +48,12 @@ class Program:
         return f"Program(name={self.name!r}, kernels={len(self.kernels)}, leftovers={len(self.leftovers)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program, (self.name, self.summary, NotCallable(self.name), self._title)
+        return Program, (self.name, self.summary, functools.partial(unpickled, self.name), self._title)
 
-    def __copy__(self) -> Program:
+    def __deepcopy__(self, memo: Any = None) -> Program:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> Program:
-        return self
+    __copy__ = __deepcopy__
 
     @property
     def compiled(self) -> Compiled:
@@ -125,11 +125,10 @@ class GradProgram:
             self.name, self.forward, self.backward, self.residuals, None, self._argnums, self._title,
         )  # fmt: skip
 
-    def __copy__(self) -> GradProgram:
+    def __deepcopy__(self, memo: Any = None) -> GradProgram:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> GradProgram:
-        return self
+    __copy__ = __deepcopy__
 
     @property
     def source(self) -> str:
@@ -166,7 +165,7 @@ class GradProgram:
         """A `jax.custom_vjp` function made of the two programs, called like the user's function."""
         signature = self._signature
         if signature is None:
-            raise not_callable(self.name)
+            unpickled(self.name)
         wanted = set(self._argnums if isinstance(self._argnums, tuple) else (self._argnums,))
         count = len(signature.names)
 
@@ -196,21 +195,10 @@ class GradProgram:
         return result
 
 
-@dataclass(frozen=True)
-class NotCallable:
-    """What an unpickled program runs: nothing."""
-
-    name: str
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise not_callable(self.name)
-
-
-def not_callable(name: str) -> UserError:
-    return UserError(
-        f"{name} was unpickled: it can be looked at, but not called",
-        hint="transpile the function again in this process",
-    )
+def unpickled(name: str, /, *args: Any, **kwargs: Any) -> NoReturn:
+    """What a program from another process runs."""
+    hint = "transpile the function again in this process"
+    raise UserError(f"{name} was unpickled: it can be looked at, but not called", hint=hint)
 
 
 def _instantiated(cotangent: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
 from jaxpr2triton.ir.jaxprs import nbytes_of
-from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Residual
+from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover, Residual
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
@@ -152,7 +152,7 @@ def _facts(compiled: Summary, name: str, cycles: Mapping[Kernel, Cycles] | None)
         "flops": sum(kernel.flops for kernel in compiled.kernels),
         "xla_alone": {
             "beside_loops": compiled.alone.beside_loops,
-            "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
+            "loops": [{"primitive": name, **_launch_facts(launches)} for name, launches in compiled.alone.loops],
             "in_all": compiled.alone.in_all,
         },
         "kernels": [
@@ -167,20 +167,7 @@ def _facts(compiled: Summary, name: str, cycles: Mapping[Kernel, Cycles] | None)
             for each in compiled.divided
         ],
         "apart": [{**asdict(each), "others": list(each.others)} for each in compiled.apart],
-        "leftovers": [
-            {
-                "primitive": left.primitive,
-                "equation": left.equation,
-                "where": left.where,
-                "why": left.why,
-                "takes": left.takes,
-                "bytes": left.nbytes,
-                "launches": _launch_facts(left.launches),
-                "obstacles": [asdict(each) for each in left.obstacles],
-                "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
-            }
-            for left in compiled.leftovers
-        ],
+        "leftovers": [_leftover_facts(left) for left in compiled.leftovers],
     }
 
 
@@ -251,12 +238,18 @@ def _choice_facts(choice: Choice | None) -> dict[str, Any] | None:
     return {**asdict(choice.chosen), "next_best": other, "compiled": list(choice.compiled)}
 
 
-def _launch_facts(launches: Launches | None) -> dict[str, Any] | None:
-    return None if launches is None else _facts_of(launches)
+def _leftover_facts(left: Leftover) -> dict[str, Any]:
+    return {
+        **{fact: getattr(left, fact) for fact in ("primitive", "equation", "where", "why", "takes")},
+        "bytes": left.nbytes,
+        "launches": left.launches and _launch_facts(left.launches),
+        "obstacles": [asdict(each) for each in left.obstacles],
+        "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
+    }
 
 
-def _facts_of(launches: Launches) -> dict[str, Any]:
-    return {"a_step": launches.a_step, "steps": launches.steps, "in_all": launches.in_all}
+def _launch_facts(launches: Launches) -> dict[str, Any]:
+    return {**asdict(launches), "in_all": launches.in_all}
 
 
 def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
