@@ -74,7 +74,7 @@ def rows(program: Program, target: Target | None) -> Iterator[list[object]]:
 
 def _measures(program: j2t.Program, target: Target | None) -> list[object]:
     moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in program.kernels)
-    least = least_bytes(program.compiled)
+    least = least_bytes(program.summary)
     ratio = f"{moved / least:.3f}" if least else "-"
     found = [len(program.kernels), len(program.leftovers), moved, least, ratio]
     return [*found, *_resources(program.kernels, target)] if target else found

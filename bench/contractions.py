@@ -144,7 +144,7 @@ def rows(programs: Iterable[Contraction]) -> Iterator[list[object]]:
             len(made.kernels),
             f"{moved / 1e6:.1f}",
             f"{least / 1e6:.1f}",
-            made.compiled.alone.in_all,
+            made.summary.alone.in_all,
             len(made.leftovers),
             max((each.registers for each in taken), default=0),
             sum(each.spill_stores for each in taken),

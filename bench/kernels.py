@@ -65,9 +65,8 @@ def _tried(name: str, kind: str, function: Any, args: Any, grad: Any = None) -> 
         yield Found(name, kind, (), 0, None, 0, f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}")
         return
     program = made if grad is None else made.backward
-    compiled = program.compiled
-    least = least_bytes(compiled)
-    yield Found(name, kind, program.kernels, len(program.leftovers), compiled.alone.in_all, least)
+    least = least_bytes(program.summary)
+    yield Found(name, kind, program.kernels, len(program.leftovers), program.summary.alone.in_all, least)
 
 
 if __name__ == "__main__":

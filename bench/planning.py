@@ -36,7 +36,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.loops import markdown_rows
-from jaxpr2triton.pipeline import equations
+from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.report.table import table
 
 LARGE = 200  # equations, above which planning is compared with JAX

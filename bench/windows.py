@@ -95,7 +95,7 @@ def row(name: str, how: str, fn: Callable[..., Any], sizes: tuple[Any, ...]) -> 
         f"{least / 1e6:.1f}",
         f"{bytes_of_xla(fn, sizes) / 1e6:.1f}",
         "?" if None in times else f"{sum(time + LAUNCH for time in times if time is not None):.0f}",
-        made.compiled.alone.in_all,
+        made.summary.alone.in_all,
         len(made.leftovers),
         max(each.registers for each in taken),
         sum(each.spill_stores for each in taken),

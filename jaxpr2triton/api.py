@@ -11,22 +11,21 @@ import jax
 
 from jaxpr2triton._compat import is_staging, stay_in_place
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import lowering as lowering  # registers what the primitive becomes
 from jaxpr2triton.front.arguments import Trace, trace
 from jaxpr2triton.front.function import Fused, options_of
-from jaxpr2triton.front.fused import Backend
-from jaxpr2triton.front.inner import Settings, with_options
+from jaxpr2triton.front.fused import bind
+from jaxpr2triton.front.inner import with_options
 from jaxpr2triton.front.naming import program_name
-from jaxpr2triton.front.options import OF_JIT, Options, known_backend, unexpected_by_fuse
-from jaxpr2triton.front.program import GradProgram, Program, Residual
+from jaxpr2triton.front.options import OF_JIT, Backend, Options, Settings, known_backend, unexpected_by_fuse
+from jaxpr2triton.front.program import GradProgram, Program
 from jaxpr2triton.front.schedules import read_schedules
 from jaxpr2triton.front.transpiled import transpiled
 from jaxpr2triton.front.whole import side_effects
-from jaxpr2triton.ir.kernel import Kernel, Leftover
-from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule
+from jaxpr2triton.ir.kernel import Kernel, Leftover, Residual
+from jaxpr2triton.ir.roles import Checkpoint, Contractions, Schedule
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.knobs import read_knobs
-from jaxpr2triton.mistakes import instead_of
 from jaxpr2triton.trace import hoist
 from jaxpr2triton.version import __version__
 
@@ -147,14 +146,11 @@ def fuse(
         return how
     if not callable(function):
         raise UserError(f"fuse takes a function, not {function!r}")
-    asked = options.asked(program_name(function), backend)
-    jitted = jax.jit(_traced_when_called(function, backend, strict, asked, static), **jit_options)
-    return Fused(jitted, function, options, how)
+    settings = options.settings(program_name(function), backend)
+    return Fused(jax.jit(_traced_when_called(function, settings, static), **jit_options), function, options, how)
 
 
-def _traced_when_called(
-    function: Callable[..., Any], backend: Backend, strict: bool, roles: Roles, static: Mapping[str, Any]
-) -> Callable[..., Any]:
+def _traced_when_called(function: Callable[..., Any], asked: Settings, static: Mapping[str, Any]) -> Callable[..., Any]:
     """The function that `jax.jit` traces: it binds one primitive that carries the user's function as a jaxpr."""
     name = program_name(function)
 
@@ -163,30 +159,30 @@ def _traced_when_called(
         # without jit, or when jit looks for the operation that made a NaN (jax_debug_nans), nothing is to be compiled
         if cast(Any, jax.config).jax_disable_jit or not is_staging():
             return function(*args, **kwargs)
-        environment = read_knobs().backend or "auto"
-        chosen = backend if backend != "auto" else known_backend("J2T_BACKEND", environment)
+        settings, environment = asked, read_knobs().backend or "auto"
+        if asked.backend == "auto":
+            settings = replace(asked, backend=known_backend("J2T_BACKEND", environment))
         traced = trace(function, args, kwargs, **static)
         # jit has made tracers of all arrays, so what is none is static
         leaves = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.core.Tracer)]
         if not stay_in_place(traced.jaxpr.effects):
-            if strict and chosen != "xla":
+            if settings.refuses_xla:
                 raise side_effects(traced.jaxpr)
             outputs = run(traced.jaxpr, *traced.captured, *leaves)
         else:
-            outputs = _bound(traced, leaves, name=name, backend=chosen, strict=strict, roles=roles)
+            outputs = _bound(traced, leaves, name, settings)
         return jax.tree.unflatten(traced.out_tree, outputs)
 
     return fused_function
 
 
-def _bound(traced: Trace, leaves: Sequence[Any], *, name: str, strict: bool, **settings: Any) -> list[Any]:
-    around = Settings(strict=strict, **settings)
+def _bound(traced: Trace, leaves: Sequence[Any], name: str, settings: Settings) -> list[Any]:
     try:
-        program, captured = hoist(with_options(traced.jaxpr, around), traced.captured)
+        program, captured = hoist(with_options(traced.jaxpr, settings), traced.captured)
     except Exception as problem:
-        with instead_of(problem, name, strict, "XLA runs the whole program"):
+        with settings.instead_of(problem, name, "XLA runs the whole program"):
             return run(traced.jaxpr, *traced.captured, *leaves)
-    return fused.bind(program, [*captured, *leaves], name=name, strict=strict, **settings)
+    return bind(program, [*captured, *leaves], name, settings)
 
 
 @overload

@@ -14,7 +14,8 @@ import numpy as np
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.ir.tracing import trace
-from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.pipeline.compile import compile_jaxpr
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from tests.loop_programs import PROGRAMS as LOOP_PROGRAMS
 from tests.programs import PROGRAMS, Arguments, Program

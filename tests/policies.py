@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy, policy_of
 
@@ -27,5 +27,5 @@ def planned_with(**subjects: Numbers) -> Iterator[None]:
     def policy(target: Target) -> Policy:
         return moved(policy_of(target), **subjects)
 
-    with mock.patch.object(fused, "policy_of", policy):
+    with mock.patch.object(planning, "policy_of", policy):
         yield

@@ -148,8 +148,8 @@ def test_the_gradient_of_a_callback_in_a_branch(place: Any, p: float) -> None:
 
 def test_everything_around_such_a_branch_is_fused() -> None:
     program = j2t.transpile(lambda p, x: in_a_branch(pure, p, x), jnp.float32(1), X)
-    assert [leftover.primitive for leftover in program.compiled.leftovers] == ["cond"]
-    assert program.compiled.leftovers[0].why == (
+    assert [leftover.primitive for leftover in program.leftovers] == ["cond"]
+    assert program.leftovers[0].why == (
         "`pure_callback` in a branch calls Python, so that only the branch that is taken may be computed"
     )
     assert len(program.compiled.kernels) == 2  # before it and after it
@@ -157,7 +157,7 @@ def test_everything_around_such_a_branch_is_fused() -> None:
 
 def test_a_loop_around_such_a_branch_stays_with_xla_and_says_why() -> None:
     program = j2t.transpile(lambda p, x: in_a_branch_of_a_scan(pure, p, jnp.sin(x)), jnp.float32(1), X)
-    (left,) = program.compiled.leftovers
+    (left,) = program.leftovers
     assert left.primitive == "scan"
     assert left.why.startswith("the body of the loop cannot be in a kernel, at test_branches_not_taken.py:")
     assert left.why.endswith(
@@ -193,21 +193,21 @@ def test_a_primitive_that_nobody_knows_is_left_in_its_branch() -> None:
     unknown.def_abstract_eval(lambda x: x)
     mlir.register_lowering(unknown, lambda ctx, x: [x])  # no JAX function that one could look into
     function = lambda p, x: lax.cond(p > 0, unknown.bind, lambda x: x, jnp.sin(x)) + 1  # noqa: E731
-    (left,) = j2t.transpile(function, jnp.float32(1), X).compiled.leftovers
+    (left,) = j2t.transpile(function, jnp.float32(1), X).leftovers
     assert left.primitive == "cond" and left.why.startswith("`tests_unknown` in a branch is not known here")
     close(j2t.fuse(function, backend="interpret")(jnp.float32(1), X), jax.jit(function)(jnp.float32(1), X))
 
 
 def test_a_branch_of_known_work_is_still_a_choice() -> None:
     program = j2t.transpile(lambda p, x: lax.cond(p > 0, jnp.sin, jnp.cos, x), jnp.float32(1), X)
-    assert len(program.compiled.kernels) == 1 and not program.compiled.leftovers
+    assert len(program.compiled.kernels) == 1 and not program.leftovers
 
 
 def test_a_branch_that_subtracts_at_places_is_still_a_choice() -> None:
     def function(p: Any, x: Any) -> Any:
         return lax.cond(p > 0, lambda x: x.at[::2].subtract(1.0), jnp.cos, x)
 
-    assert not j2t.transpile(function, jnp.float32(1), X).compiled.leftovers
+    assert not j2t.transpile(function, jnp.float32(1), X).leftovers
     close(j2t.fuse(function, backend="interpret")(jnp.float32(1), X), jax.jit(function)(jnp.float32(1), X))
 
 

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import derived_programs as derived
 
 TABLE = jnp.asarray(np.linspace(0.5, 1.5, 4, dtype=np.float32))
 MATRIX = jnp.diag(TABLE * 4) + jnp.ones((4, 4)) / 8
@@ -184,9 +184,9 @@ def test_captured_tracers_are_not_remembered() -> None:
 
         inner.defvjp(lambda x: (x, ()), lambda _, g: (g * w,))
         jaxpr = jax.make_jaxpr(lambda x: inner(x))(x)
-        halves = fused.split_program(jaxpr, (True,))
-        back = fused.transposed_program(halves.linear, (True,), (True,))
-        seen.append((back.captured, fused.transposed_program(halves.linear, (True,), (True,)) is back))
+        halves = derived.split_program(jaxpr, (True,))
+        back = derived.transposed_program(halves.linear, (True,), (True,))
+        seen.append((back.captured, derived.transposed_program(halves.linear, (True,), (True,)) is back))
         return w
 
     jax.jit(outer)(X, X)

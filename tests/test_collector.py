@@ -13,7 +13,7 @@ import pytest
 
 import jaxpr2triton as j2t
 from jaxpr2triton.collector import NEW_OBJECTS, seldom_collected
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 
 
 @pytest.fixture(autouse=True)
@@ -33,13 +33,13 @@ def young() -> int:
 
 def test_seldom_while_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    compile_jaxpr = fused.compile_jaxpr
+    compile_jaxpr = planning.compile_jaxpr
 
     def watched(*args: Any) -> Any:
         seen.append(young())
         return compile_jaxpr(*args)
 
-    monkeypatch.setattr(fused, "compile_jaxpr", watched)
+    monkeypatch.setattr(planning, "compile_jaxpr", watched)
     j2t.transpile(lambda x: jnp.sin(x) * 0.123, np.ones(7, np.float32))
     assert (seen, young()) == ([NEW_OBJECTS], 700)
 

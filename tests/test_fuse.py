@@ -19,7 +19,10 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
+from jaxpr2triton.front.derived_programs import split_program
+from jaxpr2triton.front.fused import fused_p
+from jaxpr2triton.front.options import Settings
 from tests.programs import windows
 from tests.transforms.functions import V, X, Y, energy, layer_norm, mix, wave
 
@@ -36,7 +39,7 @@ def programs(function: Any, *args: Any) -> list[str]:
     def walk(jaxpr: Any) -> list[str]:
         found = []
         for eqn in jaxpr.eqns:
-            if eqn.primitive is fused.fused_p:
+            if eqn.primitive is fused_p:
                 found.append(eqn.params["name"])
             else:
                 found += [name for body in jex.jaxprs_in_params(eqn.params) for name in walk(body)]
@@ -79,14 +82,14 @@ def test_roles_are_of_the_kernels_of_the_function() -> None:
 def test_roles_are_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was compiled with some roles is not taken for what was compiled with others, and is the same numbers."""
     made: dict[str, str] = {}
-    original = fused.compile_jaxpr
+    original = planning.compile_jaxpr
 
     def noting(jaxpr: Any, name: str, roles: Any, policy: Any) -> Any:
         compiled = original(jaxpr, name, roles, policy)
         made[str(roles)] = str(compiled.stages["schedule"]).splitlines()[0]
         return compiled
 
-    monkeypatch.setattr(fused, "compile_jaxpr", noting)
+    monkeypatch.setattr(planning, "compile_jaxpr", noting)
     for roles in (None, {"i": "lane"}, {"wave.i": "loop"}):
         np.testing.assert_allclose(j2t.fuse(wave, backend="interpret", roles=roles)(X), wave(X), rtol=1e-6)
     assert made == {
@@ -329,17 +332,17 @@ def test_sharding_is_kept() -> None:
 # ---------------------------------------------------------------------------------------------- what it costs
 def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
-    original = fused.compile_jaxpr
+    original = planning.compile_jaxpr
 
     def compile_and_count(jaxpr: Any, name: str, roles: Any, policy: Any) -> Any:
         counted.append(name)
         time.sleep(0.05)  # long enough for the other threads to come by
         return original(jaxpr, name, roles, policy)
 
-    monkeypatch.setattr(fused, "compile_jaxpr", compile_and_count)
+    monkeypatch.setattr(planning, "compile_jaxpr", compile_and_count)
     jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * 3)(X)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: fused.compiled_program(jaxpr, "once"), range(8)))
+        found = list(pool.map(lambda _: planning.compiled_program(jaxpr, "once", Settings()), range(8)))
     assert counted == ["once"] and len(set(map(id, found))) == 1
 
     f = j2t.fuse(mix, backend="interpret")
@@ -352,7 +355,7 @@ def test_a_program_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_derived_programs_go_with_the_program() -> None:
     jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) * x)(X)
-    fused.split_program(jaxpr, (True,))
+    split_program(jaxpr, (True,))
     gone = weakref.ref(jaxpr)
     del jaxpr
     gc.collect()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 from jaxpr2triton.launch.call import primitive
 
 PACKAGE = Path(j2t.__file__).parent
@@ -186,7 +186,7 @@ def test_an_interrupt_while_planning_says_what_took_so_long(monkeypatch: pytest.
     def interrupted(*args: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fused, "compile_jaxpr", interrupted)
+    monkeypatch.setattr(planning, "compile_jaxpr", interrupted)
     f = j2t.fuse(lambda x: jnp.sin(x).sum() * 17, backend="interpret")
     for call in (f, f.lower, f.explain, jax.jit(f)):  # of those around it most lines are JAX's
         with pytest.raises(KeyboardInterrupt) as caught:

@@ -65,7 +65,7 @@ def check(program: LoopProgram, digits: float, args: Any) -> None:
     both = gradient_and_value(program)
     backward = j2t.transpile(both, *args)
     for one in (forward, backward):
-        assert len(one.compiled.rounds) <= ROUNDS_AT_MOST, one.compiled.steps
+        assert len(one.compiled.rounds) <= ROUNDS_AT_MOST, one.summary.steps
     most = loops_of(jax.make_jaxpr(both)(*args).jaxpr) + 2
     assert len(backward.kernels) + len(backward.leftovers) <= most, backward.explain()
     assert {left.primitive for left in backward.leftovers} <= {"dot_general"}

@@ -19,16 +19,20 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton import api, mistakes, pipeline
+from jaxpr2triton import api, mistakes
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.cli import main
-from jaxpr2triton.front import fused, transpiled
+from jaxpr2triton.front import planning, rules, transpiled
 from jaxpr2triton.launch.call import primitive
+from jaxpr2triton.pipeline import compile as pipeline
+from jaxpr2triton.pipeline import compiled_program as running
+from jaxpr2triton.pipeline import stages
 from tests.programs import windows
 
 X = np.random.default_rng(0).standard_normal((6, 40)).astype(np.float32)
 ERRORS = (ValueError("no\nmore"), RecursionError("too deep"), MemoryError(), KeyError("row"))
-STAGES = ("lower", "normalize", "partition", "schedule", "emit")
+# The functions that do the work of stages, each with the module that calls it.
+STAGES = {"lower": pipeline, "normalize": stages, "partition": pipeline, "schedule": stages, "emit": stages}
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +96,7 @@ def cuda_text(function: Any, *args: Any) -> str:
 @pytest.mark.parametrize("function", [weights, decayed])
 @pytest.mark.parametrize("stage", [*STAGES, "launch_kernel"])
 def test_fuse(stage: str, function: Callable[..., Any], error: Exception, breaks: Callable[..., None]) -> None:
-    breaks(pipeline, stage, error)
+    breaks(STAGES.get(stage, running), stage, error)
     found, text = mistaken(j2t.fuse(lambda x: function(x), backend="interpret"), X)
     same(found, jax.jit(function)(X))
     start = rf"a bug in jaxpr2triton, in program lambda_at_\d+: {re.escape(first_line(error))}\n  in   jaxpr2triton/"
@@ -107,7 +111,7 @@ def unfolded(text: str) -> str:
 @pytest.mark.parametrize("function", [weights, decayed])
 @pytest.mark.parametrize("stage", STAGES)
 def test_transpile(stage: str, function: Callable[..., Any], breaks: Callable[..., None]) -> None:
-    breaks(pipeline, stage, KeyError("row"))
+    breaks(STAGES[stage], stage, KeyError("row"))
     program, _ = mistaken(j2t.transpile, function, X)
     assert program.kernels == () and "def " not in program.source
     assert {left.why.split(",")[0] for left in program.leftovers} == {"a mistake in jaxpr2triton (KeyError: 'row'"}
@@ -123,7 +127,7 @@ def test_strict_raises_the_error_itself(
     how: str, function: Callable[..., Any], stage: str, breaks: Callable[..., None]
 ) -> None:
     error = KeyError("row")
-    breaks(pipeline, stage, error)
+    breaks(STAGES[stage], stage, error)
     calls = {
         "fuse": lambda: j2t.fuse(function, backend="interpret", strict=True)(X),
         "lowering": lambda: cuda_text(j2t.fuse(function, strict=True), X),
@@ -142,7 +146,7 @@ def test_all_is_raised_where_mistakes_are_to_be_raised(
 ) -> None:
     monkeypatch.setenv("J2T_RAISE", "1")
     error = RecursionError("too deep")
-    breaks(pipeline, stage, error)
+    breaks(STAGES[stage], stage, error)
     for call in (j2t.fuse(lambda x: function(x), backend="interpret"), lambda x: j2t.transpile(function, x)):
         with pytest.raises(RecursionError) as caught:
             call(X)
@@ -150,12 +154,12 @@ def test_all_is_raised_where_mistakes_are_to_be_raised(
 
 
 def test_the_warning(breaks: Callable[..., None]) -> None:
-    breaks(pipeline, "emit", KeyError("row"))
+    breaks(stages, "emit", KeyError("row"))
     _, text = mistaken(j2t.transpile, energy, X)
     versions = f"jax {jax.__version__}, triton {metadata.version('triton')}, Python {platform.python_version()}"
     assert re.sub(r"\.py:\d+\n", ".py:…\n", text) == (
         "a bug in jaxpr2triton, in program energy: KeyError: 'row'\n"
-        "  in   jaxpr2triton/pipeline.py:…\n"
+        "  in   jaxpr2triton/pipeline/stages.py:…\n"
         f"  at   test_mistakes.py:{weights.__code__.co_firstlineno + 1} (weights)\n"
         "  The results are right: XLA runs what could not be compiled, and `explain` tells what that is.\n"
         "  Please report it with this message, the function or its jaxpr (`jax.make_jaxpr`), and the traceback that\n"
@@ -164,7 +168,7 @@ def test_the_warning(breaks: Callable[..., None]) -> None:
 
 
 def test_the_equation_that_something_goes_wrong_with_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "why_not", None)  # it is called with an equation, in a function of ours
+    # it is called with an equation, in a function of ours
     monkeypatch.setattr("jaxpr2triton.plan.partition.cut.why_not", None)
     _, text = mistaken(j2t.transpile, lambda x: jnp.tan(x + 1), X)
     assert "TypeError: 'NoneType' object is not callable\n  in   jaxpr2triton/plan/partition/cut.py:" in text
@@ -172,21 +176,21 @@ def test_the_equation_that_something_goes_wrong_with_is_named(monkeypatch: pytes
 
 
 def test_once_for_each_program_and_place(breaks: Callable[..., None]) -> None:
-    breaks(pipeline, "normalize", KeyError("row"))
+    breaks(stages, "normalize", KeyError("row"))
     function = j2t.fuse(weights, backend="interpret")
     mistaken(lambda: (function(X), function(X[:2]), function(X[:3])))
     mistaken(j2t.fuse(lambda x: weights(x), backend="interpret"), X)
 
 
 def test_a_warning_that_is_an_error_is_not_caught_again(breaks: Callable[..., None]) -> None:
-    breaks(pipeline, "normalize", KeyError("row"))
+    breaks(stages, "normalize", KeyError("row"))
     with pytest.raises(j2t.BugWarning):
         j2t.fuse(weights, backend="interpret")(X)
 
 
 def test_interrupts_pass(breaks: Callable[..., None]) -> None:
     for stage in STAGES:
-        breaks(pipeline, stage, KeyboardInterrupt())
+        breaks(STAGES[stage], stage, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             j2t.transpile(weights, X)
 
@@ -210,7 +214,7 @@ def test_recursion_that_is_too_deep_wherever_it_is(room: int, monkeypatch: pytes
         return (weights(decayed(x)) * jnp.sort(x)).sum()
 
     expected = jax.grad(both)(X)
-    for module, name in ((fused, "compile_jaxpr"), (split, "linearize"), (split, "transpose")):
+    for module, name in ((planning, "compile_jaxpr"), (split, "linearize"), (split, "transpose")):
         cramped(module, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", j2t.BugWarning)
@@ -224,7 +228,7 @@ def test_a_region_without_loops_is_lost_alone(breaks: Callable[..., None]) -> No
         return jnp.cos(windows(jnp.sin(x)))
 
     for stage in ("emit", "schedule"):
-        breaks(pipeline, stage, ValueError(stage), lambda made, *_: "cos" in str(getattr(made, "jaxpr", made)))
+        breaks(STAGES[stage], stage, ValueError(stage), lambda made, *_: "cos" in str(getattr(made, "jaxpr", made)))
         program, _ = mistaken(j2t.transpile, both, X)
         assert [kernel.name for kernel in program.kernels] == ["both_0"]
         assert [(left.primitive, left.why[:16]) for left in program.leftovers] == [
@@ -238,7 +242,7 @@ def test_a_loop_is_lost_alone(breaks: Callable[..., None]) -> None:
     def both(x: Any) -> Any:
         return decayed(x), lax.fori_loop(0, 4, lambda _, c: jnp.cos(c) * 2, x[0])
 
-    breaks(pipeline, "emit", ValueError(), lambda plan, graph: "cos" in str(plan.jaxpr))
+    breaks(stages, "emit", ValueError(), lambda plan, graph: "cos" in str(plan.jaxpr))
     program, _ = mistaken(j2t.transpile, both, X)
     (left,) = program.leftovers
     assert left.primitive == "scan" and left.why.startswith("a mistake in jaxpr2triton (ValueError, at ")
@@ -258,7 +262,7 @@ def test_a_role_of_a_kernel_that_is_lost_is_no_mistake_of_the_users(
 ) -> None:
     (kernel,) = j2t.transpile(function, X).kernels
     roles = {kernel.axes[0].name: "lane"}
-    breaks(pipeline, "schedule", KeyError("row"))
+    breaks(stages, "schedule", KeyError("row"))
     program, _ = mistaken(lambda: j2t.transpile(function, X, roles=roles))
     assert not program.kernels
     with pytest.warns(j2t.BugWarning):
@@ -267,7 +271,7 @@ def test_a_role_of_a_kernel_that_is_lost_is_no_mistake_of_the_users(
 
 
 def test_roles_are_given_up_before_kernels(breaks: Callable[..., None]) -> None:
-    breaks(pipeline, "emit", KeyError("row"), lambda plan, graph: bool(plan.roles))
+    breaks(stages, "emit", KeyError("row"), lambda plan, graph: bool(plan.roles))
     program, text = mistaken(lambda: j2t.transpile(weights, X, roles={"col": "loop"}))
     assert [str(axis.role) for axis in program.kernels[0].axes] == ["grid", "lane"]
     assert "The results are right: the kernels are made in another way." in text
@@ -281,7 +285,7 @@ def fails_on_smaller(region: Any, name: str, shrink: int = 0, *rest: Any) -> boo
 
 LOWERING: dict[str, tuple[Any, str, Callable[..., bool], int]] = {
     "planning": (pipeline, "partition", lambda *args: True, 0),
-    "alternatives": (pipeline, "schedule", fails_on_smaller, 1),
+    "alternatives": (running, "schedule", fails_on_smaller, 1),
     "compiling": (primitive, "compile_kernel", lambda *args: True, 0),
     "calling": (primitive, "ffi_call", lambda *args: True, 0),
 }
@@ -332,7 +336,7 @@ DERIVED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "jvp": (split, "linearize", jacobians),
     "transpose": (split, "transpose", gradients),
     "batch": (split, "batch", batches),
-    "dce": (fused, "prune", unused),
+    "dce": (rules, "prune", unused),
     "hoist": (api, "hoist", constants),
 }
 
@@ -420,14 +424,14 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-SAID = "jaxpr2triton: warning: a bug in jaxpr2triton, in program weights: KeyError: 'row' in jaxpr2triton/pipeline.py:"
+SAID = "jaxpr2triton: warning: a bug in jaxpr2triton, in program weights: KeyError: 'row' in jaxpr2triton/pipeline/"
 
 
 @pytest.mark.parametrize("command", ["dump", "explain", "show --stage partition", "check --seeds 1 --allow-none"])
 def test_command_line(
     command: str, model: None, breaks: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    breaks(pipeline, "emit", KeyError("row"))
+    breaks(stages, "emit", KeyError("row"))
     name, *words = command.split()
     assert main.main([name, "model.py:weights", "f32[4,10]", *words]) == 0
     out, err = capsys.readouterr()
@@ -445,6 +449,6 @@ def test_command_line_where_mistakes_are_raised(
     model: None, breaks: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("J2T_RAISE", "1")
-    breaks(pipeline, "emit", KeyError("row"))
+    breaks(stages, "emit", KeyError("row"))
     assert main.main(["dump", "model.py:weights", "f32[4,10]"]) == 3
     assert capsys.readouterr().err == "jaxpr2triton: internal error: KeyError: 'row' (--debug shows the traceback)\n"

@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton import pipeline
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Leftover
+from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.tracing import run
-from jaxpr2triton.pipeline import Kernels, Plans, compile_jaxpr, stages
+from jaxpr2triton.pipeline import stages
+from jaxpr2triton.pipeline.compile import STAGES, compile_jaxpr
+from jaxpr2triton.pipeline.compiled_program import SHRINKS
+from jaxpr2triton.report.reasons import leftovers_of
 from tests.compiling import RUNNABLE, compiled, differences, halves_of
 
-STAGES = stages()
 JAXPR_STAGES = ("trace", "normalize", "partition")
 X = np.ones((6, 40), np.float32)
 
@@ -47,7 +49,7 @@ def test_every_stage_preserves_every_program(name: str) -> None:
 def test_what_each_stage_made_fits_the_next(name: str) -> None:
     for half in halves_of(name):
         stages = half.compiled.stages
-        assert list(stages) == [stage for stage, _ in STAGES]
+        assert tuple(stages) == STAGES
         regions = [eqn for eqn in stages["partition"].jaxpr.eqns if eqn.primitive is region_p]
         names = [eqn.params["name"] for eqn in regions]
         assert list(dict.fromkeys(names)) == [plan.name for plan in stages["schedule"].plans]
@@ -66,11 +68,7 @@ def test_stages_print() -> None:
 
 
 def test_a_stage_that_changes_the_program_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(program: Any, name: str) -> Any:
-        return jax.make_jaxpr(lambda x: x[0])(X)
-
-    stages = (("trace", lambda program, name: program), ("normalize", broken))
-    monkeypatch.setattr(pipeline, "stages", lambda *_, **__: stages)
+    monkeypatch.setattr(stages, "normalize", lambda program, **_: jax.make_jaxpr(lambda x: x[0])(X))
     with pytest.raises(CompilerBug) as caught:
         compile_jaxpr(jax.make_jaxpr(lambda x: x + 1)(X), "broken")
     assert str(caught.value) == (
@@ -79,12 +77,12 @@ def test_a_stage_that_changes_the_program_is_caught(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_broken_plan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(program: Any, name: str) -> Plans:
-        plans = dict(STAGES)["schedule"](program, name)
-        (plan,) = plans.plans
-        return Plans(program, (replace(plan, axes=tuple(replace(a, block=3) for a in plan.axes)),))
+    def broken(*args: Any, **options: Any) -> Plan:
+        plan = schedule(*args, **options)
+        return replace(plan, axes=tuple(replace(a, block=3) for a in plan.axes))
 
-    monkeypatch.setattr(pipeline, "stages", lambda *_, **__: (*STAGES[:3], ("schedule", broken), STAGES[4]))
+    schedule = stages.schedule
+    monkeypatch.setattr(stages, "schedule", broken)
     with pytest.raises(CompilerBug) as caught:
         compile_jaxpr(jax.make_jaxpr(lambda x: x + 1)(X), "broken")
     assert str(caught.value) == "kernel broken: the block of i is 3, not a power of two"
@@ -94,10 +92,11 @@ def test_smaller_schedules_compute_the_same() -> None:
     x = np.random.default_rng().standard_normal((5, 300)).astype(np.float32)
     made = compiled(jax.nn.softmax, x, name="softmax")
     (smaller,) = made.alternatives.values()
-    assert len(smaller) == len(pipeline.SHRINKS)
+    assert len(smaller) == len(SHRINKS)
     for kernel in smaller:
-        kernels = Kernels(made.stages["schedule"], (kernel,))
-        found = replace(made, stages={**made.stages, "emit": kernels}).run("interpret", False, x)
+        (unit,) = made.stages["emit"].units
+        units = replace(made.stages["emit"], units=(replace(unit, kernel=kernel),))
+        found = replace(made, stages={**made.stages, "emit": units}).run("interpret", False, x)
         assert differences(found, [jax.nn.softmax(x)], 1e-5) == [], kernel.source
 
 
@@ -106,7 +105,7 @@ def decaying(x: Any) -> Any:
 
 
 def test_leftovers_say_what_and_why() -> None:
-    (left,) = compiled(decaying, X).leftovers
+    (left,) = leftovers_of(compiled(decaying, X))
     line = inspect.getsourcelines(decaying)[1] + 1
     assert left == Leftover(
         primitive="reduce_window_sum",
@@ -120,4 +119,4 @@ def test_leftovers_say_what_and_why() -> None:
 
 def test_what_xla_does_for_nothing_is_no_leftover() -> None:
     made = compiled(lambda x, empty: (x.reshape(-1), empty * 2), X, np.zeros((0, 3), np.float32))
-    assert (made.leftovers, made.kernels) == ((), ())
+    assert (made.left_to_xla, made.kernels) == ((), ())

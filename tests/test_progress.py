@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline, progress
+from jaxpr2triton import progress
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles import model
+from jaxpr2triton.pipeline import stages
 from jaxpr2triton.progress import CLEAR, Work, counted, during, working
 from tests.programs import windows
 
@@ -59,26 +60,26 @@ def two_kernels(x: Any) -> Any:
 def test_a_terminal_shows_stage_and_kernel_and_is_clear_at_the_end(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emit, kernels = pipeline.emit, iter((1, 2))
+    emit, kernels = stages.emit, iter((1, 2))
 
     def slowly(plan: Any, graph: Any) -> Any:
         wait_for(f"jaxpr2triton: planning two_kernels: emit, kernel {next(kernels)} of 2, 0 s", terminal)
         return emit(plan, graph)
 
-    monkeypatch.setattr(pipeline, "emit", slowly)
+    monkeypatch.setattr(stages, "emit", slowly)
     j2t.transpile(two_kernels, X)
     assert terminal.getvalue().endswith(CLEAR)
     assert "\n" not in terminal.getvalue()
 
 
 def test_under_jit_and_grad_too(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    emit = pipeline.emit
+    emit = stages.emit
 
     def slowly(plan: Any, graph: Any) -> Any:
         wait_for("jaxpr2triton: planning ", terminal)
         return emit(plan, graph)
 
-    monkeypatch.setattr(pipeline, "emit", slowly)
+    monkeypatch.setattr(stages, "emit", slowly)
     fused = j2t.fuse(lambda x: jnp.sin(x).sum(), backend="interpret")
     np.testing.assert_allclose(jax.jit(jax.grad(fused))(X), np.cos(X), 1e-6)
     assert terminal.getvalue().endswith(CLEAR)

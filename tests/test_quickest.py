@@ -12,11 +12,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton import quickest
 from jaxpr2triton.cli.main import main
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles.model import cycles_of
-from jaxpr2triton.quickest import comparable, quickest_of
+from jaxpr2triton.pipeline import quickest
+from jaxpr2triton.pipeline.quickest import comparable, quickest_of
 
 
 def rnn(h: Any, xs: Any, u: Any) -> Any:
@@ -107,7 +107,7 @@ def test_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert kernel.choice is not None
     least, *others = (f"{cycles:,.0f}" for cycles in kernel.choice.compiled)
     told = f"rnn: of 3 schedules compiled the one of {least} cycles, the others take {' and '.join(others)}"
-    assert any(told in step for step in program.compiled.steps)
+    assert any(told in step for step in program.summary.steps)
     command = f"explain {__file__}:rnn f32[64,16] f32[5,64,16] f32[16,16] --why --schedule compile --target sm_90"
     assert main(command.split()) == 0
     assert "of 3 schedules compiled" in " ".join(capsys.readouterr().out.split())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton.front.fused import BACKENDS
+from jaxpr2triton.front.options import BACKENDS
 from tests.programs import windows
 from tests.transforms.functions import PARAMS, V, X, Y, dense, energy, layer_norm, mix, wave
 

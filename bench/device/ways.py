@@ -21,10 +21,11 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.device.cases import Case, widest
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.call import bridge
 from jaxpr2triton.launch.compile.compile import Binary
+from jaxpr2triton.report.equations import name_of
 
 OURS, ALL, JIT, UNROLLED, TORCH = "ours", "all ours", "jit", "jit, unroll 8", "torch"
 GRAPHS, UNROLLED_GRAPHS, CONCURRENT_GRAPHS = "jit, graphs", "jit, graphs unrolled", "jit, graphs concurrent"
@@ -100,13 +101,13 @@ class Launched:
         for binary, kernel in self.binaries:
             digest.update(repr((binary.name, kernel.grid, binary.num_warps, binary.shared)).encode())
             digest.update(without_remarks(binary.code))
-        left = sorted(each.primitive for one in self.compiled for each in one.leftovers)
+        left = sorted(name_of(eqn) for one in self.compiled for eqn in one.left_to_xla)
         digest.update(repr(left).encode())
         return digest.hexdigest()[:12]
 
     @property
     def left(self) -> int:
-        return sum(len(one.leftovers) for one in self.compiled)
+        return sum(len(one.left_to_xla) for one in self.compiled)
 
 
 def without_remarks(code: str | bytes) -> bytes:
@@ -119,7 +120,7 @@ def without_remarks(code: str | bytes) -> bytes:
 @contextmanager
 def noting() -> Iterator[Launched]:
     """Whatever is planned and lowered in between."""
-    found, call, compile_jaxpr = Launched(), bridge._call, fused.compile_jaxpr
+    found, call, compile_jaxpr = Launched(), bridge._call, planning.compile_jaxpr
 
     def noted(binary: Binary, kernel: Kernel, *args: Any) -> Any:
         found.binaries.append((binary, kernel))
@@ -129,7 +130,7 @@ def noting() -> Iterator[Launched]:
         found.compiled.append(compile_jaxpr(*args, **options))
         return found.compiled[-1]
 
-    with mock.patch.object(bridge, "_call", noted), mock.patch.object(fused, "compile_jaxpr", planned):
+    with mock.patch.object(bridge, "_call", noted), mock.patch.object(planning, "compile_jaxpr", planned):
         yield found
 
 

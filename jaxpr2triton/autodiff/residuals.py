@@ -9,7 +9,6 @@ results of anything else can only be kept.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,7 +53,7 @@ def _is_by_a_small_matrix(eqn: Any) -> bool:
     if eqn.primitive.name != "dot_general":
         return False
     terms = terms_of(eqn)
-    matrix = min(math.prod(atom.aval.shape) for atom in eqn.invars)
+    matrix = min(atom.aval.size for atom in eqn.invars)
     return max(terms, matrix // max(terms, 1)) <= policy.COMMON.side_of_a_matrix
 
 

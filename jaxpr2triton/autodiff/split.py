@@ -10,7 +10,6 @@ program that is derived with it: it is `captured`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.hoisting import hoist
+from jaxpr2triton.ir.jaxprs import nbytes_of
 from jaxpr2triton.ir.tracing import (
     again,
     argument_names,
@@ -65,8 +65,7 @@ class Split:
     @property
     def nbytes(self) -> int:
         """The memory of what the forward program writes for the linear one alone."""
-        kept = [aval for source, aval in zip(self.sources, avals(self.linear)) if source.kind == "new"]
-        return sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in kept)
+        return nbytes_of(*(aval for source, aval in zip(self.sources, avals(self.linear)) if source.kind == "new"))
 
     def residuals(self, inputs: Sequence[Any], outputs: Sequence[Any], new: Sequence[Any]) -> list[Any]:
         """The residuals among the values before and after the forward program."""

@@ -28,7 +28,8 @@ from jaxpr2triton.cli.request import Request, blaming, make_request, specs_of
 from jaxpr2triton.cli.specs import needs_x64, random_arguments, show_spec
 from jaxpr2triton.cli.terminal import any_letter, coloured, folded, wants_colour, width_of
 from jaxpr2triton.errors import BackendError, NotFusible, UserError
-from jaxpr2triton.front.fused import LOWERED, Backend
+from jaxpr2triton.front.options import Backend
+from jaxpr2triton.front.planning import LOWERED
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.roles import SCHEDULES
 from jaxpr2triton.knobs import read_knobs
@@ -38,6 +39,7 @@ from jaxpr2triton.launch.compile.compile import asm
 from jaxpr2triton.launch.machine.kernels import EXAMINED, Examined
 from jaxpr2triton.report import check as checking
 from jaxpr2triton.report.compiled import CompiledRun, Found, show_compiled, verdict_on_compiled
+from jaxpr2triton.report.reasons import leftovers_of, shares_of
 from jaxpr2triton.report.table import count
 
 THEIRS = (UserError, NotFusible, BackendError, OSError)  # not this compiler's failures
@@ -273,8 +275,8 @@ def _watched() -> Iterator[list[checking.Checked]]:
     found: list[checking.Checked] = []
     with LOWERED.watched() as programs, RUN.watched() as ran:
         yield found
-    shares = [program.shares for program in programs]
-    left_to_xla = tuple(leftover.primitive for program in programs for leftover in program.leftovers)
+    shares = [shares_of(program) for program in programs]
+    left_to_xla = tuple(leftover.primitive for program in programs for leftover in leftovers_of(program))
     inside, outside = sum(inside for inside, _ in shares), sum(outside for _, outside in shares)
     found.append(checking.Checked(len(set(ran)), inside, outside, left_to_xla))
 

@@ -63,11 +63,10 @@ class Fused:
     def __repr__(self) -> str:
         return f"<fused {self.__wrapped__!r}>"
 
-    def __copy__(self) -> Fused:
+    def __deepcopy__(self, memo: Any = None) -> Fused:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> Fused:
-        return self
+    __copy__ = __deepcopy__
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._how, (self.__wrapped__,)

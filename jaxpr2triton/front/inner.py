@@ -7,27 +7,17 @@ fuse(lambda x: g(x) + 1), with g = fuse(g, exact_order=True)  →    g stays one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.front.fused import KERNELS, fused_p
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.front.fused import fused_p
+from jaxpr2triton.front.options import KERNELS, Settings
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.roles import Roles
 
 DEFAULTS = Roles()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How a fused function is compiled and run."""
-
-    backend: str
-    strict: bool
-    roles: Roles
-    target: Target | None = None
 
 
 def with_options(jaxpr: Any, around: Settings) -> Any:
@@ -42,7 +32,7 @@ def _with_options(eqn: Any, around: Settings) -> Any:
         return build.with_bodies(eqn, lambda body: with_options(body, around))
     inner = within(eqn.params, around)
     program = with_options(eqn.params["jaxpr"], inner)
-    params = {"jaxpr": program, **{each.name: getattr(inner, each.name) for each in fields(inner)}}
+    params = {"jaxpr": program, **vars(inner)}
     params["roles"] = replace(inner.roles, apart=_otherwise(inner, around))
     return eqn.replace(params={**eqn.params, **params})
 

@@ -1,7 +1,7 @@
 """One line for each program that is planned, to the logger `jaxpr2triton`: why, how long it took, what it became.
 
-    planned step_bwd, new shapes of x: f32[8,64] after f32[4,64]; 7 kernels in 19 launches, 2 equations left to XLA;
-    0.41 s: normalize 0.05, partition 0.20, schedule 0.04, graph 0.05, emit 0.07
+planned step_bwd, new shapes of x: f32[8,64] after f32[4,64]; 7 kernels in 19 launches, 2 equations left to XLA;
+0.41 s: normalize 0.05, partition 0.20, schedule 0.04, graph 0.05, emit 0.07
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names
-from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.progress import LOGGER, Work
 from jaxpr2triton.report.explain import short_type
@@ -84,6 +84,6 @@ def _new(now: Asked, before: Asked) -> str:
 
 def _made(compiled: Compiled) -> str:
     """7 kernels in 19 launches, 2 equations left to XLA."""
-    kernels, left = len(set(compiled.kernels)), len(compiled.leftovers)
+    kernels, left = len(set(compiled.kernels)), len(compiled.left_to_xla)
     launches = f" in {len(compiled.kernels)} launches" if kernels < len(compiled.kernels) else ""
     return count(kernels, "kernel") + launches + (f", {count(left, 'equation')} left to XLA" if left else "")

@@ -6,17 +6,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from jaxpr2triton.front.exported import Exported
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.pipeline import Compiled
 from jaxpr2triton.report.explain import short_type, shown_types
 from jaxpr2triton.report.leftovers import grouped
+from jaxpr2triton.report.summary import Summary
 from jaxpr2triton.report.table import shortened
 
 LINE = 110  # columns, as in the kernels
 
 
-def one_module(*parts: Compiled | Exported) -> str:
+def one_module(*parts: Summary) -> str:
     """The kernels of the parts, in the order in which they run: imports, then every function once.
 
     # softmax: (f32[8,300]) → (f32[8,300])
@@ -32,7 +31,7 @@ def one_module(*parts: Compiled | Exported) -> str:
     return "\n\n\n".join([top.strip(), *blocks]) + "\n"
 
 
-def _kernels(part: Compiled | Exported) -> Iterator[Kernel]:
+def _kernels(part: Summary) -> Iterator[Kernel]:
     """Those of the program, and those in each step of the loops that XLA runs."""
     yield from part.kernels
     for left in part.leftovers:
@@ -54,7 +53,7 @@ def _blocks(lines: Sequence[str]) -> Iterator[str]:
     yield from (block.strip() for block in text.split("\n\n\n") if block.strip())
 
 
-def _header(part: Compiled | Exported) -> Iterator[str]:
+def _header(part: Summary) -> Iterator[str]:
     inputs, outputs = (shown_types(list(map(short_type, avals))) for avals in (part.in_avals, part.out_avals))
     yield from _comment("# ", f"{part.name}: ({inputs}) → ({outputs})")
     names = Counter(kernel.name for kernel in _kernels(part))

@@ -1,19 +1,46 @@
-"""What a user asks for, beside a function and its arguments."""
+"""What a user asks for, beside a function and its arguments, and what follows from it for one program."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
 
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front.fused import BACKENDS
 from jaxpr2triton.front.schedules import read_schedules
-from jaxpr2triton.ir.roles import Checkpoint, Contractions, Roles, Schedule, parse_roles
+from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.roles import NO_ROLES, Checkpoint, Contractions, Roles, Schedule, parse_roles
+from jaxpr2triton.mistakes import instead_of
+
+# What a user may ask for.
+Backend = Literal["auto", "triton", "interpret", "machine", "xla"]
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+# Inside the package also: kernels everywhere, on the device where there is one and in the interpreter elsewhere.
+KERNELS = "kernels"
+HOST_ONLY = ("interpret", "machine")  # those that run kernels on the host, whatever the program is lowered for
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program is compiled and run: the parameters of the primitive, beside the program and its name."""
+
+    backend: str = KERNELS
+    strict: bool = False
+    roles: Roles = NO_ROLES
+    target: Target | None = None  # None: it is planned for the one that it is lowered for
+
+    @property
+    def refuses_xla(self) -> bool:
+        return self.strict and self.backend != "xla"
+
+    def instead_of(self, problem: Exception, name: str, instead: str) -> contextlib.AbstractContextManager[None]:
+        """For the other way to what a mistake kept the program from; an error under `strict`."""
+        return instead_of(problem, name, self.strict, instead)
 
 
 @dataclass(frozen=True)
@@ -35,12 +62,18 @@ class Options:
         """All but what is static."""
         return {name: value for name, value in vars(self).items() if name in OF_PLANS}
 
-    def asked(self, function: str, backend: str = "auto") -> Roles:
+    @property
+    def static(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in OF_PLANS}
+
+    def settings(self, function: str, backend: str, target: Target | None = None) -> Settings:
         """For the program of that name, checked as far as that goes without the kernels."""
         if not isinstance(self.strict, bool):
             raise UserError(f"strict={self.strict!r} is not a choice", hint="True or False")
         options = self.contractions, self.checkpoint, self.exact_order, self.schedule
-        return parse_roles(function, self.roles, *options, backend, read_schedules(self.schedules))
+        own = "auto" if backend == KERNELS else backend
+        roles = parse_roles(function, self.roles, *options, own, read_schedules(self.schedules))
+        return Settings(backend, self.strict, roles, target)
 
 
 OF_PLANS = frozenset(each.name for each in fields(Options) if not each.name.startswith("static"))

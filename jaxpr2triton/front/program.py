@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.errors import UserError
-from jaxpr2triton.front import fused
 from jaxpr2triton.front.arguments import Signature, fits
-from jaxpr2triton.front.exported import Exported, NotCallable, exported, not_callable
+from jaxpr2triton.front.derived_programs import pointing_at_loops, split_program, transposed_program
+from jaxpr2triton.front.fused import bind
 from jaxpr2triton.front.modules import one_module
-from jaxpr2triton.hardware import Target
+from jaxpr2triton.front.options import Settings
+from jaxpr2triton.front.planning import compiled_program
+from jaxpr2triton.front.rules import not_split
 from jaxpr2triton.ir.cycles import Cycles
-from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.ir.kernel import Kernel, Leftover, Residual
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
-from jaxpr2triton.mistakes import instead_of
-from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.plan.schedule.wishes import finds, unknown
 from jaxpr2triton.report import explain as report
+from jaxpr2triton.report.summary import Summary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,7 +40,7 @@ class Program:
     """
 
     name: str
-    compiled: Compiled | Exported
+    summary: Summary
     _run: Callable[..., Any]
     _title: str = ""  # for a name that says little: `lambda at model.py:12`
 
@@ -46,33 +48,37 @@ class Program:
         return f"Program(name={self.name!r}, kernels={len(self.kernels)}, leftovers={len(self.leftovers)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Program, (self.name, exported(self.compiled), NotCallable(self.name), self._title)
+        return Program, (self.name, self.summary, functools.partial(unpickled, self.name), self._title)
 
-    def __copy__(self) -> Program:
+    def __deepcopy__(self, memo: Any = None) -> Program:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> Program:
-        return self
+    __copy__ = __deepcopy__
+
+    @property
+    def compiled(self) -> Compiled:
+        """Not of a program that was pickled."""
+        return self.summary.compiled
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """The kernels, in the order in which they run; one that runs several times is in it as often."""
-        return self.compiled.kernels
+        return self.summary.kernels
 
     @property
     def leftovers(self) -> tuple[Leftover, ...]:
         """The equations that stay with XLA, each with the reason."""
-        return self.compiled.leftovers
+        return self.summary.leftovers
 
     @property
     def stages(self) -> Mapping[str, Any]:
         """The program after each stage; printable."""
-        return self.compiled.stages
+        return self.summary.stages
 
     @property
     def source(self) -> str:
         """One importable Python module with every kernel."""
-        return one_module(self.compiled)
+        return one_module(self.summary)
 
     def explain(self, *, why: bool = False, cycles: bool = False) -> str:
         """What the kernels move and compute, why they are several, and what is left to XLA, why.
@@ -80,33 +86,17 @@ class Program:
         With `why` also how they were planned, with `cycles` what they and the steps of their loops take: a model that
         reads the machine code for a CUDA device, and needs none. Lines have 100 columns, or what COLUMNS says.
         """
-        return report.explain(self.compiled, self.name, self._title, why, self._modelled() if cycles else None)
+        return report.explain(self.summary, self.name, self._title, why, self._modelled() if cycles else None)
 
     def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
-        return report.explain_json(self.compiled, self.name, self._modelled() if cycles else None)
+        return report.explain_json(self.summary, self.name, self._modelled() if cycles else None)
 
     def _modelled(self) -> dict[Kernel, Cycles]:
-        return cycles_of_all(self.kernels, self.compiled.policy.target)
+        return cycles_of_all(self.kernels, self.summary.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return called(self._run, args, kwargs)
-
-
-@dataclass(frozen=True)
-class Residual:
-    """A value that the forward program keeps for the backward one."""
-
-    name: str
-    source: str  # input, output or new: what the forward program reads, returns anyway, or writes for this alone
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    where: str  # the line of the user's program that computes it; empty for an input
-
-    @property
-    def nbytes(self) -> int:
-        """The memory that it takes from the forward program's end to the backward one's."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,32 +125,31 @@ class GradProgram:
             self.name, self.forward, self.backward, self.residuals, None, self._argnums, self._title,
         )  # fmt: skip
 
-    def __copy__(self) -> GradProgram:
+    def __deepcopy__(self, memo: Any = None) -> GradProgram:
         return self  # nothing can change it
 
-    def __deepcopy__(self, memo: Any) -> GradProgram:
-        return self
+    __copy__ = __deepcopy__
 
     @property
     def source(self) -> str:
         """One importable Python module with the kernels of both programs."""
-        return one_module(self.forward.compiled, self.backward.compiled)
+        return one_module(self.forward.summary, self.backward.summary)
 
     def explain(self, *, why: bool = False, cycles: bool = False) -> str:
         """Both programs, and what the first saves for the second; `why` and `cycles` are as for a `Program`."""
         found = self._modelled() if cycles else None
-        halves = self.forward.compiled, self.backward.compiled
+        halves = self.forward.summary, self.backward.summary
         return report.explain_grad(*halves, self.residuals, self.name, self._title, why, found)
 
     def explain_json(self, *, cycles: bool = False) -> dict[str, Any]:
         """The facts behind `explain`: of lists, dicts, words and numbers."""
         found = self._modelled() if cycles else None
-        halves = self.forward.compiled, self.backward.compiled
+        halves = self.forward.summary, self.backward.summary
         return report.explain_grad_json(*halves, self.residuals, self.name, found)
 
     def _modelled(self) -> dict[Kernel, Cycles]:
         kernels = (*self.forward.kernels, *self.backward.kernels)
-        return cycles_of_all(kernels, self.forward.compiled.policy.target)
+        return cycles_of_all(kernels, self.forward.summary.policy.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         value, residuals = self.forward(*args, **kwargs)
@@ -176,7 +165,7 @@ class GradProgram:
         """A `jax.custom_vjp` function made of the two programs, called like the user's function."""
         signature = self._signature
         if signature is None:
-            raise not_callable(self.name)
+            unpickled(self.name)
         wanted = set(self._argnums if isinstance(self._argnums, tuple) else (self._argnums,))
         count = len(signature.names)
 
@@ -206,33 +195,29 @@ class GradProgram:
         return result
 
 
+def unpickled(name: str, /, *args: Any, **kwargs: Any) -> NoReturn:
+    """What a program from another process runs."""
+    hint = "transpile the function again in this process"
+    raise UserError(f"{name} was unpickled: it can be looked at, but not called", hint=hint)
+
+
 def _instantiated(cotangent: Any) -> Any:
     if isinstance(cotangent, jax.custom_derivatives.SymbolicZero):
         return jnp.zeros(cotangent.shape, cotangent.dtype)
     return cotangent
 
 
-def _bind(jaxpr: Any, args: Sequence[Any], name: str, roles: Roles, target: Target | None) -> list[Any]:
-    return fused.bind(jaxpr, args, name=name, backend=fused.KERNELS, strict=False, roles=roles, target=target)
-
-
 def plain_program(
-    jaxpr: Any,
-    captured: Sequence[Any],
-    signature: Signature,
-    out_tree: Any,
-    strict: bool,
-    roles: Roles,
-    target: Target | None,
+    jaxpr: Any, captured: Sequence[Any], signature: Signature, out_tree: Any, settings: Settings
 ) -> Program:
     """The program of a function; its jaxpr takes first what the function captured."""
-    name = signature.function
+    name, running = signature.function, replace(settings, strict=False)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves = signature.leaves(signature.bind(args, kwargs))
-        return jax.tree.unflatten(out_tree, _bind(jaxpr, [*captured, *leaves], name, roles, target))
+        return jax.tree.unflatten(out_tree, bind(jaxpr, [*captured, *leaves], name, running))
 
-    return Program(name, fused.compiled_program(jaxpr, name, roles, strict, target), call, signature.title)
+    return Program(name, Summary(compiled_program(jaxpr, name, settings)), call, signature.title)
 
 
 def grad_program(
@@ -241,9 +226,7 @@ def grad_program(
     signature: Signature,
     out_tree: Any,
     argnums: int | tuple[int, ...],
-    strict: bool,
-    roles: Roles,
-    target: Target | None,
+    settings: Settings,
 ) -> GradProgram:
     """The two programs of a gradient along the arguments `argnums`, counted without the static ones."""
     name, numbers = signature.function, argnums if isinstance(argnums, tuple) else (argnums,)
@@ -253,12 +236,12 @@ def grad_program(
     for label, aval, moves in zip(argument_names(jaxpr), jaxpr.in_avals, nonzero):
         if moves and not is_differentiable(aval):
             raise UserError(f"`{label}` is {report.short_type(aval)}: only floating-point arguments have gradients")
-    halves = _split(jaxpr, nonzero, name, strict, roles)
-    back = _transposed(halves, name, strict)
+    halves, running = _split(jaxpr, nonzero, name, settings), replace(settings, strict=False)
+    back = _transposed(halves, name, settings)
 
     def run_forward(*args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
         inputs = [*captured, *signature.leaves(signature.bind(args, kwargs))]
-        results = _bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", roles, target)
+        results = bind(halves.forward, [*halves.captured, *inputs], f"{name}_fwd", running)
         outputs, new = results[: out_tree.num_leaves], results[out_tree.num_leaves :]
         return jax.tree.unflatten(out_tree, outputs), tuple(halves.residuals(inputs, outputs, new))
 
@@ -268,7 +251,7 @@ def grad_program(
     def run_backward(residuals: Sequence[Any], cotangents: Any) -> Any:
         flat = _cotangent_leaves(name, out_tree, halves, jaxpr.out_avals, cotangents)
         operands = [*back.captured, *residuals, *flat]
-        results = iter(_bind(back.program, operands, f"{name}_bwd", roles, target) if any(back.reaching) else ())
+        results = iter(bind(back.program, operands, f"{name}_bwd", running) if any(back.reaching) else ())
         gradients = iter(
             [next(results) if reaches else jnp.zeros(a.shape, a.dtype) for reaches, a in zip(back.reaching, moving)]
         )
@@ -278,13 +261,13 @@ def grad_program(
         }
         return tuple(map(by_position.get, argnums)) if isinstance(argnums, tuple) else by_position[argnums]
 
-    forward = fused.compiled_program(halves.forward, f"{name}_fwd", roles, strict, target)
-    backward = fused.compiled_program(back.program, f"{name}_bwd", roles, strict, target)
-    _refuse_unknown(roles, forward, backward)
+    forward = compiled_program(halves.forward, f"{name}_fwd", settings)
+    backward = compiled_program(back.program, f"{name}_bwd", settings)
+    _refuse_unknown(settings.roles, forward, backward)
     return GradProgram(
         name,
-        Program(f"{name}_fwd", forward, run_forward),
-        Program(f"{name}_bwd", backward, run_backward),
+        Program(f"{name}_fwd", Summary(forward), run_forward),
+        Program(f"{name}_bwd", Summary(backward), run_backward),
         _residuals(halves),
         signature,
         argnums,
@@ -292,25 +275,25 @@ def grad_program(
     )
 
 
-def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, strict: bool, roles: Roles) -> split.Split:
+def _split(jaxpr: Any, nonzero: tuple[bool, ...], name: str, settings: Settings) -> split.Split:
     try:
-        return fused.split_program(jaxpr, nonzero, roles.checkpoint)
+        return split_program(jaxpr, nonzero, settings.roles.checkpoint)
     except split.NotSplit as refusal:
-        raise refusal.__cause__ or fused.not_split(name) from None
+        raise refusal.__cause__ or not_split(name) from None
     except Exception as problem:
-        with instead_of(problem, name, strict, "the forward program saves all that JAX would save"):
+        with settings.instead_of(problem, name, "the forward program saves all that JAX would save"):
             return split.plain_split(jaxpr, nonzero)
 
 
-def _transposed(halves: split.Split, name: str, strict: bool) -> split.Transposed:
+def _transposed(halves: split.Split, name: str, settings: Settings) -> split.Transposed:
     num_residuals = len(halves.sources)
     linear = tuple(k >= num_residuals for k in range(len(halves.linear.in_avals)))
     nonzero = (True,) * sum(halves.nonzero_outputs)
     try:
-        return fused.transposed_program(halves.linear, linear, nonzero)
+        return transposed_program(halves.linear, linear, nonzero)
     except Exception as problem:
         instead = "the backward program makes all gradients, zeros included"
-        with instead_of(problem, name, strict, instead), fused.pointing_at_loops(halves.linear):
+        with settings.instead_of(problem, name, instead), pointing_at_loops(halves.linear):
             return split.transpose_to(halves.linear, linear, nonzero, [True] * sum(linear))
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from jaxpr2triton.errors import ScheduleWarning, UserError, warn
-from jaxpr2triton.front.exported import Exported
 from jaxpr2triton.ir.recorded import Recorded, parsed, records_in
-from jaxpr2triton.pipeline import Compiled
-from jaxpr2triton.report.table import count
 
 
 def read_schedules(given: Any) -> tuple[Recorded, ...]:
@@ -50,16 +47,3 @@ def _parsed(given: Any, where: str) -> Iterator[Recorded]:
             warn(f"{where}: schedule {number} is ignored: {problem}", ScheduleWarning)
     if nothing:
         warn(f"{where} is ignored: there is no schedule in it", ScheduleWarning)
-
-
-def tell_unused(records: Sequence[Recorded], programs: Iterable[Compiled | Exported], name: str) -> None:
-    """Name the schedules that are for no kernel of these programs."""
-    if not records:
-        return
-    keys = {each.key for program in programs for each in program.schedules}
-    if others := sorted({each.kernel for each in records if each.key not in keys}):
-        warn(
-            f"{count(len(others), 'schedule')} of {', '.join(others)} ignored: {name} has no such kernel, on this "
-            "device and in this version",
-            ScheduleWarning,
-        )

@@ -12,6 +12,10 @@ from jaxpr2triton.ir.jaxprs import Atom
 from jaxpr2triton.ir.scans import Scan
 
 Number = tuple[int, ...]  # of an equation: its position, after the positions of the loops around it
+Dims = Sequence[int]
+Axes = frozenset[Axis]
+Hints = Sequence[Axis | None]  # of each dimension
+Kinds = Sequence[Kind]
 
 
 class Chooser(Protocol):
@@ -24,35 +28,16 @@ class Chooser(Protocol):
     def steps(self) -> frozenset[Axis]:
         """The axes that count the steps of loops, so far."""
 
-    def reduction(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-    ) -> Place:
+    def reduction(self, number: Number, operand: Atom, dims: Dims, in_use: Axes, hints: Hints, /) -> Place:
         """An index for each of these dimensions of the operand, over axes that are not in use; `hints` suit best."""
 
     def stacked(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-        loop: tuple[Number, Scan],
+        self, number: Number, operand: Atom, dims: Dims, in_use: Axes, hints: Hints, loop: tuple[Number, Scan], /
     ) -> Place:
         """The same for what a loop puts out, the first dimension of which counts its steps: that is settled then."""
 
     def loop(
-        self,
-        number: Number,
-        scan: Scan,
-        facts: LoopFacts,
-        kinds: Sequence[Kind],
-        hints: Mapping[Kind, Axis],
-        in_use: frozenset[Axis],
+        self, number: Number, scan: Scan, facts: LoopFacts, kinds: Kinds, hints: Mapping[Kind, Axis], in_use: Axes, /
     ) -> Place:
         """An index for the step, and one for each of these kinds of what is carried; `hints` would suit best."""
 

@@ -63,7 +63,7 @@ def _times_computed(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> floa
         names = {axis: of_axis(Axis(str(n), ANY)) for n, axis in enumerate(axes)}
         kind = tuple(substitute(index, names) for index in place)
         elements[kind] = max(elements.get(kind, 0), math.prod(axis.size for axis in axes))
-    size = max(math.prod(out.aval.shape), 1)
+    size = max(out.aval.size, 1)
     return sum(min(many, size) for many in elements.values()) / size
 
 

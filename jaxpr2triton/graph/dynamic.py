@@ -128,7 +128,7 @@ def why_not_several(eqn: Eqn) -> WhyNot | None:
     count = math.prod(size for d, size in enumerate(indices.aval.shape[:-1]) if d not in batches)
     if not is_usual(eqn.primitive.name, eqn.params):
         return WhyNot("it applies a function of its own")
-    where = f"each of {math.prod(operand.aval.shape):,} elements would look through {count:,} updates"
+    where = f"each of {operand.aval.size:,} elements would look through {count:,} updates"
     return _why_not_mode(eqn) or WhyNot(f"{where}, which takes longer than XLA")
 
 

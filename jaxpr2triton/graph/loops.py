@@ -21,7 +21,7 @@ import numpy as np
 from jaxpr2triton import policy
 from jaxpr2triton.graph import brought
 from jaxpr2triton.graph.carried import found_at
-from jaxpr2triton.graph.chooser import Chooser, Number
+from jaxpr2triton.graph.chooser import Axes, Chooser, Dims, Hints, Kinds, Number
 from jaxpr2triton.graph.classes import Classes, body_classes
 from jaxpr2triton.graph.facts import Kind, LoopFacts, kinds_of
 from jaxpr2triton.graph.live import live_carries
@@ -147,14 +147,7 @@ class ByClass:
     final: set[Axis] = field(default_factory=set)  # and what their results do
     counted: dict[Number, Axis] = field(default_factory=dict)  # what counts the steps of loops that are not entered yet
 
-    def reduction(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-    ) -> Place:
+    def reduction(self, number: Number, operand: Atom, dims: Dims, in_use: Axes, hints: Hints) -> Place:
         shape = operand.aval.shape
         known = None if isinstance(operand, Literal) else operand
         kinds: list[Hashable] = [known and self.classes.find((known, d)) for d in dims]
@@ -163,13 +156,7 @@ class ByClass:
         return tuple(map(of_axis, self.chosen[number]))
 
     def stacked(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-        loop: tuple[Number, Scan],
+        self, number: Number, operand: Atom, dims: Dims, in_use: Axes, hints: Hints, loop: tuple[Number, Scan]
     ) -> Place:
         of_loop, scan = loop
         shape = operand.aval.shape
@@ -185,13 +172,7 @@ class ByClass:
         return tuple(map(of_axis, self.chosen[number]))
 
     def loop(
-        self,
-        number: Number,
-        scan: Scan,
-        facts: LoopFacts,
-        kinds: Sequence[Kind],
-        hints: Mapping[Kind, Axis],
-        in_use: frozenset[Axis],
+        self, number: Number, scan: Scan, facts: LoopFacts, kinds: Kinds, hints: Mapping[Kind, Axis], in_use: Axes
     ) -> Place:
         outside: dict[Hashable, Hashable] = {}
         for outer, inner in outer_dims(scan):

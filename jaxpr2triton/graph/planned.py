@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.chooser import Axes, Dims, Hints, Number
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.joint_sums import join_sums
 from jaxpr2triton.graph.laid_out import lay_out
@@ -24,7 +24,6 @@ from jaxpr2triton.ir.jaxprs import Atom, Jaxpr
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.ir.region import stored_by
-from jaxpr2triton.ir.scans import Scan
 
 
 def graph_of(plan: Plan) -> Graph:
@@ -82,45 +81,21 @@ class Planned:
     """Chooses the axes that have been decided on."""
 
     name: str  # of the kernel
-    reduced: Mapping[Number, tuple[Index, ...]]
+    reduced: Mapping[Number, Place]
     steps: frozenset[Axis] = frozenset()
     state: set[Axis] = field(default_factory=set)
     final: set[Axis] = field(default_factory=set)
 
-    def reduction(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-    ) -> tuple[Index, ...]:
+    def reduction(self, number: Number, operand: Atom, dims: Dims, in_use: Axes, hints: Hints) -> Place:
         indices = self.reduced[number]
         if any(index.axes & in_use for index in indices):
             raise CompilerBug(f"kernel {self.name} reduces along an axis that is in use")
         return indices
 
-    def stacked(
-        self,
-        number: Number,
-        operand: Atom,
-        dims: Sequence[int],
-        in_use: frozenset[Axis],
-        hints: Sequence[Axis | None],
-        loop: tuple[Number, Scan],
-    ) -> tuple[Index, ...]:
+    def stacked(self, number: Number, *_: object) -> Place:
         return self.reduced[number]
 
-    def loop(
-        self,
-        number: Number,
-        scan: Scan,
-        facts: LoopFacts,
-        kinds: Sequence[Kind],
-        hints: Mapping[Kind, Axis],
-        in_use: frozenset[Axis],
-    ) -> tuple[Index, ...]:
-        return self.reduced[number]
+    loop = stacked
 
     def inside(self, facts: LoopFacts, binding: Mapping[Kind, Index]) -> Planned:
         return self

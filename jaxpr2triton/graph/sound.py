@@ -62,7 +62,7 @@ def _check_added_once(graph: Graph) -> None:
         for place, value in zip(node.places, node.operands):
             axes = value.axes.union(node.over, axes_in(place, ())) - steps
             added[node.slot] = added.get(node.slot, 0) + math.prod(axis.size for axis in axes)
-        many = math.prod(node.eqn.invars[2].aval.shape)
+        many = node.eqn.invars[2].aval.size
         _require(added[node.slot] <= many, graph, node, f"adds {added[node.slot]} times, and there are {many} updates")
 
 

@@ -7,7 +7,6 @@ x ─→ mean ─→ x-mean ─→ var ─→ rstd        asked for: x-mean, rst
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,19 +14,19 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.digraph import Edge, behind_cut
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import nbytes_of
 
 _START, _END = "inputs", "asked for"
 
 
 def price(aval: Any, is_there: bool) -> int:
     """Bytes moved, with a little on top for memory taken for it alone."""
-    nbytes = math.prod(aval.shape) * aval.dtype.itemsize
-    return 256 * nbytes * (policy.COMMON.byte_read if is_there else policy.COMMON.byte_stored)
+    return 256 * nbytes_of(aval) * (policy.COMMON.byte_read if is_there else policy.COMMON.byte_stored)
 
 
 def price_of_products(eqn: Any) -> int:
     """The bytes that are read in the time that a contraction takes, in the same unit."""
-    products = math.prod(eqn.outvars[0].aval.shape) * terms_of(eqn)
+    products = eqn.outvars[0].aval.size * terms_of(eqn)
     return 256 * products * policy.COMMON.byte_read // policy.COMMON.products_of_a_byte
 
 

@@ -7,7 +7,7 @@ b = total[axis=0] a   →   { lambda ; a. let b = reduce_sum[axes=(0,)] a in (b,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
@@ -18,7 +18,7 @@ from jax.extend.core import primitives
 from jaxpr2triton._compat import context_of, function_behind, is_familiar, settings_around, without_line
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, frozen, jaxprs_in, made
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, equations, frozen, made
 
 DEEPEST = 100  # implementations within implementations
 NEEDS_VALUES = (
@@ -121,7 +121,7 @@ def _without_lines(jaxpr: Any) -> Any:
 
 def _comes_back(jaxpr: Jaxpr, asked: tuple[_Asked, ...]) -> bool:
     """Whether one of these is in a jaxpr, or in what its equations are made of; or whether there is no end to those."""
-    for eqn in _all_equations(jaxpr):
+    for eqn in equations(jaxpr):
         if is_familiar(eqn.primitive) and all(eqn.primitive is not each.primitive for each in asked):
             continue
         this = _asked(eqn)
@@ -131,10 +131,3 @@ def _comes_back(jaxpr: Jaxpr, asked: tuple[_Asked, ...]) -> bool:
         if isinstance(inner, Closed) and _comes_back(inner.jaxpr, (*asked, this)):
             return True
     return False
-
-
-def _all_equations(jaxpr: Jaxpr) -> Iterator[Eqn]:
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in jaxprs_in(eqn):
-            yield from _all_equations(inner)

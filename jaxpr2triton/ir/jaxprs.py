@@ -10,7 +10,7 @@ They are JAX's own classes, as a type checker should see them. JAX's annotations
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import jax.extend.core as jex
@@ -87,6 +87,30 @@ def made(closed: object) -> Closed:
 def jaxprs_in(eqn: Eqn) -> Iterable[Jaxpr]:
     """What an equation runs: the bodies of loops, branches, what is called."""
     return cast(Iterable[Jaxpr], jex.jaxprs_in_params(eqn.params))
+
+
+def elements(atom: Atom) -> int:
+    return atom.aval.size
+
+
+def nbytes(*atoms: Atom) -> int:
+    """What they take in memory."""
+    return nbytes_of(*(atom.aval for atom in atoms))
+
+
+def nbytes_of(*avals: Aval) -> int:
+    """The same of types; what is no array takes nothing."""
+    return sum(aval.size * aval.dtype.itemsize for aval in avals if hasattr(aval, "dtype"))
+
+
+def equations(jaxpr: Jaxpr) -> Iterator[Eqn]:
+    """The equations of a jaxpr, each followed by those of what it runs."""
+    waiting = list(reversed(jaxpr.eqns))
+    while waiting:
+        eqn = waiting.pop()
+        yield eqn
+        for inner in reversed(list(jaxprs_in(eqn))):
+            waiting += reversed(inner.eqns)
 
 
 def calls_python(eqn: Eqn) -> bool:

@@ -211,3 +211,19 @@ class Leftover:
     step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels
     is_fused: bool = field(default=False, repr=False)  # a function with kernels of its own
     nbytes: int = 0  # of what it reads and writes, each once
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A value that the forward program keeps for the backward one."""
+
+    name: str
+    source: str  # input, output or new: what the forward program reads, returns anyway, or writes for this alone
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    where: str  # the line of the user's program that computes it; empty for an input
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes from the forward program's end to the backward one's."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.dtypes import unsupported
-from jaxpr2triton.ir.jaxprs import Aval, Closed, Eqn
+from jaxpr2triton.ir.jaxprs import Aval, Closed, Eqn, nbytes_of
 from jaxpr2triton.ir.region import library_convolution_p
-from jaxpr2triton.plan.library import ASKED_FOR, TAKES, Around, Estimate, bytes_of, rate_of
+from jaxpr2triton.plan.library import ASKED_FOR, TAKES, Around, Estimate, rate_of
 from jaxpr2triton.plan.rounds import named
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.products import LEAST
@@ -59,7 +59,7 @@ def _may_be_ours(eqn: Eqn) -> bool:
 def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
     arrays, made = [atom.aval for atom in eqn.invars], eqn.outvars[0].aval
-    moved = bytes_of(*arrays, made) / target.memory_rate / 1000
+    moved = nbytes_of(*arrays, made) / target.memory_rate / 1000
     sizes = sizes_of(arrays[1].shape, eqn.params)
     rate, is_exact = rate_of(eqn, policy)
     terms = made.size * sizes.terms
@@ -78,7 +78,7 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
         own = longer * time(terms * _filled(sizes.results, LEAST), rate, share)
     saved = 0.0
     if around.goes_on(eqn):
-        saved = 2 * bytes_of(made) / target.memory_rate / 1000 + products.launch
+        saved = 2 * nbytes_of(made) / target.memory_rate / 1000 + products.launch
     return Estimate(max(moved, library), max(moved, own), saved, products.launch)
 
 

@@ -26,7 +26,7 @@ from jaxpr2triton.ir import build
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var, nbytes_of
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.ir.region import library_p
@@ -112,7 +112,7 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     own = products.library if is_exact else products.own_made if is_made else products.own
     longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
     share = min(1.0, products.of_members * around.members(eqn))
-    passes = [2 * bytes_of(each.aval) * share for each, share in around.passes(eqn)]
+    passes = [2 * nbytes_of(each.aval) * share for each, share in around.passes(eqn)]
     saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
     kernel = max(moved, longer * share * least / own)
     return Estimate(max(moved, least / products.library), kernel, saved, products.launch)
@@ -132,7 +132,7 @@ def _least(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = (
     target, made = policy.target, eqn.outvars[0].aval
     once = [atom.aval for atom in eqn.invars if atom in fixed]
     each = [atom.aval for atom in eqn.invars if atom not in fixed]
-    moved = (bytes_of(*once) + times * bytes_of(*each, made)) / target.memory_rate / 1000
+    moved = (nbytes_of(*once) + times * nbytes_of(*each, made)) / target.memory_rate / 1000
     terms = times * made.size * terms_of(eqn)
     rate, is_exact = rate_of(eqn, policy)
     return moved, terms / (rate * target.processors * target.clock * 1000), is_exact
@@ -155,10 +155,6 @@ def _is_odd(factor: Aval, policy: Policy) -> bool:
     """Whether rows begin where nothing wide can be loaded."""
     *rows, row = factor.shape or (1,)
     return bool(rows) and bool(row * factor.dtype.itemsize % policy.products.aligned)
-
-
-def bytes_of(*arrays: Aval) -> int:
-    return sum(each.size * each.dtype.itemsize for each in arrays)
 
 
 @dataclass

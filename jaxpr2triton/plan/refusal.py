@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.mistakes import mistake_of
 from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
-
-Made = TypeVar("Made")
 
 
 def body_of(eqn: Eqn) -> int:
@@ -33,23 +30,10 @@ def refused_for_code(plan: Plan) -> Refuse | None:
     return Refuse({body_of(eqn): why for eqn in loops})
 
 
-def or_refuse(
-    make: Callable[[], Made],
-    eqns: Sequence[Eqn] | Callable[[], Sequence[Eqn]],
-    passing: tuple[type[Exception], ...] = (),
-) -> Made | Refuse:
-    """A mistake of ours here costs the loops among these equations: they stay with XLA, and the report says why.
-
-    A function is called for the equations if need be, where it takes time to find them.
-    """
-    try:
-        return make()
-    except passing:
-        raise
-    except Exception as problem:
-        found = eqns() if callable(eqns) else eqns
-        loops = [eqn for eqn in found if eqn.primitive.name in LOOPS]
-        if not loops:
-            raise
-        mistake = mistake_of(problem, loops)
-        return Refuse({body_of(eqn): mistake for eqn in loops})
+def refused_for(problem: Exception, eqns: Sequence[Eqn]) -> Refuse | None:
+    """What a mistake of ours costs: the loops among these equations, if there are any."""
+    loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
+    if not loops:
+        return None
+    mistake = mistake_of(problem, loops)
+    return Refuse({body_of(eqn): mistake for eqn in loops})

@@ -6,11 +6,11 @@ KeepMore(((states, (0,)),), None)   →   a loop reads what another one makes in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.dtypes import short_name
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, jaxprs_in
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var, equations
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import (
     Decisions,
@@ -32,17 +32,10 @@ NAMED_AT_MOST = 3
 
 def said(rounds: Iterable[Round], program: Closed) -> tuple[str, ...]:
     """A sentence for each round; `program` is what was to be cut."""
-    eqns = list(_all(program.jaxpr))
+    eqns = list(equations(program.jaxpr))
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
     loops = {body_of(eqn): eqn for eqn in eqns if eqn.primitive.name in LOOPS}
     return tuple(f"{_obstacle(each)}: {_outcome(each.before, each.after, makers, loops)}" for each in rounds)
-
-
-def _all(jaxpr: Jaxpr) -> Iterator[Eqn]:
-    for eqn in jaxpr.eqns:
-        yield eqn
-        for inner in jaxprs_in(eqn):
-            yield from _all(inner)
 
 
 def _obstacle(found: Round) -> str:
@@ -95,7 +88,7 @@ def _named(variables: Iterable[Var], makers: Mapping[Var, Eqn], kept: Decisions 
 
 def named(var: Var, maker: Eqn | None) -> str:
     """`f32[7,300] of model.py:12 (rollout)`."""
-    shape = ','.join(map(str, var.aval.shape))
+    shape = ",".join(map(str, var.aval.shape))
     return _place(maker, f"{short_name(var.aval.dtype)}[{shape}]")
 
 

@@ -1,16 +1,11 @@
-"""Equations in words: the name of the primitive, as the user knows it, all of it in one line, and how much it is."""
+"""Equations in words: the name of the primitive, as the user knows it, all of it in one line."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import jax
 import jax.extend.core as jex
-import jax.numpy as jnp
-import numpy as np
 
-from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.region import repeat_p
 from jaxpr2triton.ir.scans import LOOPS
 
@@ -18,12 +13,6 @@ from jaxpr2triton.ir.scans import LOOPS
 def name_of(eqn: Any) -> str:
     """Of its primitive, as the user knows it."""
     return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
-
-
-def result_of(region: Any) -> Any:
-    """The last equation that has a line of the user's."""
-    eqns = region.jaxpr.eqns
-    return next((eqn for eqn in reversed(eqns) if user_frame(eqn) is not None), eqns[-1])
 
 
 def printed(eqn: Any) -> str:
@@ -40,13 +29,3 @@ def printed(eqn: Any) -> str:
     params = " ".join(f"{key}={value}" for key, value in shown.items())
     operands = " ".join(str(v.val) if isinstance(v, jex.Literal) else names[v] for v in eqn.invars)
     return f"{outputs}{name_of(eqn)}{f'[{params}]' if params else ''} {operands}"
-
-
-def nbytes_of(aval: Any) -> int:
-    """Nothing of what is no array."""
-    if not hasattr(aval, "dtype"):
-        return 0
-    if jnp.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(aval.shape, aval.dtype))
-        return nbytes_of(data)
-    return math.prod(aval.shape) * np.dtype(aval.dtype).itemsize

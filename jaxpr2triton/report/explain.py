@@ -6,19 +6,19 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from jaxpr2triton.ir.cycles import Cycles
 from jaxpr2triton.ir.dtypes import short_name
-from jaxpr2triton.ir.kernel import Alone, Apart, Choice, Divided, Kernel, Launches, Leftover
-from jaxpr2triton.ir.recorded import Recorded
+from jaxpr2triton.ir.jaxprs import nbytes_of
+from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover, Residual
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
 from jaxpr2triton.report.doubts import doubts_about
-from jaxpr2triton.report.equations import nbytes_of
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
 from jaxpr2triton.report.several import how_planned, over_devices, why_several
+from jaxpr2triton.report.summary import Summary
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 from jaxpr2triton.report.times import Spent, shown_times, times_of
 
@@ -27,48 +27,8 @@ AGAIN = 16  # times what is moved, from which on it is told what programs load
 LOOPS_SHOWN = 3  # of a program, with what XLA would launch for them
 
 
-class Compiled(Protocol):
-    """What a report reads."""
-
-    @property
-    def kernels(self) -> tuple[Kernel, ...]: ...
-    @property
-    def policy(self) -> Policy: ...
-    @property
-    def leftovers(self) -> tuple[Leftover, ...]: ...
-    @property
-    def apart(self) -> tuple[Apart, ...]: ...
-    @property
-    def alone(self) -> Alone: ...
-    @property
-    def steps(self) -> tuple[str, ...]: ...
-    @property
-    def divided(self) -> tuple[Divided, ...]: ...
-    @property
-    def schedules(self) -> tuple[Recorded, ...]: ...
-    @property
-    def in_avals(self) -> Sequence[Any]: ...
-    @property
-    def out_avals(self) -> Sequence[Any]: ...
-
-
-class Residual(Protocol):
-    """A value that the forward program keeps for the backward one."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def source(self) -> str: ...  # input, output or new
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def where(self) -> str: ...
-
-
 def explain(
-    compiled: Compiled,
+    compiled: Summary,
     name: str = "program",
     title: str = "",
     why: bool = False,
@@ -144,8 +104,8 @@ def _estimates(kernels: Sequence[dict[str, Any]], width: int) -> list[str]:
 
 
 def explain_grad(
-    forward: Compiled,
-    backward: Compiled,
+    forward: Summary,
+    backward: Summary,
     residuals: Sequence[Residual],
     name: str = "program",
     title: str = "",
@@ -155,18 +115,18 @@ def explain_grad(
     """The same for a program and its gradient, and what the first saves for the second."""
     facts = _residual_facts(residuals)
     kernels = {kernel.name: kernel for half in (forward, backward) for kernel in half.kernels}
-    own = sum(nbytes_of(buffer) for kernel in kernels.values() for buffer in kernel.kept)
+    own = sum(buffer.nbytes for kernel in kernels.values() for buffer in kernel.kept)
     title, ways = title or name, ((forward, "forward"), (backward, "backward"))
     halves = [explain(half, f"{title}, {way}", why=why, cycles=_of_these(half, cycles)) for half, way in ways]
     return "\n\n".join([halves[0], shown_residuals(title, facts, report_width(), own), halves[1]])
 
 
-def _of_these(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> Mapping[Kernel, Cycles] | None:
+def _of_these(compiled: Summary, cycles: Mapping[Kernel, Cycles] | None) -> Mapping[Kernel, Cycles] | None:
     return None if cycles is None else {kernel: cycles[kernel] for kernel in compiled.kernels}
 
 
 def explain_json(
-    compiled: Compiled, name: str = "program", cycles: Mapping[Kernel, Cycles] | None = None
+    compiled: Summary, name: str = "program", cycles: Mapping[Kernel, Cycles] | None = None
 ) -> dict[str, Any]:
     """The facts behind `explain`, for programs to read, and the schedule of each kernel, for `schedules=` to read."""
     facts = _facts(compiled, name, cycles)
@@ -175,7 +135,7 @@ def explain_json(
     return facts
 
 
-def _facts(compiled: Compiled, name: str, cycles: Mapping[Kernel, Cycles] | None) -> dict[str, Any]:
+def _facts(compiled: Summary, name: str, cycles: Mapping[Kernel, Cycles] | None) -> dict[str, Any]:
     times = {each.what: each.microseconds for each in _times(compiled, cycles)}
     read = sum(kernel.bytes_read for kernel in compiled.kernels)
     written = sum(kernel.bytes_written for kernel in compiled.kernels)
@@ -192,7 +152,7 @@ def _facts(compiled: Compiled, name: str, cycles: Mapping[Kernel, Cycles] | None
         "flops": sum(kernel.flops for kernel in compiled.kernels),
         "xla_alone": {
             "beside_loops": compiled.alone.beside_loops,
-            "loops": [{"primitive": name, **_facts_of(launches)} for name, launches in compiled.alone.loops],
+            "loops": [{"primitive": name, **_launch_facts(launches)} for name, launches in compiled.alone.loops],
             "in_all": compiled.alone.in_all,
         },
         "kernels": [
@@ -207,26 +167,13 @@ def _facts(compiled: Compiled, name: str, cycles: Mapping[Kernel, Cycles] | None
             for each in compiled.divided
         ],
         "apart": [{**asdict(each), "others": list(each.others)} for each in compiled.apart],
-        "leftovers": [
-            {
-                "primitive": left.primitive,
-                "equation": left.equation,
-                "where": left.where,
-                "why": left.why,
-                "takes": left.takes,
-                "bytes": left.nbytes,
-                "launches": _launch_facts(left.launches),
-                "obstacles": [asdict(each) for each in left.obstacles],
-                "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
-            }
-            for left in compiled.leftovers
-        ],
+        "leftovers": [_leftover_facts(left) for left in compiled.leftovers],
     }
 
 
 def explain_grad_json(
-    forward: Compiled,
-    backward: Compiled,
+    forward: Summary,
+    backward: Summary,
     residuals: Sequence[Residual],
     name: str = "program",
     cycles: Mapping[Kernel, Cycles] | None = None,
@@ -239,13 +186,13 @@ def explain_grad_json(
     }
 
 
-def _times(compiled: Compiled, cycles: Mapping[Kernel, Cycles] | None) -> list[Spent]:
+def _times(compiled: Summary, cycles: Mapping[Kernel, Cycles] | None) -> list[Spent]:
     return times_of(Counter(compiled.kernels), compiled.leftovers, compiled.policy, cycles)
 
 
-def least_bytes(compiled: Compiled) -> int:
+def least_bytes(compiled: Summary) -> int:
     """Every input read once and every output written once."""
-    return sum(nbytes_of(aval) for aval in (*compiled.in_avals, *compiled.out_avals))
+    return nbytes_of(*compiled.in_avals, *compiled.out_avals)
 
 
 def short_type(aval: Any) -> str:
@@ -291,12 +238,18 @@ def _choice_facts(choice: Choice | None) -> dict[str, Any] | None:
     return {**asdict(choice.chosen), "next_best": other, "compiled": list(choice.compiled)}
 
 
-def _launch_facts(launches: Launches | None) -> dict[str, Any] | None:
-    return None if launches is None else _facts_of(launches)
+def _leftover_facts(left: Leftover) -> dict[str, Any]:
+    return {
+        **{fact: getattr(left, fact) for fact in ("primitive", "equation", "where", "why", "takes")},
+        "bytes": left.nbytes,
+        "launches": left.launches and _launch_facts(left.launches),
+        "obstacles": [asdict(each) for each in left.obstacles],
+        "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],
+    }
 
 
-def _facts_of(launches: Launches) -> dict[str, Any]:
-    return {"a_step": launches.a_step, "steps": launches.steps, "in_all": launches.in_all}
+def _launch_facts(launches: Launches) -> dict[str, Any]:
+    return {**asdict(launches), "in_all": launches.in_all}
 
 
 def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
@@ -305,7 +258,7 @@ def _residual_facts(residuals: Sequence[Residual]) -> list[dict[str, Any]]:
             "name": value.name,
             "source": value.source,
             "type": short_type(value),
-            "bytes": nbytes_of(value),
+            "bytes": value.nbytes,
             "where": value.where,
         }
         for value in residuals

@@ -134,7 +134,7 @@ def _flagged(eqn: Any, index: tuple[Index, ...]) -> tuple[Piece, ...]:
 
 
 def _scalar_padding(eqn: Any) -> WhyNot | None:
-    return None if math.prod(eqn.invars[0].aval.shape) else WhyNot("it pads an array without elements")
+    return None if eqn.invars[0].aval.size else WhyNot("it pads an array without elements")
 
 
 TABLE: dict[str, Indexing] = {

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpr2triton.autodiff import residuals, split
-from jaxpr2triton.front.fused import recomputable
+from jaxpr2triton.front.derived_programs import recomputable
 from jaxpr2triton.ir import evaluate
 from tests.transforms.functions import V, W, X, Y, dense, layer_norm, softmax
 

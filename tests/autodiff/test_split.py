@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxpr2triton.autodiff import split
-from jaxpr2triton.front.fused import recomputable
+from jaxpr2triton.front.derived_programs import recomputable
 from jaxpr2triton.ir.tracing import argument_names, result_names, run
 from tests.transforms.functions import V, X, Y, layer_norm, mix, softmax
 

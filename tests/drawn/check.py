@@ -17,16 +17,21 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline, policy
-from jaxpr2triton.front import fused
+from jaxpr2triton import policy
+from jaxpr2triton.front import planning
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.pipeline import compiled_program as running
+from jaxpr2triton.pipeline import stages
+from jaxpr2triton.pipeline.compile import RAW_LOOPS, compile_jaxpr
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.plan.schedule.schedule import schedules
 from jaxpr2triton.policy import Policy
+from jaxpr2triton.report.reasons import leftovers_of
+from jaxpr2triton.report.summary import Summary
 from tests.drawn import helpers
 from tests.drawn.generator import UNKNOWN_STEPS
 from tests.drawn.oracle import Answer, answers, one_by_one
@@ -90,8 +95,8 @@ class Outcome:
     @property
     def loops_left(self) -> Counter[str]:
         """Why loops stayed with XLA."""
-        left = [leftover for program in self.programs for leftover in program.leftovers]
-        return Counter(each.why for each in left if each.primitive in (*pipeline.RAW_LOOPS, *LOOPS))
+        left = [leftover for program in self.programs for leftover in leftovers_of(program)]
+        return Counter(each.why for each in left if each.primitive in (*RAW_LOOPS, *LOOPS))
 
 
 SOME = 4  # of so many seeds one is for what a device asks for, the smaller schedules of each kernel
@@ -122,8 +127,10 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
     common = dataclasses.replace(common, **(NOTHING_AHEAD if program.in_order else {}))
     swept = mock.patch.object(policy, "COMMON", common)
     place = PLACES[program.seed // len(CHECKPOINTS) % len(PLACES)]
-    scheduled = mock.patch.object(pipeline, "schedule", functools.partial(schedule_at, place))
-    with exact, jax.enable_x64(program.x64), swept, scheduled, planned_with(**numbers):
+    scheduled, smaller_ones = (
+        mock.patch.object(module, "schedule", functools.partial(schedule_at, place)) for module in (stages, running)
+    )
+    with exact, jax.enable_x64(program.x64), swept, scheduled, smaller_ones, planned_with(**numbers):
         args = arguments(program, seed)
         plain = transformed(program, lambda f: f)
         try:
@@ -134,7 +141,7 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
                 raise
             return Outcome(0, 0, ())  # XLA's CPU cannot run all that JAX traces, as a batched `mulhi`
         raising = mock.patch.dict(os.environ, J2T_RAISE="1")
-        with raising, mock.patch.object(fused, "compile_jaxpr", recording):
+        with raising, mock.patch.object(planning, "compile_jaxpr", recording):
             found, told_of_kernels = with_what_is_told(transformed(program, fuse), args)
             smaller = [one.alternatives for one in compiled] if program.seed % SOME == 0 else []
             assert all(each or not one.kernels for each, one in zip(smaller, compiled))
@@ -194,13 +201,13 @@ def check_told(program: Program, found: Sequence[Any], expected: Sequence[Any]) 
 def check_coverage(compiled: Compiled) -> None:
     """Every region is a kernel that writes something; only what has no rule is left over; all that was found soon."""
     if len(compiled.rounds) > ROUNDS_AT_MOST:
-        raise Mismatch(f"{len(compiled.rounds)} rounds: {compiled.steps}")
+        raise Mismatch(f"{len(compiled.rounds)} rounds: {Summary(compiled).steps}")
     equations = compiled.program.jaxpr.eqns
     regions = [eqn for eqn in equations if eqn.primitive is region_p]
     if len(regions) != len(compiled.kernels) or not all(kernel.outputs for kernel in compiled.kernels):
         raise Mismatch(f"{len(regions)} regions, but {len(compiled.kernels)} kernels")
     for eqn in equations:
-        if eqn.primitive.name in (*pipeline.RAW_LOOPS, *LOOPS):  # they may keep too much
+        if eqn.primitive.name in (*RAW_LOOPS, *LOOPS):  # they may keep too much
             continue
         renames = eqn.primitive.name in ("reshape", "squeeze")
         renames = renames or all(math.prod(var.aval.shape) == 0 for var in eqn.outvars)

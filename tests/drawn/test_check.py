@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxpr2triton import pipeline
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.launch.call import primitive
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
+from jaxpr2triton.pipeline import stages
 from tests.drawn import check as checking
 from tests.drawn import reduce
 from tests.drawn.check import Mismatch, check, check_type
@@ -167,7 +167,7 @@ def test_a_mistake_is_seen() -> None:
 
     with mock.patch.object(checking, "compile_jaxpr", mistaken), pytest.raises(CompilerBug, match="no reason"):
         check(SOFTMAX)
-    broken = mock.patch.object(pipeline, "emit", lambda plan, graph: mistaken(plan, ""))
+    broken = mock.patch.object(stages, "emit", lambda plan, graph: mistaken(plan, ""))
     with broken, pytest.raises(CompilerBug) as problem:
         check(SUMS)
     assert reduce.failure(problem.value) == "CompilerBug in test_check.py:mistaken"

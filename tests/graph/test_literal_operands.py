@@ -62,7 +62,7 @@ AROUND = {"alone": lambda use: use, "scan": stepwise, "while": while_there}
 def test_a_literal_as_an_operand(use: str, around: str) -> None:
     function = AROUND[around](USES[use])
     jax.tree.map(close, j2t.fuse(function, backend="interpret")(X), jax.jit(function)(X))
-    left = [leftover for leftover in j2t.transpile(function, X).compiled.leftovers if "no kernel" in leftover.why]
+    left = [leftover for leftover in j2t.transpile(function, X).leftovers if "no kernel" in leftover.why]
     assert not left
 
 
@@ -80,7 +80,7 @@ def test_a_literal_in_a_product_of_a_loop() -> None:
         return lax.scan(lambda c, _: (c - 0.1 * jax.grad(lambda p: jnp.dot(p, p))(c), None), x, None, length=4)[0]
 
     program = j2t.transpile(descended, X)
-    assert len(program.compiled.kernels) == 1 and not program.compiled.leftovers
+    assert len(program.compiled.kernels) == 1 and not program.leftovers
     (scan,) = (eqn for eqn in program.compiled.stages["trace"].jaxpr.eqns if eqn.primitive.name == "scan")
     products = [eqn for eqn in scan.params["jaxpr"].jaxpr.eqns if eqn.primitive.name == "dot_general"]
     assert any(isinstance(atom, jex.Literal) for eqn in products for atom in eqn.invars)

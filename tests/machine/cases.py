@@ -12,12 +12,12 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import Binary
 from jaxpr2triton.launch.machine.kernels import Examined, compiled_for_machine, examine, program_of
 from jaxpr2triton.launch.machine.run import Program, Settings
+from jaxpr2triton.pipeline import compiled_program as compiled_programs
 from tests.loop_programs import LoopProgram
 
 EVERYTHING = Settings()
@@ -66,7 +66,7 @@ def cases_of(name: str, function: Callable[..., Any], *args: Any, settings: Sett
         return [jax.numpy.asarray(output) for output in case.run().outputs]
 
     compiled = j2t.transpile(function, *args).compiled
-    with patch.object(pipeline, "launch_kernel", launch):
+    with patch.object(compiled_programs, "launch_kernel", launch):
         compiled.run("interpret", True, *jax.tree.leaves(args))
     return found
 

@@ -24,7 +24,7 @@ def two_ways(c: Any, xs: Any) -> Any:
 
 
 def steps(fn: Any, *args: Any) -> tuple[str, ...]:
-    return j2t.transpile(fn, *args).compiled.steps
+    return j2t.transpile(fn, *args).summary.steps
 
 
 def test_what_two_loops_have_in_common_is_decided_in_one_round() -> None:
@@ -45,7 +45,7 @@ def test_no_loop_is_run_by_two_kernels() -> None:
     args = np.linspace(-1, 1, 8, dtype=np.float32), np.ones((5, 8), np.float32)
     program = j2t.transpile(fn, *args)
     assert [len(re.findall("for t(?:_round)? in", kernel.source)) for kernel in program.kernels] == [1, 0]
-    (step,) = program.compiled.steps
+    (step,) = program.summary.steps
     outcome = "all that is read of it comes into memory where its kernel ends"
     assert step == f"a loop would be part of several kernels: {outcome}"
     np.testing.assert_allclose(program(*args), jax.jit(fn)(*args), rtol=1e-5)

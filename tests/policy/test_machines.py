@@ -13,7 +13,8 @@ import pytest
 
 import jaxpr2triton as j2t
 from jaxpr2triton.errors import KernelRefused, UserError
-from jaxpr2triton.front import fused
+from jaxpr2triton.front import planning
+from jaxpr2triton.front.options import Settings
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.launch.call import devices
@@ -118,7 +119,8 @@ def test_what_is_planned_for_a_machine_compiles_for_it(target: str) -> None:
 def test_one_function_on_two_targets_has_two_plans() -> None:
     jaxpr = jax.make_jaxpr(softmax)(np.zeros((4096, 4000), np.float32))
     one, other, again = (
-        fused.compiled_program(jaxpr, "softmax", target=TARGETS[name]) for name in ("sm_90", "gfx942", "sm_90")
+        planning.compiled_program(jaxpr, "softmax", Settings(target=TARGETS[name]))
+        for name in ("sm_90", "gfx942", "sm_90")
     )
     assert one is again is not other
     assert one.kernels[0].num_warps != other.kernels[0].num_warps

@@ -16,9 +16,10 @@ from jaxpr2triton import policy
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.ir.roles import parse_roles
 from jaxpr2triton.ir.tracing import trace
-from jaxpr2triton.pipeline import compile_jaxpr
+from jaxpr2triton.pipeline.compile import compile_jaxpr
 from jaxpr2triton.policy import COMMON, DEFAULT_POLICY, Policy
 from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.reasons import leftovers_of
 from tests.policies import moved
 from tests.policy.programs import program
 
@@ -310,7 +311,7 @@ def told(name: str, chosen: Policy, roles: Mapping[str, str] | None = None, cont
     every = made.all_kernels
     shapes = [(each.source, each.num_warps, each.num_stages, each.choice) for each in every]
     kernels = [(*shape, list(doubts_about(each, chosen))) for shape, each in zip(shapes, every)]
-    return kernels, [leftover.why for leftover in made.leftovers]
+    return kernels, [leftover.why for leftover in leftovers_of(made)]
 
 
 def test_every_number_has_a_program() -> None:

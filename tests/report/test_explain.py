@@ -21,6 +21,7 @@ from jaxpr2triton.ir.kernel import (
     KernelAxis,
     Launches,
     Leftover,
+    Residual,
     Role,
 )
 from jaxpr2triton.ir.recorded import Recorded, RecordedAxis
@@ -146,9 +147,7 @@ def test_a_program_without_kernels() -> None:
 def test_an_empty_program() -> None:
     empty = jax.ShapeDtypeStruct((0, 3), jnp.float32)
     assert explain(Program((), (), (empty,), ())) == (
-        "program: (f32[0,3]) → ()\n"
-        "  launches  0 kernels, nothing left to XLA\n"
-        "  bytes     inputs and outputs are 0"
+        "program: (f32[0,3]) → ()\n  launches  0 kernels, nothing left to XLA\n  bytes     inputs and outputs are 0"
     )
 
 
@@ -246,15 +245,6 @@ def test_the_least_counts_every_input_and_output_once() -> None:
     key = jax.ShapeDtypeStruct((3,), jax.random.key(0).dtype)
     half = jax.ShapeDtypeStruct((5,), jnp.bfloat16)
     assert least_bytes(Program((), (), (key, half), (half,))) == 3 * 8 + 10 + 10
-
-
-@dataclass(frozen=True)
-class Residual:
-    name: str
-    source: str
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    where: str
 
 
 KEPT = (Residual("x", "input", (4096, 100), F32, ""), Residual("mean", "new", (4096,), F32, "model.py:3 (norms)"))

@@ -15,7 +15,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.errors import NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.plan.decisions import Decisions, Reach
-from jaxpr2triton.report.obstacles import obstacles_of
+from jaxpr2triton.report.reasons import leftover_of, obstacles_of
 
 X = np.ones((100, 9), np.float32)
 
@@ -120,4 +120,4 @@ def test_a_loop_that_is_left_as_it_was_written_has_no_obstacles() -> None:
     (scan,) = [eqn for eqn in program.stages["trace"].jaxpr.eqns if eqn.primitive.name == "scan"]
     assert len(program.kernels) == 1 and len(obstacles_of(scan)) == 1
     compiled = replace(program.compiled, decisions=Decisions(reach=Reach.NO_LOOPS, because="it is not to be"))
-    assert compiled._leftover(scan, "").obstacles == ()
+    assert leftover_of(scan, "", compiled).obstacles == ()

@@ -16,7 +16,8 @@ import jaxpr2triton as j2t
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.tracing import trace
-from jaxpr2triton.pipeline import Compiled, compile_jaxpr
+from jaxpr2triton.pipeline.compile import compile_jaxpr
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 from tests.policies import moved
@@ -107,7 +108,7 @@ def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str], policy:
             return [apply(name, x, (axis,)) for name in names]
 
         made = compiled(fn, data, policy=policy)
-        assert not made.leftovers
+        assert not made.left_to_xla
         found = zip(names, made.run("interpret", False, data), jax.jit(fn)(data))
         wrong = [line for name, got, wanted in found for line in problems(name, got, wanted, data, axis)]
         assert not wrong, "\n".join(wrong)

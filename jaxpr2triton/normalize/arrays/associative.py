@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -353,7 +352,7 @@ def _number(out: Var, finder: _Finder, roots: Sequence[Var], numbers: dict[Hasha
             return number(("literal", str(atom.aval.dtype), np.asarray(atom.val, atom.aval.dtype).tobytes()))
         if atom in roots:
             return number(("root", roots.index(atom)))
-        if not math.prod(atom.aval.shape):  # all of these are equal
+        if not atom.aval.size:  # all of these are equal
             return number(("empty", atom.aval.shape, atom.aval.dtype))
         return known.get(atom)
 

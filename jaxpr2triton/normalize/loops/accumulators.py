@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -161,11 +160,3 @@ def apply(links: Sequence[Link], value: Any, env: dict[Any, Any]) -> Any:
 def others(links: Iterable[Link]) -> list[Any]:
     """What links read besides the value that goes through them."""
     return [atom for eqn, position in links for place, atom in enumerate(eqn.invars) if place != position]
-
-
-def count(var: Any) -> int:
-    return math.prod(var.aval.shape)
-
-
-def nbytes(var: Any) -> int:
-    return count(var) * var.aval.dtype.itemsize

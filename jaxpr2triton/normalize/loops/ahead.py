@@ -10,9 +10,8 @@ from functools import partial
 from jaxpr2triton import policy
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, elements
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, put
-from jaxpr2triton.normalize.loops.accumulators import count
 from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned
@@ -64,8 +63,8 @@ def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
     late, asked = _rest(body, early)
     results = [var for var, result in zip(body.befores, eqn.outvars) if var in ahead and result in read]
     drawn = tuple(dict.fromkeys([*asked, *_handed_on(body, early, ahead), *results]))
-    sizes = [count(var) for var in body.befores if var not in ahead]
-    is_little = sum(map(count, drawn)) <= numbers.times_carried_ahead * sum(sizes)
+    sizes = [elements(var) for var in body.befores if var not in ahead]
+    is_little = sum(map(elements, drawn)) <= numbers.times_carried_ahead * sum(sizes)
     is_waited_for = max(waits_of(late).values(), default=0) >= numbers.worth_ahead
     if not is_little or not is_waited_for or max(sizes) > numbers.lanes_of_steps:
         return None

@@ -16,10 +16,9 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dtypes import working_dtype
-from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.jaxprs import Closed, elements
 from jaxpr2triton.ir.scans import Body, body_of, outer_dims, scan_of, scanned, ties
 from jaxpr2triton.ir.tracing import again
-from jaxpr2triton.normalize.loops.accumulators import count
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.dims import dims_of
@@ -108,11 +107,11 @@ def _plan_of(eqns: Sequence[Any], scan: Any) -> Plan | None:
     body = body_of(scan.params)
     waiting, after = _after(eqns, scan)
     steps, found = _over_the_steps([eqn for eqn in eqns if eqn is not scan], scan, after)
-    usual = max(map(count, [*body.befores, *body.xs, *body.ys]), default=1)
+    usual = max(map(elements, [*body.befores, *body.xs, *body.ys]), default=1)
 
     plan = None
     for eqn in found:
-        if count(eqn.invars[0]) // length > usual:
+        if elements(eqn.invars[0]) // length > usual:
             continue
         reductions = (eqn,) if plan is None else (*plan.reductions, eqn)
         needed = evaluate.needed(eqns, [each.invars[0] for each in reductions], after - steps.keys())

@@ -12,10 +12,10 @@ import jax.extend.core as jex
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import frozen
+from jaxpr2triton.ir.jaxprs import elements, frozen, nbytes
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import Body
-from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated, count, nbytes
+from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
 
 LAYOUT = ("transpose", "reshape", "squeeze")
@@ -94,11 +94,11 @@ class _Chooser:
         self._mixing = mixing_of_the_rest(body, sums, body.ys)
         carried = [var for position, var in enumerate(body.befores) if position not in sums]
         anyway = [*body.xs, *body.ys, *carried]
-        self._usual = max(map(count, anyway), default=1)
+        self._usual = max(map(elements, anyway), default=1)
         self._sweeps = any(eqn.primitive is scanned_p for eqn in body.jaxpr.eqns)  # then lanes meet in any case
-        self._carried = max(map(count, carried), default=1)
+        self._carried = max(map(elements, carried), default=1)
         self._stored = sum(map(nbytes, anyway))
-        self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < count(var)), default=0)
+        self._held = max((held for var in body.consts if (held := self._of_an_index(var)) < elements(var)), default=0)
         self._free = {*body.xs, *(atom for atom in body.ys if not isinstance(atom, jex.Literal))}  # in memory anyway
 
     def plan(self, split: Mapping[int, Sequence[Term]]) -> Plan | None:
@@ -152,17 +152,17 @@ class _Chooser:
         if operand is None or self._shared(eqn):
             return operand is not None
         if eqn.primitive.name == "reduce_sum":
-            return count(operand) <= self._usual and not self._sweeps
-        return max(policy.COMMON.kept, count(operand)) < count(eqn.outvars[0])
+            return elements(operand) <= self._usual and not self._sweeps
+        return max(policy.COMMON.kept, elements(operand)) < elements(eqn.outvars[0])
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):
             return bool(self._delayed(term.maker)) and self._of_a_lane(term.maker) <= policy.COMMON.of_a_lane
         operand = self._summand(term.maker)
-        if term.maker.primitive.name == "reduce_sum" and not costs_bytes and count(operand) > self._carried:
+        if term.maker.primitive.name == "reduce_sum" and not costs_bytes and elements(operand) > self._carried:
             return False
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
-        return count(operand) <= max(policy.COMMON.times_carried * self._usual, policy.COMMON.of_a_lane * lanes)
+        return elements(operand) <= max(policy.COMMON.times_carried * self._usual, policy.COMMON.of_a_lane * lanes)
 
     def _of_an_index(self, var: Any) -> int:
         """The elements of an array for one index of the dimensions that programs can share out."""
@@ -172,7 +172,7 @@ class _Chooser:
         """The elements of a contraction, for one index of the batch dimensions that programs can share out."""
         batch = product.params["dimension_numbers"][1][0]
         apart = [d for d in batch if self._mixing.is_apart(product.invars[0], d)]
-        return count(product.outvars[0]) // math.prod(product.invars[0].aval.shape[d] for d in apart)
+        return elements(product.outvars[0]) // math.prod(product.invars[0].aval.shape[d] for d in apart)
 
     def _is_product(self, eqn: Any) -> bool:
         return eqn.primitive.name == "dot_general" and self.terms.moving_operand(eqn) is None
@@ -196,7 +196,7 @@ class _Chooser:
             return tuple(k for k, found in enumerate(apart) if found)
         if eqn.primitive.name != "reduce_sum":
             return ()
-        whole = count(eqn.invars[0]) <= self._usual and not self._sweeps
+        whole = elements(eqn.invars[0]) <= self._usual and not self._sweeps
         return tuple(eqn.params["axes"]) if whole else self._shared(eqn)
 
     def _factors(self, term: Term) -> tuple[Factor, ...]:

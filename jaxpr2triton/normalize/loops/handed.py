@@ -14,10 +14,9 @@ from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
-from jaxpr2triton.normalize.loops.accumulators import count, nbytes
 from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import (
@@ -212,7 +211,7 @@ def _is_cheap(eqn: Eqn) -> bool:
 def _is_worth_it(plan: Plan) -> bool:
     """Whether a step saves enough operations for each number that it carries besides."""
     before, after = (_work(evaluate.needed(plan.body.jaxpr.eqns, plan.targets, given)) for given in ((), plan.handed))
-    return before - after >= policy.COMMON.worth_carrying * sum(map(count, plan.handed))
+    return before - after >= policy.COMMON.worth_carrying * sum(map(elements, plan.handed))
 
 
 def _work(eqns: Iterable[Eqn]) -> int:
@@ -222,7 +221,7 @@ def _work(eqns: Iterable[Eqn]) -> int:
 def _operations(eqn: Eqn) -> int:
     """How many of one number, about."""
     name, row = eqn.primitive.name, TABLE.get(eqn.primitive.name)
-    result = sum(map(count, eqn.outvars))
+    result = sum(map(elements, eqn.outvars))
     if name in MOVES:
         return 0
     if name in LOOPS:
@@ -230,7 +229,7 @@ def _operations(eqn: Eqn) -> int:
         return scan.length * _work(scan.body.eqns)
     if name == "dot_general":
         return 2 * result * terms_of(eqn)
-    return result * row.flops if isinstance(row, Pointwise) else max([result, *map(count, eqn.invars)])
+    return result * row.flops if isinstance(row, Pointwise) else max([result, *map(elements, eqn.invars)])
 
 
 def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:

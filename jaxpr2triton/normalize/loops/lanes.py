@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -121,7 +120,7 @@ class _Shared:
         if going[1].aval.shape or going[3] in self._read:
             return
         wishes, common = self._condition(going[2])
-        if len(wishes) != 1 or math.prod(wishes[0].atom.aval.shape) <= policy.COMMON.held_anyway:
+        if len(wishes) != 1 or wishes[0].atom.aval.size <= policy.COMMON.held_anyway:
             return
         (wish,) = wishes
         for alive in dict.fromkeys(filter(None, (self._guard(before, after) for _, before, after, _ in carries))):

@@ -9,10 +9,9 @@ from jax import lax
 
 from jaxpr2triton._compat import source_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var, elements
 from jaxpr2triton.ir.scans import body_of, scanned
 from jaxpr2triton.ir.tracing import again
-from jaxpr2triton.normalize.loops.accumulators import count
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 
 
@@ -79,7 +78,7 @@ def _is_last(eqn: Eqn, scan: Eqn) -> bool:
 
 def _is_small(scan: Eqn, made: Var) -> bool:
     body = body_of(scan.params)
-    return made in body.afters or count(made) <= sum(map(count, body.befores))
+    return made in body.afters or elements(made) <= sum(map(elements, body.befores))
 
 
 def _carrying(scan: Eqn, args: list[Value], slices: Mapping[Eqn, Var]) -> tuple[dict[Eqn, Value], list[Value]]:

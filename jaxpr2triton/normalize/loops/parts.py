@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.scans import LOOPS, Body, put, scanned
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
@@ -136,7 +135,7 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 
 def _may_be_parted(eqn: Eqn) -> bool:
     numbers, (num_consts, num_carry) = policy.COMMON, scan_counts_of(eqn.params)
-    lanes = [math.prod(atom.aval.shape) for atom in eqn.invars[num_consts : num_consts + num_carry]]
+    lanes = [atom.aval.size for atom in eqn.invars[num_consts : num_consts + num_carry]]
     is_plain = not eqn.effects and not any(varies_over_mesh(atom.aval) for atom in eqn.invars)
     is_long = eqn.params["length"] >= numbers.shortest_swept
     return is_plain and is_long and num_carry > 1 and 0 < max(lanes) <= numbers.lanes_of_steps
@@ -231,7 +230,7 @@ def _cheapest(
     waits, anyway = waits_of(body.jaxpr.eqns), {var for eqn in made for var in eqn.outvars}
 
     def cost(var: Var) -> int:
-        return 0 if var in free else (_bytes(var) << 16) + (0 if var in anyway else int(waits[var]))
+        return 0 if var in free else (nbytes(var) << 16) + (0 if var in anyway else int(waits[var]))
 
     def operands(var: Var) -> Sequence[Atom] | None:
         return producer[var].invars if var in producer and var not in free and again(producer[var]) else None
@@ -240,15 +239,11 @@ def _cheapest(
     return list(cheapest(asked, order, cost, operands))
 
 
-def _bytes(var: Var) -> int:
-    return math.prod(var.aval.shape) * int(var.aval.dtype.itemsize)
-
-
 def _saved(plan: Plan, length: int) -> float:
     """The instructions that wait for each other which all steps have less, beyond what the parts cost."""
     numbers, body = policy.COMMON, plan.body
     ys = set(evaluate.variables(body.ys))
-    stored = sum(_bytes(var) for part in plan.parts for var in part.shown if var not in ys)
+    stored = sum(nbytes(var) for part in plan.parts for var in part.shown if var not in ys)
     before = _longest(body.jaxpr.eqns, [*body.afters, *body.ys])
     after = max((_longest(*_steps_of(plan, part)) for part in plan.parts if not part.is_swept), default=0)
     least = 0 if all(part.is_swept for part in plan.parts) else numbers.worth_parting

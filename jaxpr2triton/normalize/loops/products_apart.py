@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import made_of
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body, scanned
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
 from jaxpr2triton.normalize.loops.deferral_choice import plan_of
@@ -98,7 +97,7 @@ def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
 def _is_much(product: Eqn, length: int) -> bool:
     """Whether the steps multiply, one after the other, for longer than a launch takes."""
     terms = terms_of(product)
-    larger = max(_count(atom) for atom in product.invars)
+    larger = max(elements(atom) for atom in product.invars)
     return terms > policy.COMMON.short_contraction and length * larger >= policy.COMMON.worth_a_launch
 
 
@@ -117,7 +116,7 @@ def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
 
 def _is_worth_writing(product: Eqn) -> bool:
     """Whether what is written for each step is no more than the larger operand that it is made of."""
-    return _count(product.outvars[0]) <= policy.COMMON.times_stored * max(map(_count, product.invars))
+    return elements(product.outvars[0]) <= policy.COMMON.times_stored * max(map(elements, product.invars))
 
 
 def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
@@ -149,8 +148,8 @@ def sunk_of(
     there = {*invariant, *body.xs, *before, *written, *stacked}
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
-    stored = sum(_bytes(var) for var in given if var not in there)
-    if stored > (policy.COMMON.times_stored * sum(map(_bytes, asked)) if most is None else most):
+    stored = sum(nbytes(var) for var in given if var not in there)
+    if stored > (policy.COMMON.times_stored * nbytes(*asked) if most is None else most):
         return (), ()
     return sunk, tuple(var for var in given if var not in invariant)
 
@@ -161,10 +160,10 @@ def _made_of(
     """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
     producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
     again = behind | (_free(body, there) - there) | (more - there)
-    never = sum(_bytes(var) for var in producer) + 1
+    never = sum(nbytes(var) for var in producer) + 1
 
     def cost(var: Var) -> int:
-        return never if var in behind else 0 if var in there else _bytes(var)
+        return never if var in behind else 0 if var in there else nbytes(var)
 
     def operands(var: Var) -> Sequence[Atom] | None:
         return producer[var].invars if var in again else None
@@ -179,14 +178,6 @@ def _free(body: Body, there: set[Var]) -> set[Var]:
         if does_again(eqn) and found.issuperset(evaluate.variables(eqn.invars)):
             found.update(eqn.outvars)
     return found
-
-
-def _count(atom: Atom) -> int:
-    return math.prod(atom.aval.shape)
-
-
-def _bytes(var: Var) -> int:
-    return _count(var) * int(var.aval.dtype.itemsize)
 
 
 def rebuilt(node: Node, plan: Plan) -> list[Value]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest, price
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.jaxprs import Closed, nbytes
 from jaxpr2triton.ir.scans import Body, scanned
 from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 from jaxpr2triton.rules.indexing import MOVES
@@ -89,7 +88,7 @@ def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bo
     free = there | body.invariants()
     kept = [var for var in given if var not in free]
     gone = {atom for atom in asked if atom not in kept}
-    if not gone or _bytes_of(kept) >= _bytes_of(asked):
+    if not gone or nbytes(*kept) >= nbytes(*asked):
         return None
     written = [(position, atom) for position, atom in enumerate(body.ys) if not isinstance(atom, jex.Literal)]
     sunk = tuple(position for position, atom in written if atom in gone)
@@ -119,10 +118,6 @@ def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable
         return eqn.invars if eqn is not None and free else None
 
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
-
-
-def _bytes_of(variables: Iterable[Any]) -> int:
-    return sum(math.prod(var.aval.shape) * var.aval.dtype.itemsize for var in variables)
 
 
 def _rebuilt(node: Node, plan: Plan) -> list[Value]:

@@ -10,9 +10,9 @@ from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import Body
-from jaxpr2triton.normalize.loops.accumulators import accumulated, count, nbytes
+from jaxpr2triton.normalize.loops.accumulators import accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.deferral_choice import mixing_of_the_rest
 from jaxpr2triton.normalize.loops.products_apart import Plan, not_waited_for, rebuilt, sunk_of
@@ -53,13 +53,14 @@ def _plan_of(eqn: Eqn) -> Plan | None:
 
 def _spread(body: Body, length: int) -> Plan | None:
     sums = [each for each in body.jaxpr.eqns if each.primitive.name == "reduce_sum"]
-    much = [each for each in sums if length * count(each.invars[0]) >= policy.COMMON.worth_a_launch]
+    much = [each for each in sums if length * elements(each.invars[0]) >= policy.COMMON.worth_a_launch]
     after = not_waited_for(body, much, ())
-    if not after or max(map(count, body.befores), default=0) > policy.COMMON.lanes_of_steps:
+    if not after or max(map(elements, body.befores), default=0) > policy.COMMON.lanes_of_steps:
         return None
     sunk, given = sunk_of(body, after, (), _for_these_alone(body, after))
-    plan, spread = Plan(body, (), sunk, given), min(count(each.invars[0]) for each in much if each.outvars[0] in after)
-    stored = sum(map(count, plan.stored))
+    plan = Plan(body, (), sunk, given)
+    spread = min(elements(each.invars[0]) for each in much if each.outvars[0] in after)
+    stored = sum(map(elements, plan.stored))
     return plan if sunk and spread >= policy.COMMON.times_spread * stored else None
 
 
@@ -87,7 +88,7 @@ def _of_lanes(body: Body) -> Plan | None:
 def _sets_free(carried: Iterable[Var], now: Coupling, rest: Coupling) -> bool:
     """Whether programs can share out many lanes if all but the rest is done after the loop."""
     held = sum(_kept_together(var, now) for var in carried)
-    programs = max((count(var) // _kept_together(var, now) for var in carried), default=1)
+    programs = max((elements(var) // _kept_together(var, now) for var in carried), default=1)
     numbers = policy.COMMON
     few = numbers.lanes_apart if programs < numbers.programs_of_a_sweep else numbers.numbers_of_a_program
     return held > few and sum(_kept_together(var, rest) for var in carried) <= held // 2

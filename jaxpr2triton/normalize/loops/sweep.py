@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, nbytes
 from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.outer import multiplied
@@ -85,7 +85,7 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
         return None
     count = scan_counts_of(eqn.params)
     states = eqn.invars[count[0] : sum(count)]
-    lanes = max((math.prod(atom.aval.shape) for atom in states), default=0)
+    lanes = max((atom.aval.size for atom in states), default=0)
     if not 0 < lanes <= numbers.lanes_of_steps:
         return None
     body = body_to_sweep(eqn, prepare)
@@ -119,12 +119,8 @@ def _carried(body: Body, lanes: int) -> tuple[Carried, ...] | None:
 
 def _is_little_to_store(body: Body, carried: Sequence[Carried]) -> bool:
     """Whether what is combined, of each step, is not much more than what steps read and put out."""
-    stored = sum(_bytes(each.befores) for each in carried if each.kind is Kind.RUNNING)
-    return stored <= policy.COMMON.times_stored * _bytes([*body.xs, *body.ys])
-
-
-def _bytes(atoms: Iterable[Atom]) -> int:
-    return sum(math.prod(atom.aval.shape) * atom.aval.dtype.itemsize for atom in atoms)
+    stored = sum(nbytes(*each.befores) for each in carried if each.kind is Kind.RUNNING)
+    return stored <= policy.COMMON.times_stored * nbytes(*body.xs, *body.ys)
 
 
 def _moves_what_was_run(body: Body, carried: Sequence[Carried]) -> bool:
@@ -163,7 +159,7 @@ def is_exact(dtype: Any) -> bool:
 
 def _is_light(eqn: Eqn, lanes: int) -> bool:
     work = eqn.primitive.name in SUMS or does_again(eqn)
-    return work and not eqn.effects and all(math.prod(var.aval.shape) <= lanes for var in eqn.outvars)
+    return work and not eqn.effects and all(var.aval.size <= lanes for var in eqn.outvars)
 
 
 def _size_of_tile(length: int, lanes: int, held: int) -> int | None:

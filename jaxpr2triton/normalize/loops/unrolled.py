@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -109,7 +108,7 @@ def _says_places(scan: Scan, control: Sequence[Var]) -> bool:
     for eqn in scan.body.eqns:
         if not below.isdisjoint(evaluate.variables(eqn.invars[PLACES.get(eqn.primitive.name, slice(0, 0))])):
             return True
-        numbers = all(math.prod(var.aval.shape) == 1 for var in eqn.outvars)
+        numbers = all(var.aval.size == 1 for var in eqn.outvars)
         if numbers and not below.isdisjoint(evaluate.variables(eqn.invars)):
             below.update(eqn.outvars)
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from jaxpr2triton.ir.jaxprs import Eqn
@@ -30,7 +29,7 @@ READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 def needed_first(eqn: Eqn) -> str:
     """Of a reduction: a sum over the whole array is needed first; 8,192 sums are needed first."""
     one, many = words(eqn)
-    results = math.prod(eqn.outvars[0].aval.shape)
+    results = eqn.outvars[0].aval.size
     return f"{one} over the whole array is needed first" if results == 1 else f"{results:,} {many} are needed first"
 
 
@@ -39,7 +38,7 @@ def made_again(eqn: Eqn) -> str:
 
 
 def computed_again(eqn: Eqn) -> str:
-    size = math.prod(eqn.outvars[0].aval.shape)
+    size = eqn.outvars[0].aval.size
     return f"{size:,} values would be computed again and again, for each window that they are in"
 
 

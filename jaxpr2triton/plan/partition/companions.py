@@ -17,9 +17,9 @@ from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.ir.region import boundary_p, chunked_p
-from jaxpr2triton.plan.partition.criteria import elements, loads_of
+from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.split import Chunked, Split, are_apart, runs, size_along, with_each
 from jaxpr2triton.rules.reductions import Reduction

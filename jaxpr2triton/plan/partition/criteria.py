@@ -20,7 +20,7 @@ from jaxpr2triton.graph.summed import summed_of
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.ir.jaxprs import Var, elements
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Cutting, Policy
@@ -286,7 +286,3 @@ def loads_of(cuts: Cuts, space: Space) -> list[Var]:
 
 def size_of(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
-
-
-def elements(variable: Var) -> int:
-    return math.prod(variable.aval.shape)

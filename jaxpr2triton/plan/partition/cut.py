@@ -47,7 +47,7 @@ from jaxpr2triton.plan.partition.lanes import (
 )
 from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
-from jaxpr2triton.plan.refusal import body_of, is_refused, or_refuse
+from jaxpr2triton.plan.refusal import body_of, is_refused, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
 
@@ -258,9 +258,13 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
 
 def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse | None:
     try:
-        return or_refuse(lambda: cuts.space_of(roots), lambda: cuts.below(roots), passing=(TooManyPlaces,))
+        return cuts.space_of(roots)
     except TooManyPlaces as crowded:
         return crowded
+    except Exception as problem:
+        if (refusal := refused_for(problem, cuts.below(roots))) is None:
+            raise
+        return refusal
 
 
 def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:

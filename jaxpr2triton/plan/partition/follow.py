@@ -15,8 +15,7 @@ from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Sw
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var
-from jaxpr2triton.plan.partition.criteria import elements
+from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group
 

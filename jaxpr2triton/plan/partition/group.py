@@ -13,10 +13,10 @@ from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
-from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, elements, loads_of
+from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Grouping, Policy
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from jaxpr2triton.graph.nodes import Compute, Node, operands_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dataflow import reachable
-from jaxpr2triton.ir.jaxprs import Eqn, Var
-from jaxpr2triton.plan.partition.criteria import elements, size_of
+from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
+from jaxpr2triton.plan.partition.criteria import size_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.rules.rows import TABLE
 

@@ -126,7 +126,7 @@ def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Split
 def held_chunks(eqn: Eqn, split: Split, policy: Policy) -> Split | None:
     """In chunks that a program can hold, to read them once."""
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
-    results = math.prod(eqn.outvars[0].aval.shape)
+    results = eqn.outvars[0].aval.size
     columns = 1 if len(shape) - 1 in axes else min(results, policy.splits.columns_at_once)
     room = policy.blocks.resident // (columns * with_each(eqn, split.dims))
     return replace(split, size=min(split.size, 1 << room.bit_length() - 1)) if room else None
@@ -149,7 +149,7 @@ def with_each(eqn: Eqn, dims: tuple[int, ...]) -> int:
 
 def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Splitting) -> int:
     """How many there are to be."""
-    results = math.prod(eqn.outvars[0].aval.shape)
+    results = eqn.outvars[0].aval.size
     if length * results * work <= policy.little_work:
         return 1
     programs = results if rows else max(1, results // policy.columns)

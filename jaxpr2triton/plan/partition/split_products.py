@@ -11,7 +11,6 @@ several dimensions, as the images and the pixels of a kernel's gradient, are sha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -57,7 +56,7 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     """
     if not all(_has_rows(eqn, side) for side in (0, 1)):
         return 1  # of one side only: what is summed is the other one
-    results = math.prod(eqn.outvars[0].aval.shape)
+    results = eqn.outvars[0].aval.size
     terms, longest = terms_of(eqn), _longest(eqn)[2]
     most = min(terms // policy.products.terms_of_a_chunk, longest)
     for block in reversed(policy.products.tf32):

@@ -125,7 +125,7 @@ def _blocks_along(cuts: Cuts, source: Var, eqn: Eqn, side: Axes, terms: int) -> 
     dims = tuple(d for d, index in enumerate(place) if index.axes & side)
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)) or not set(dims) <= set(eqn.params["axes"]):
         return None
-    length, others = _size(side), math.prod(source.aval.shape) // _size(side)
+    length, others = _size(side), source.aval.size // _size(side)
     columns = -(-others // max(policy.products.summed))
     sizes = [size for size in policy.products.summed if -(-length // size) * columns >= policy.splits.few]
     size = next(iter(sizes), policy.products.summed[-1])

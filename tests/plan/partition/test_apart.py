@@ -28,7 +28,7 @@ def apart(fn: Callable[..., Any], *args: Any) -> tuple[Apart, ...]:
         return fn(*args)
 
     program = j2t.transpile(f, *args)
-    found = program.compiled.apart
+    found = program.summary.apart
     assert {each.kernel for each in found} == {kernel.name for kernel in program.kernels[1:]}
     return found
 
@@ -137,7 +137,7 @@ def test_a_chain_of_products_that_is_too_long() -> None:
         return x
 
     args = floats(64, 64), [floats(64, 64)] * (DEFAULT_POLICY.products.links + 1)
-    (found,) = j2t.transpile(layers, *args, contractions="triton").compiled.apart
+    (found,) = j2t.transpile(layers, *args, contractions="triton").summary.apart
     assert found.why == "a kernel holds no longer chain of matrix products"
 
 
@@ -149,7 +149,7 @@ def test_the_line_that_makes_what_is_waited_for_is_given() -> None:
 
 def test_one_kernel_has_no_reasons() -> None:
     program = j2t.transpile(jax.nn.softmax, floats(64, 100))
-    assert program.compiled.apart == () and "several" not in program.explain()
+    assert program.summary.apart == () and "several" not in program.explain()
 
 
 def test_partition_shows_them() -> None:

@@ -33,7 +33,7 @@ def test_what_would_be_computed_for_each_window_is_kept() -> None:
     assert len(made.kernels) == 2
     assert made.kernels[1].flops < 1.1 * 2 * 64 * 32 * 32 * 16 * 16 * 25
     assert "1,048,576 values would be computed again and again, for each window that they are in" in str(
-        [each.why for each in made.compiled.apart]
+        [each.why for each in made.summary.apart]
     )
 
 

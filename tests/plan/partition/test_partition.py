@@ -15,7 +15,7 @@ from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.ir.evaluate import needed
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.region import boundary_p, region_p
-from jaxpr2triton.pipeline import Compiled
+from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.report.explain import least_bytes
 from tests import programs
 from tests.compiling import BY_NAME, RUNNABLE, compiled, halves_of, shapes_of
@@ -82,7 +82,7 @@ def test_what_is_moved_is_what_comes_in_and_goes_out(name: str) -> None:
     allowed = 2.0 if name.endswith("1000000") else 1.05
     for half in halves:
         moved = sum(kernel.bytes_read + kernel.bytes_written for kernel in half.kernels)
-        assert moved <= allowed * least_bytes(half.compiled), half.explain()
+        assert moved <= allowed * least_bytes(half.summary), half.explain()
 
 
 def test_huber_to_a_scalar() -> None:

@@ -16,9 +16,9 @@ from bench.planning import FAMILIES
 from jaxpr2triton.graph import live, space
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Store
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.normalize.passes import normalize
-from jaxpr2triton.pipeline import equations
 from jaxpr2triton.plan.decisions import FIRM
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.cut import Pending, _first_cuts, find_cuts

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline
+from jaxpr2triton.pipeline import stages
 from tests.programs import windows
 
 LAYERS = 4
@@ -81,7 +81,7 @@ def test_one_mistake_costs_all_launches_of_a_kernel(monkeypatch: pytest.MonkeyPa
         raise ZeroDivisionError
 
     monkeypatch.delenv("J2T_RAISE", raising=False)
-    monkeypatch.setattr(pipeline, "emit", fails)
+    monkeypatch.setattr(stages, "emit", fails)
     with pytest.warns(j2t.BugWarning):
         program = j2t.transpile(lambda x: network(x, WEIGHTS[:3]), ROWS[:8])
     assert program.kernels == ()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline
 from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.graph.nodes import Graph, Node
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.pipeline import stages
 from jaxpr2triton.plan.schedule import schedule
 from tests.loop_programs import PROGRAMS
 
@@ -48,7 +48,7 @@ def test_what_is_priced_is_emitted(program: Any, kind: str, monkeypatch: pytest.
 
     work_of = schedule.work_of
     monkeypatch.setattr(schedule, "work_of", pricing)
-    monkeypatch.setattr(pipeline, "emit", emitting)
+    monkeypatch.setattr(stages, "emit", emitting)
     with program.precision():
         made = j2t.transpile(
             program.fn if kind == "forward" else program.gradient(), *program.args(np.random.default_rng(0))

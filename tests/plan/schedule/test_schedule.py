@@ -15,7 +15,7 @@ from bench.kernels import all_kernels
 from jaxpr2triton.ir.check import check_plan
 from jaxpr2triton.ir.kernel import Kernel, Role
 from jaxpr2triton.ir.plan import Plan, power_of_two
-from jaxpr2triton.pipeline import SHRINKS
+from jaxpr2triton.pipeline.compiled_program import SHRINKS
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.compiling import RUNNABLE, compiled, halves_of

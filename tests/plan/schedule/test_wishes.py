@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
-from jaxpr2triton import pipeline
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.roles import NO_ROLES, parse_roles
+from jaxpr2triton.pipeline import stages
 from tests.golden import functions as f
 from tests.test_loops import CASES as LOOPS
 from tests.test_loops import Case
@@ -117,9 +117,9 @@ def test_a_kernel_that_a_mistake_keeps_from_being_made_so_is_made_otherwise(monk
             raise RuntimeError("no\nmore")
         return emit(plan, graph)
 
-    emit = pipeline.emit
+    emit = stages.emit
     monkeypatch.delenv("J2T_RAISE")
-    monkeypatch.setattr(pipeline, "emit", broken)
+    monkeypatch.setattr(stages, "emit", broken)
     with pytest.warns(j2t.BugWarning, match="in program lorenz: RuntimeError: no\n"):
         assert axes_of("ensemble", {"i": "lane"}) == axes_of("ensemble", {})
 

@@ -9,7 +9,7 @@ Nothing runs for it, and compiled kernels are kept. Without loops there is one s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxpr2triton.emit.emit import emit
@@ -23,7 +23,6 @@ from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.mistakes import mistake_of, tell
 from jaxpr2triton.plan.schedule.schedule import schedules
 from jaxpr2triton.progress import counted
-from jaxpr2triton.report.table import count
 
 COMPILED = 3  # schedules, the best ones by estimate
 
@@ -55,15 +54,6 @@ def quickest_of(plan: Plan) -> Plan:
     _, best = min(zip(taken, (each for each, _ in modelled), strict=True), key=lambda pair: pair[0])
     assert best.choice is not None  # as all schedules of a region with loops
     return replace(best, choice=replace(best.choice, compiled=tuple(sorted(taken))))
-
-
-def schedules_compiled(plans: Iterable[Plan]) -> Iterator[str]:
-    """rnn_0: of 3 schedules compiled the one of 805 cycles, the others take 831 and 926"""
-    for plan in plans:
-        if plan.choice is not None and plan.choice.compiled:
-            least, *others = (f"{cycles:,.0f}" for cycles in plan.choice.compiled)
-            rest = f", the others take {' and '.join(others)}" if others else ""
-            yield f"{plan.name}: of {count(len(others) + 1, 'schedule')} compiled the one of {least} cycles{rest}"
 
 
 def comparable(found: Sequence[Cycles]) -> list[float]:

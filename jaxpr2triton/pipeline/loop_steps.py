@@ -8,9 +8,9 @@ from typing import Any
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.jaxprs import Closed, Eqn
 from jaxpr2triton.ir.kernel import Launches
+from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.tracing import avals, traced
 from jaxpr2triton.normalize.rewrite import typed_as
-from jaxpr2triton.report.launches import launches_of
 
 BODIES = {"scan": "jaxpr", "repeat": "jaxpr", "while": "body_jaxpr"}  # the parameter that each step runs
 

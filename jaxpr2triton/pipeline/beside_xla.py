@@ -28,6 +28,7 @@ from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
+from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import LOOPS
@@ -35,7 +36,6 @@ from jaxpr2triton.normalize.loops.products_apart import left_of
 from jaxpr2triton.plan.decisions import Leave, Part
 from jaxpr2triton.plan.library import TAKES, library_time, shown
 from jaxpr2triton.plan.refusal import body_of
-from jaxpr2triton.report.launches import launches_of
 
 
 def left_by(plan: Plan) -> Leave | None:

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from jaxpr2triton.ir.kernel import Alone, Launches
-from jaxpr2triton.report.launches import launches_alone, launches_of
+from jaxpr2triton.ir.launches import launches_alone, launches_of
 
 X = np.ones((4, 4), np.float32)
 
