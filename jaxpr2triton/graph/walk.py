@@ -94,6 +94,7 @@ class TooManyPlaces(Exception):
     def __init__(self, variable: Var, dims: Dims | None = None, beside: Sequence[Var] = (), along: Dims = ()) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
+        self.others: tuple[Var, ...] = ()  # with this one in memory, so are these
         self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
         self.along = along  # … if it is not kept, and wanted at several places of these dimensions only
@@ -132,6 +133,7 @@ class Walk:
     given: frozenset[Var] = frozenset()  # what is the same in all of these
     waits: dict[Var, float | None] = field(default_factory=dict)  # what is known of `brought.waits_for`
     crowds: Crowds | None = None  # what a trial finds wanted at many places, where that is asked for at one only
+    crowding: list[Var] = field(default_factory=list)  # what had better be in memory: nobody asks what it is made of
 
     def __post_init__(self) -> None:
         self.makers = makers_of(self.jaxpr)
@@ -155,6 +157,13 @@ class Walk:
             else:
                 self.ask((*self.path, number), eqn, demands)
         return targets
+
+    def check_crowding(self) -> None:
+        """Raise for all that is wanted at too many places; it comes before whatever else the walk has met."""
+        if self.crowding:
+            crowded = TooManyPlaces(self.crowding[0])
+            crowded.others = tuple(self.crowding[1:])
+            raise crowded
 
     def demands_on(self, atom: Atom) -> tuple[Demand, ...]:
         """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
@@ -203,7 +212,8 @@ class Walk:
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
         if not self.may_repeat and len(demands) > _places_at_most(row, eqn):
-            raise TooManyPlaces(out)
+            self.crowding.append(out)
+            return
         demands = crowded.at_once(self, number, eqn, demands)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
@@ -501,7 +511,10 @@ def walk(
     places = [
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
     ]
-    targets = state.backwards([(atom, place) for _, atom, place in places])
+    try:
+        targets = state.backwards([(atom, place) for _, atom, place in places])
+    finally:
+        state.check_crowding()
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
     return Graph(tuple(state.order), stores, state.computed)

@@ -242,7 +242,7 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
         is_cut = space.variable in cuts.loaded and space.variable not in cuts.shared
         if space.dims is not None or not cuts.is_inside(space.variable) or is_cut:
             return _kept_instead(cuts, space, cuts.below([root]))
-        values = read_together(cuts, space.variable)
+        return _crowded_into_memory(cuts, root, space)
     else:
         assert space is not None  # one output always fits itself
         cuts.note(root, space)
@@ -254,6 +254,18 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return []
     readers = _into_memory(cuts, values)
     return readers if isinstance(readers, WISHES) else [root, *readers]
+
+
+def _crowded_into_memory(cuts: Cuts, root: Var, crowded: TooManyPlaces) -> list[Var] | Wish:
+    """Let a kernel read all that it wants at too many places; one walk has found it."""
+    again: dict[Var, None] = {root: None}
+    for value in (crowded.variable, *crowded.others):
+        if value not in cuts.loaded or value in cuts.shared:
+            readers = _into_memory(cuts, read_together(cuts, value))
+            if isinstance(readers, WISHES):
+                return readers
+            again |= dict.fromkeys(readers)
+    return list(again)
 
 
 def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse | None:
