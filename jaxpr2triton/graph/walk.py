@@ -37,6 +37,7 @@ from jaxpr2triton.graph.nodes import (
     Position,
     Product,
     Reduce,
+    Remembered,
     Store,
     Take,
     axes_in,
@@ -205,7 +206,7 @@ class Walk:
     def reading(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         """How an atom is read at a place; an element that exists for all values of some axes needs no guard of them."""
         place, guard = settled(place, guard)
-        return atom, (place, guards.needed(guard, place, atom.aval.shape) if guard else guard)
+        return atom, Remembered((place, guards.needed(guard, place, atom.aval.shape) if guard else guard))
 
     def ask(self, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
         """Record what each wanted element of the equation's result reads."""
@@ -221,8 +222,8 @@ class Walk:
             hints = self._walked(eqn) or self.hints(eqn.invars[0], dims)
             indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, hints)
             self.reduced_axes |= {axis for index in indices for axis in index.axes}
-            for place, guard in demands:
-                self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
+            for demand in demands:
+                self.reads[out, demand] = self._ask_reduction(eqn, dims, indices, *demand)
             return
         if isinstance(row, Sweep):
             sweeps.ask(self, number, eqn, demands)
@@ -233,8 +234,8 @@ class Walk:
         if eqn.primitive is accumulate_p:
             accumulate.ask(self, number, eqn, demands)
             return
-        for place, guard in brought.ask(self, eqn, demands):
-            self.reads[out, (place, guard)] = self._ask_one(eqn, place, guard)
+        for demand in brought.ask(self, eqn, demands):
+            self.reads[out, demand] = self._ask_one(eqn, *demand)
 
     def _ask_one(self, eqn: Eqn, place: Place, guard: Guard) -> Asked:
         """What one element of a result reads where nothing is combined."""

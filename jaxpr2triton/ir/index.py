@@ -379,6 +379,18 @@ class Condition:
     low: int
     high: int
 
+    @cached_property
+    def only_value(self) -> tuple[Atom, int] | None:
+        """What it is about, an axis or a quotient, and its one value, if there is one of each."""
+        match self.index.terms:
+            case (((Axis() | Quotient() | Remainder()) as atom, factor),):
+                low, high = self.low - self.index.const, self.high - 1 - self.index.const
+                first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
+                least, most = _atom_bounds(atom)
+                first, last = max(first, least), min(last, most)
+                return (atom, first) if first == last else None
+        return None
+
     def __str__(self) -> str:
         return f"{self.low} <= {self.index} < {self.high}"
 
@@ -448,10 +460,11 @@ def settled(place: tuple[Index, ...], guard: Guard) -> tuple[tuple[Index, ...], 
     x[i - 2], where 2 <= i < 3             →   x[0], where 2 <= i < 3
     x[i // 33], where 14 <= i // 33 < 15   →   x[14], where 14 <= i // 33 < 15
     """
-    values = dict(value for condition in guard for value in _only_value(condition))
+    values = dict([value for condition in guard if (value := condition.only_value) is not None])
+    if not values:
+        return place, guard
     axes = {atom: constant(value) for atom, value in values.items() if isinstance(atom, Axis)}
-    found = tuple(_with_values(substitute(index, axes), values) for index in place) if values else place
-    return found, guard
+    return tuple(_with_values(substitute(index, axes), values) for index in place), guard
 
 
 def _with_values(index: Index, values: Mapping[Atom, int]) -> Index:
@@ -459,15 +472,3 @@ def _with_values(index: Index, values: Mapping[Atom, int]) -> Index:
         return index
     known = sum(factor * values[atom] for atom, factor in index.terms if atom in values)
     return Index(index.const + known, tuple(term for term in index.terms if term[0] not in values))
-
-
-def _only_value(condition: Condition) -> Iterator[tuple[Atom, int]]:
-    """What a condition is about, an axis or a quotient, and its one value, if there is one of each."""
-    match condition.index.terms:
-        case (((Axis() | Quotient() | Remainder()) as atom, factor),):
-            low, high = condition.low - condition.index.const, condition.high - 1 - condition.index.const
-            first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
-            least, most = _atom_bounds(atom)
-            first, last = max(first, least), min(last, most)
-            if first == last:
-                yield atom, first
