@@ -198,8 +198,8 @@ def space_of(
     apart = _summed_by_each(graph, frozenset(axes)) | beside
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
     of_places = _of_places_alone(graph)
-    held = (node.over if node in of_places else frozenset(axes) - parallel_axes(node) for node in collected)
-    inner = set().union(*held).intersection(axes)
+    held = (frozenset(axes) - parallel_axes(node) for node in collected if node not in of_places)
+    inner = set().union(*held, *(frozenset(axes).intersection(node.over) for node in of_places))
     told = _told_by_each(graph, frozenset(axes))
     alone = [store for store in graph.stores if not is_beside(store, beside) and store.value not in told]
     inner |= set().union(*(frozenset(axes) - {a for index in store.place for a in index.axes} for store in alone))
@@ -268,12 +268,11 @@ def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
             return node.axes
 
 
-def _of_places_alone(graph: Graph) -> frozenset[Node]:
+def _of_places_alone(graph: Graph) -> frozenset[Reduce | Swept]:
     """What is little, and combines what is known without reading anything: each program does so for itself.
 
     order = where(i == 0, first, i);  last = sum(where(i == 3, order, 0))     i: iota
     """
-
     if not any(True for _ in graph.of_kind(Position)):
         return frozenset()
     known = forward(
