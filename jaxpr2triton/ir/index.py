@@ -95,10 +95,14 @@ Atom = Axis | Quotient | Remainder | Dynamic
 
 
 @_hashed_once
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Index:
     const: int
     terms: tuple[tuple[Atom, int], ...]  # coefficients are never zero
+
+    def __init__(self, const: int, terms: tuple[tuple[Atom, int], ...]) -> None:
+        own = self.__dict__  # in half the time that frozen values take to be made by themselves
+        own["const"], own["terms"] = const, terms
 
     @cached_property
     def bounds(self) -> tuple[int, int]:
@@ -371,13 +375,17 @@ def computed_in(index: Index) -> Iterator[Dynamic]:
 
 
 @_hashed_once
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Condition:
     """low <= index < high."""
 
     index: Index
     low: int
     high: int
+
+    def __init__(self, index: Index, low: int, high: int) -> None:
+        own = self.__dict__  # as of `Index`
+        own["index"], own["low"], own["high"] = index, low, high
 
     @cached_property
     def only_value(self) -> tuple[Atom, int] | None:
