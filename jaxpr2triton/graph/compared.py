@@ -83,7 +83,7 @@ def check_compared(program: Jaxpr, planned: Mapping[str, Closed], graphs: Mappin
             steps.append(eqn)
             continue
         own = dict(_equal_ones(planned[name].jaxpr, eqn.params["jaxpr"].jaxpr))
-        steps.append(Kernel(graphs[name], variables(eqn.invars), eqn.outvars, own))
+        steps.append(Kernel(graphs[name], eqn.invars, eqn.outvars, own))
     if copies := apart(steps, variables(program.outvars)):
         raise CompilerBug("; ".join(map(str, copies)))
 

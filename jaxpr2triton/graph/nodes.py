@@ -15,6 +15,19 @@ from jaxpr2triton.ir.jaxprs import Eqn
 
 Place = tuple[Index, ...]
 Demand = tuple[Place, Guard]
+
+
+class Remembered(tuple[Place, Guard]):
+    """A demand that hashes the parts of its place and of its guard once: it is looked up again and again."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 One = TypeVar("One", bound="Node")
 Other = TypeVar("Other", bound="Node")
 

@@ -37,7 +37,7 @@ from jaxpr2triton.graph.nodes import (
 from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
 from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
 from jaxpr2triton.rules.indexing import Indexing
@@ -61,7 +61,7 @@ class Kernel:
     """
 
     graph: Graph
-    read: Sequence[Var]
+    read: Sequence[Atom]
     written: Sequence[Var]
     own: Mapping[int, Eqn]
 
@@ -184,7 +184,7 @@ class Origins:
             kernel = self.steps[value.step]
             assert isinstance(kernel, Kernel)
             if isinstance(value.what, Load):
-                return (self.of_var(kernel.read[value.what.buffer]),)
+                return map(self.of_var, variables([kernel.read[value.what.buffer]]))
             found = moved(kernel, value.what)
             return None if found is None else self._within(value, found)
         made = self._maker(value)

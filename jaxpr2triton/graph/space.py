@@ -20,12 +20,14 @@ from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import (
     Carried,
     Collected,
+    Constant,
     Final,
     Graph,
     Load,
     Lookup,
     Node,
     Place,
+    Position,
     Recurrence,
     Reduce,
     Swept,
@@ -34,7 +36,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.walk import walk
-from jaxpr2triton.ir.dataflow import affected, sources
+from jaxpr2triton.ir.dataflow import affected, forward, sources
 from jaxpr2triton.ir.index import ZERO, Axis, Index, add, computed_in, of_axis, scale
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import makers_of
@@ -195,7 +197,9 @@ def space_of(
     beside = summed_beside(graph, frozenset(axes))
     apart = _summed_by_each(graph, frozenset(axes)) | beside
     collected = [node for node in graph.of_kind((Collected, Recurrence)) if node not in apart]
-    inner = set().union(*(frozenset(axes) - parallel_axes(node) for node in collected))
+    of_places = _of_places_alone(graph)
+    held = (frozenset(axes) - parallel_axes(node) for node in collected if node not in of_places)
+    inner = set().union(*held, *(frozenset(axes).intersection(node.over) for node in of_places))
     told = _told_by_each(graph, frozenset(axes))
     alone = [store for store in graph.stores if not is_beside(store, beside) and store.value not in told]
     inner |= set().union(*(frozenset(axes) - {a for index in store.place for a in index.axes} for store in alone))
@@ -264,6 +268,26 @@ def parallel_axes(node: Collected | Recurrence) -> frozenset[Axis]:
             return node.axes
 
 
+def _of_places_alone(graph: Graph) -> frozenset[Reduce | Swept]:
+    """What is little, and combines what is known without reading anything: each program does so for itself.
+
+    order = where(i == 0, first, i);  last = sum(where(i == 3, order, 0))     i: iota
+    """
+    if not any(True for _ in graph.of_kind(Position)):
+        return frozenset()
+    known = forward(
+        graph.nodes,
+        operands_of,
+        lambda node, below: all(below) if below else isinstance(node, Constant | Position),
+    )
+    of_places = (node for node in graph.of_kind((Reduce, Swept)) if known[node])
+    return frozenset(node for node in of_places if _is_little(node))
+
+
+def _is_little(node: Reduce | Swept) -> bool:
+    return math.prod(axis.size for axis in node.axes.union(node.over)) <= policy.COMMON.summed_by_each
+
+
 def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     """What is little, and combined by every program for itself before a loop begins, so that none runs all lanes.
 
@@ -276,8 +300,7 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     late = sources(graph.nodes, operands_of, graph.of_kind((Carried, Final)))
     found = set[Node]()
     for node in graph.of_kind((Reduce, Swept)):
-        along = node.axes.union(node.over)
-        if not late[node] and not along & axes and math.prod(a.size for a in along) <= policy.COMMON.summed_by_each:
+        if not late[node] and not node.axes.union(node.over) & axes and _is_little(node):
             found.add(node)
     return frozenset(found)
 

@@ -37,6 +37,7 @@ from jaxpr2triton.graph.nodes import (
     Position,
     Product,
     Reduce,
+    Remembered,
     Store,
     Take,
     axes_in,
@@ -94,6 +95,7 @@ class TooManyPlaces(Exception):
     def __init__(self, variable: Var, dims: Dims | None = None, beside: Sequence[Var] = (), along: Dims = ()) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
+        self.others: tuple[Var, ...] = ()  # with this one in memory, so are these
         self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
         self.along = along  # … if it is not kept, and wanted at several places of these dimensions only
@@ -132,6 +134,7 @@ class Walk:
     given: frozenset[Var] = frozenset()  # what is the same in all of these
     waits: dict[Var, float | None] = field(default_factory=dict)  # what is known of `brought.waits_for`
     crowds: Crowds | None = None  # what a trial finds wanted at many places, where that is asked for at one only
+    crowding: list[Var] = field(default_factory=list)  # what had better be in memory: nobody asks what it is made of
 
     def __post_init__(self) -> None:
         self.makers = makers_of(self.jaxpr)
@@ -155,6 +158,13 @@ class Walk:
             else:
                 self.ask((*self.path, number), eqn, demands)
         return targets
+
+    def check_crowding(self) -> None:
+        """Raise for all that is wanted at too many places; it comes before whatever else the walk has met."""
+        if self.crowding:
+            crowded = TooManyPlaces(self.crowding[0])
+            crowded.others = tuple(self.crowding[1:])
+            raise crowded
 
     def demands_on(self, atom: Atom) -> tuple[Demand, ...]:
         """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
@@ -196,14 +206,15 @@ class Walk:
     def reading(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
         """How an atom is read at a place; an element that exists for all values of some axes needs no guard of them."""
         place, guard = settled(place, guard)
-        return atom, (place, guards.needed(guard, place, atom.aval.shape) if guard else guard)
+        return atom, Remembered((place, guards.needed(guard, place, atom.aval.shape) if guard else guard))
 
     def ask(self, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
         """Record what each wanted element of the equation's result reads."""
         row = TABLE.get(eqn.primitive.name)
         out = eqn.outvars[0]
         if not self.may_repeat and len(demands) > _places_at_most(row, eqn):
-            raise TooManyPlaces(out)
+            self.crowding.append(out)
+            return
         demands = crowded.at_once(self, number, eqn, demands)
         if isinstance(row, Reduction) or eqn.primitive.name == "dot_general":
             in_use = frozenset(axis for place, guard in demands for axis in axes_in(place, guard))
@@ -211,8 +222,8 @@ class Walk:
             hints = self._walked(eqn) or self.hints(eqn.invars[0], dims)
             indices = self.choose.reduction(number, eqn.invars[0], dims, in_use, hints)
             self.reduced_axes |= {axis for index in indices for axis in index.axes}
-            for place, guard in demands:
-                self.reads[out, (place, guard)] = self._ask_reduction(eqn, dims, indices, place, guard)
+            for demand in demands:
+                self.reads[out, demand] = self._ask_reduction(eqn, dims, indices, *demand)
             return
         if isinstance(row, Sweep):
             sweeps.ask(self, number, eqn, demands)
@@ -223,8 +234,8 @@ class Walk:
         if eqn.primitive is accumulate_p:
             accumulate.ask(self, number, eqn, demands)
             return
-        for place, guard in brought.ask(self, eqn, demands):
-            self.reads[out, (place, guard)] = self._ask_one(eqn, place, guard)
+        for demand in brought.ask(self, eqn, demands):
+            self.reads[out, demand] = self._ask_one(eqn, *demand)
 
     def _ask_one(self, eqn: Eqn, place: Place, guard: Guard) -> Asked:
         """What one element of a result reads where nothing is combined."""
@@ -501,7 +512,10 @@ def walk(
     places = [
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
     ]
-    targets = state.backwards([(atom, place) for _, atom, place in places])
+    try:
+        targets = state.backwards([(atom, place) for _, atom, place in places])
+    finally:
+        state.check_crowding()
     state.forwards()
     stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
     return Graph(tuple(state.order), stores, state.computed)

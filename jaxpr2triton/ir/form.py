@@ -9,18 +9,22 @@ Forms are compared by `==` and can be keys. What cannot be compared, a function 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
 
 
-def form_of(jaxpr: Any) -> Hashable:
-    """The form of an open or closed jaxpr; as long as the jaxpr lives it means the same."""
+def form_of(jaxpr: Any, instead: Mapping[int, Mapping[str, Any]] = MappingProxyType({})) -> Hashable:
+    """The form of an open or closed jaxpr; as long as the jaxpr lives it means the same.
+
+    `instead` are the parameters that some equations, known by their ids, are taken to have.
+    """
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     numbers = {var: number for number, var in enumerate((*inner.constvars, *inner.invars))}
-    given = tuple(var.aval for var in numbers)
+    types = tuple(var.aval for var in numbers)
 
     def read(atom: Any) -> Hashable:
         return (_value(atom.val), atom.aval) if isinstance(atom, jex.Literal) else numbers[atom]
@@ -29,10 +33,11 @@ def form_of(jaxpr: Any) -> Hashable:
     for eqn in inner.eqns:
         operands = tuple(map(read, eqn.invars))
         numbers.update((var, len(numbers) + place) for place, var in enumerate(eqn.outvars))
-        params = tuple((key, _value(eqn.params[key])) for key in sorted(eqn.params)) if eqn.params else ()
+        given = instead.get(id(eqn), eqn.params)
+        params = tuple((key, _value(given[key])) for key in sorted(given)) if given else ()
         eqns.append((eqn.primitive, params, operands, tuple(var.aval for var in eqn.outvars)))
     consts = tuple(map(id, getattr(jaxpr, "consts", ())))
-    return given, consts, tuple(eqns), tuple(map(read, inner.outvars))
+    return types, consts, tuple(eqns), tuple(map(read, inner.outvars))
 
 
 def _value(value: Any) -> Hashable:

@@ -95,10 +95,14 @@ Atom = Axis | Quotient | Remainder | Dynamic
 
 
 @_hashed_once
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Index:
     const: int
     terms: tuple[tuple[Atom, int], ...]  # coefficients are never zero
+
+    def __init__(self, const: int, terms: tuple[tuple[Atom, int], ...]) -> None:
+        own = self.__dict__  # in half the time that frozen values take to be made by themselves
+        own["const"], own["terms"] = const, terms
 
     @cached_property
     def bounds(self) -> tuple[int, int]:
@@ -371,13 +375,29 @@ def computed_in(index: Index) -> Iterator[Dynamic]:
 
 
 @_hashed_once
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Condition:
     """low <= index < high."""
 
     index: Index
     low: int
     high: int
+
+    def __init__(self, index: Index, low: int, high: int) -> None:
+        own = self.__dict__  # as of `Index`
+        own["index"], own["low"], own["high"] = index, low, high
+
+    @cached_property
+    def only_value(self) -> tuple[Atom, int] | None:
+        """What it is about, an axis or a quotient, and its one value, if there is one of each."""
+        match self.index.terms:
+            case (((Axis() | Quotient() | Remainder()) as atom, factor),):
+                low, high = self.low - self.index.const, self.high - 1 - self.index.const
+                first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
+                least, most = _atom_bounds(atom)
+                first, last = max(first, least), min(last, most)
+                return (atom, first) if first == last else None
+        return None
 
     def __str__(self) -> str:
         return f"{self.low} <= {self.index} < {self.high}"
@@ -448,10 +468,11 @@ def settled(place: tuple[Index, ...], guard: Guard) -> tuple[tuple[Index, ...], 
     x[i - 2], where 2 <= i < 3             →   x[0], where 2 <= i < 3
     x[i // 33], where 14 <= i // 33 < 15   →   x[14], where 14 <= i // 33 < 15
     """
-    values = dict(value for condition in guard for value in _only_value(condition))
+    values = dict([value for condition in guard if (value := condition.only_value) is not None])
+    if not values:
+        return place, guard
     axes = {atom: constant(value) for atom, value in values.items() if isinstance(atom, Axis)}
-    found = tuple(_with_values(substitute(index, axes), values) for index in place) if values else place
-    return found, guard
+    return tuple(_with_values(substitute(index, axes), values) for index in place), guard
 
 
 def _with_values(index: Index, values: Mapping[Atom, int]) -> Index:
@@ -459,15 +480,3 @@ def _with_values(index: Index, values: Mapping[Atom, int]) -> Index:
         return index
     known = sum(factor * values[atom] for atom, factor in index.terms if atom in values)
     return Index(index.const + known, tuple(term for term in index.terms if term[0] not in values))
-
-
-def _only_value(condition: Condition) -> Iterator[tuple[Atom, int]]:
-    """What a condition is about, an axis or a quotient, and its one value, if there is one of each."""
-    match condition.index.terms:
-        case (((Axis() | Quotient() | Remainder()) as atom, factor),):
-            low, high = condition.low - condition.index.const, condition.high - 1 - condition.index.const
-            first, last = (-(-low // factor), high // factor) if factor > 0 else (-(high // -factor), low // factor)
-            least, most = _atom_bounds(atom)
-            first, last = max(first, least), min(last, most)
-            if first == last:
-                yield atom, first

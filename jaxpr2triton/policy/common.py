@@ -93,7 +93,7 @@ class Common:
     summed_by_each: int = 1 << 12  # elements of a sum that each program does before its loop begins
     summed_beside: int = 1 << 32  # products of a contraction with sums beside it, which many programs make
     worth_bringing: int = 40  # instructions that wait for each other, of what is not computed again at other lanes
-    places_of_a_sum: int = 2  # places at which a sum is done again rather than stored
+    places_of_a_sum: int = 3  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning
     times_in_a_step: int = 5  # that a step computes one thing, in registers, as in a stencil of a stencil; if more …

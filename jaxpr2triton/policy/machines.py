@@ -117,6 +117,7 @@ class Grouping:
     walked: int = 1 << 20  # elements that one program may walk for the sake of reading them once
     resident: int = _tile(8192)  # elements of a row that one program may hold for the sake of sharing it
     times: int = 4  # times what is read in common, which all that is read must not exceed
+    kernels_alike: int = 4  # … but for where they begin to read arrays, of which one is made, which loads where
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,12 @@ def summed_steps(c: Any, xs: Any) -> Any:
     return lax.scan(step, c, xs)
 
 
+def stacked_layers(x: Any, ws: Any) -> Any:
+    for n in range(ws.shape[0]):
+        x = jnp.tanh(x @ ws[n])
+    return jnp.sum(x)
+
+
 def affine_loop(c: Any, a: Any, b: Any) -> Any:
     return lax.scan(lambda c, x: (x[0] * c + x[1],) * 2, c, (a, b))
 
@@ -386,6 +392,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         jax.grad(lambda a, b, x: ((jnp.tanh(x @ a) @ b) ** 2).sum(), (0, 1, 2)),
         (floats(78, 32), floats(32, 10), floats(40, 78)),
     ),
+    "stacked layers": (jax.grad(stacked_layers, (0, 1)), (floats(32, 64), floats(24, 64, 64))),
     "a layer and its bias": (lambda x, g: (x.T @ g, g.sum(0)), (floats(128, 64), floats(128, 64))),
     "tanh of products": (lambda x, w: jnp.tanh(x @ w), (halves(3200, 3200), halves(3200, 3200))),
     "tanh of large products": (lambda x, w: jnp.tanh(x @ w), (halves(4096, 4096), halves(4096, 4096))),

@@ -84,6 +84,7 @@ CASES = {
     "groups.walked": Case("layer_norm:bench:g", 1 / 16),
     "groups.resident": Case("reductions", 0),
     "groups.times": Case("layer_norm:bench:g", 1 / 4),
+    "groups.kernels_alike": Case("stacked layers", 4, contractions=True),
     "axes.unrolled_sum": Case("gru:g", 1 / 2),
     "axes.unrolled_state": Case("grown", 1 / 4),
     "axes.unrolled": Case("rows", 1 / 2, roles={"k": "unroll"}),

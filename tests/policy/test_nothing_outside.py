@@ -73,6 +73,7 @@ NAMED = {
     "plan/partition/group.py": {"WORTH_TRYING": WORK},
     "plan/partition/partition.py": {"ROUNDS_AT_MOST": WORK},
     "plan/partition/shared.py": {"NOTED_AT_MOST": WORK},
+    "plan/partition/starts.py": {"ALIGNED": "bytes of one access"},
     "plan/rounds.py": {"NAMED_AT_MOST": TEXT},
     "plan/schedule/replay.py": {"MOST_STAGES": LIMIT},
     "plan/schedule/wishes.py": {"LANES_AT_MOST": LIMIT},

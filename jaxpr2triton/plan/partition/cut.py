@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
-from jaxpr2triton.graph.nodes import Compute, Reduce, Swept
+from jaxpr2triton.graph.nodes import Compute, Reduce, Swept, operands_of
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.graph.walk import TooManyPlaces
-from jaxpr2triton.ir.dataflow import forward_equations, needed_for
+from jaxpr2triton.ir.dataflow import forward_equations, needed_for, sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import IN_MEMORY, keep_p
@@ -242,7 +242,7 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
         is_cut = space.variable in cuts.loaded and space.variable not in cuts.shared
         if space.dims is not None or not cuts.is_inside(space.variable) or is_cut:
             return _kept_instead(cuts, space, cuts.below([root]))
-        values = read_together(cuts, space.variable)
+        return _crowded_into_memory(cuts, root, space)
     else:
         assert space is not None  # one output always fits itself
         cuts.note(root, space)
@@ -254,6 +254,18 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return []
     readers = _into_memory(cuts, values)
     return readers if isinstance(readers, WISHES) else [root, *readers]
+
+
+def _crowded_into_memory(cuts: Cuts, root: Var, crowded: TooManyPlaces) -> list[Var] | Wish:
+    """Let a kernel read all that it wants at too many places; one walk has found it."""
+    again: dict[Var, None] = {root: None}
+    for value in (crowded.variable, *crowded.others):
+        if value not in cuts.loaded or value in cuts.shared:
+            readers = _into_memory(cuts, read_together(cuts, value))
+            if isinstance(readers, WISHES):
+                return readers
+            again |= dict.fromkeys(readers)
+    return list(again)
 
 
 def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse | None:
@@ -277,10 +289,12 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return KeepLess(tuple(dear))
     if space.steps and (found := _too_much_for_a_loop(cuts, space, root)):
         return found
-    if first := _culprit(cuts, space, root):
-        node, why = first
-        end = end_of(cuts, node.eqn, root)
-        return [root, *_cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)]
+    if culprits := _culprits(cuts, space, root):
+        again = [root]
+        for node, why in culprits:
+            end = end_of(cuts, node.eqn, root)
+            again += _cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)
+        return again
     if values := computed_again(cuts, space, root):
         cuts.computed_once.update(values)
         return [root, *_cut(cuts, *values, why=because.computed_again(cuts.maker(values[0])))]
@@ -320,18 +334,27 @@ def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | N
     return _refused(_read_by(cuts, space), why)
 
 
-def _culprit(cuts: Cuts, space: Space, root: Var) -> tuple[Reduce | Swept, str] | None:
-    """What had better be in memory before the kernel of a root begins, and why."""
+def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept, str]]:
+    """What had better be in memory before the kernel of a root begins, each with the reason."""
     culprits = [] if acceptable(space, cuts.policy, cuts.is_shared_out(space)) else culprits_of(cuts, space, root)
     if culprits:
         others = [node for node in culprits if end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
-        node = (others or culprits)[-1]
         repeated = repeats(space, culprits[-1], cuts.policy.cuts)
-        return node, because.made_again(node.eqn) if repeated else because.needed_first(node.eqn)
+        why = because.made_again if repeated else because.needed_first
+        return [(node, why(node.eqn)) for node in _later_half(space, others or culprits)]
     again = [node for node in made_again(cuts, space, root) if end_of(cuts, node.eqn, root) not in cuts.loaded]
-    if again:
-        return again[-1], because.made_again(again[-1].eqn)
-    return None
+    return [(node, because.made_again(node.eqn)) for node in again[-1:]]
+
+
+def _later_half(space: Space, culprits: Sequence[Reduce | Swept]) -> Sequence[Reduce | Swept]:
+    """The later half, last one first, of the culprits that no other one is made of.
+
+    Once they are in memory the others may be none; and a kernel that reads hundreds takes few walks to be found.
+    """
+    above = sources(space.graph.nodes, operands_of, culprits)
+    needed = frozenset(each for node in culprits for each in above[node] - {node})
+    free = [node for node in culprits if node not in needed]
+    return free[-max(len(free) // 2, 1) :][::-1]
 
 
 def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:

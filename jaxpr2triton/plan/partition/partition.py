@@ -13,6 +13,8 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from jaxpr2triton.ir.build import excerpt
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
@@ -38,6 +40,7 @@ from jaxpr2triton.plan.partition.split_lanes import sums_in_loops
 from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moments
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
+from jaxpr2triton.plan.partition.starts import with_starts
 from jaxpr2triton.plan.partition.summed_products import summed_products, with_sums
 from jaxpr2triton.plan.partition.sums_of_steps import sums_of_steps
 from jaxpr2triton.plan.refusal import body_of
@@ -153,7 +156,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
     aliases: dict[Atom, Var] = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     groups = [step for step in steps if isinstance(step, Group)]
     labels = _labels(jaxpr, cuts, groups, boundaries)
-    regions = [_region(jaxpr, cuts, group, labels) for group in groups]
+    regions = with_starts([_region(jaxpr, cuts, group, labels) for group in groups], cuts.policy.groups)
     names = _names([region for region, _ in regions], name)
     views: dict[Var, list[Eqn]] = {}
     for eqn in cuts.views:
@@ -172,7 +175,8 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
                 continue
             region, operands, label = by_group[id(step)]
             why = {"apart": apart[id(step)]} if id(step) in apart else {}  # `show` prints what there is
-            env.update(zip(step.roots, region_p.bind(*(env[v] for v in operands), jaxpr=region, name=label, **why)))
+            values = [each if isinstance(each, np.int32) else env[each] for each in operands]
+            env.update(zip(step.roots, region_p.bind(*values, jaxpr=region, name=label, **why)))
             _tell(step.roots, aliases, views, env)
         return [read(env, atom) for atom in inner.outvars]
 

@@ -1,0 +1,80 @@
+"""How much is done to cut programs into kernels, by counts: what grows with them is how often they are walked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxpr2triton as j2t
+from jaxpr2triton.graph import space
+from jaxpr2triton.graph.nodes import Graph
+
+
+def shape(*sizes: int) -> Any:
+    return jax.ShapeDtypeStruct(sizes, np.float32)
+
+
+def walked(fn: Callable[..., Any], *args: Any) -> tuple[int, int, int]:
+    """The walks that a program takes to be cut, the values that they find, and its launches."""
+    found: list[int] = []
+
+    def counted(*operands: Any, **options: Any) -> Graph:
+        found.append(0)
+        graph = space_walk(*operands, **options)
+        found[-1] = len(graph.nodes)
+        return graph
+
+    space_walk = space.walk
+    with mock.patch.object(space, "walk", counted):
+        launches = len(j2t.transpile(fn, *args).kernels)
+    return len(found), sum(found), launches
+
+
+def layers(count: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def fn(x: Any, ws: Any) -> Any:
+        for n in range(count):
+            x = jnp.tanh(x @ ws[n])
+        return jnp.sum(x)
+
+    return jax.grad(fn, (0, 1)), (shape(32, 64), shape(count, 64, 64))
+
+
+def affine_scan(steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The gradient of a scan in the order of a tree, as JAX differentiates it."""
+
+    def combine(one: Any, other: Any) -> Any:
+        return one[0] * other[0], other[0] * one[1] + other[1]
+
+    def fn(a: Any, b: Any) -> Any:
+        return jnp.sum(lax.associative_scan(combine, (a, b))[1] ** 2)
+
+    return jax.grad(fn, (0, 1)), (shape(steps, 64), shape(steps, 64))
+
+
+@pytest.mark.parametrize(("make", "size"), [(layers, 40), (affine_scan, 256)], ids=["layers", "affine scan"])
+def test_a_kernel_takes_a_few_walks(make: Callable[[int], tuple[Any, Any]], size: int) -> None:
+    fn, args = make(size)
+    walks, _, launches = walked(fn, *args)
+    assert walks < 6 * launches + 10
+
+
+def test_what_is_found_grows_with_the_layers() -> None:
+    (few, few_args), (many, many_args) = layers(20), layers(80)
+    assert walked(many, *many_args)[1] < 8 * walked(few, *few_args)[1]
+
+
+def test_a_matrix_exponential_is_a_few_kernels() -> None:
+    """The rows of a factored matrix are read as rows, as columns and as results: made again, not one kernel for each.
+
+    The order of its rows begins as an iota, of which each program has the sums: it has one matrix, not all.
+    """
+    program = j2t.transpile(jax.vmap(jax.scipy.linalg.expm), shape(64, 16, 16))
+    assert len(program.kernels) < 10
+    assert min(kernel.grid[0] * kernel.grid[1] * kernel.grid[2] for kernel in program.kernels) >= 64
