@@ -36,6 +36,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from bench.loops import markdown_rows
+from bench.straight_programs import exponential, kalman, links, stacked_layers, state_space
 from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.report.table import table
 
@@ -57,7 +58,7 @@ def f32(*shape: int) -> Any:
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
-def _gradient(make: Callable[[int], Made], wrt: int = 0) -> Callable[[int], Made]:
+def _gradient(make: Callable[[int], Made], wrt: int | tuple[int, ...] = 0) -> Callable[[int], Made]:
     def made(size: int) -> Made:
         fn, args = make(size)
 
@@ -244,6 +245,12 @@ FAMILIES: Mapping[str, Family] = {
     "physics": Family(physics, (8, 16, 32, 64), (8,)),
     "ode": Family(ode, (1, 2, 4), (1,)),
     "ode gradient": Family(_gradient(ode), (1, 2, 4), (1,)),
+    "stacked layers gradient": Family(_gradient(stacked_layers, (0, 1)), (24, 50, 100, 200), (24,)),
+    "links": Family(links, (15, 30, 60), (15,)),
+    "exponential": Family(exponential, (4, 8, 16), (4,)),
+    "exponential gradient": Family(_gradient(exponential), (4, 8, 16), (4,)),
+    "state space gradient": Family(_gradient(state_space, (0, 1)), (64, 256, 1024), (64,)),
+    "kalman": Family(kalman, (8, 32, 128, 512), (8,)),
 }
 
 

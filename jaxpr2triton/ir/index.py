@@ -417,23 +417,28 @@ def decide(condition: Condition) -> bool | None:
 
 
 def conjoin(guard: Guard, more: Sequence[Condition]) -> Guard | None:
-    """The conditions together, without those that always hold; None if they can never all hold."""
-    merged: dict[Index, tuple[int, int]] = {c.index: (c.low, c.high) for c in guard}
+    """The conditions together, without those that always hold; None if they can never all hold.
+
+    What is there already stays the object that it is.
+    """
+    merged: dict[Index, Condition] = {}
     for given in more:
-        # without its constant the index is the same for all shifted copies of a place
-        offset = given.index.const
-        condition = Condition(shift(given.index, -offset), given.low - offset, given.high - offset)
-        match decide(condition):
+        match decide(given):
             case False:
                 return None
             case True:
                 continue
-        low, high = merged.get(condition.index, (condition.low, condition.high))
-        low, high = max(low, condition.low), min(high, condition.high)
+        merged = merged or {each.index: each for each in guard}
+        # without its constant the index is the same for all shifted copies of a place
+        offset = given.index.const
+        condition = Condition(shift(given.index, -offset), given.low - offset, given.high - offset) if offset else given
+        known = merged.get(condition.index, condition)
+        low, high = max(known.low, condition.low), min(known.high, condition.high)
         if low >= high:
             return None
-        merged[condition.index] = (low, high)
-    return tuple(Condition(index, *limits) for index, limits in merged.items())
+        same = (low, high) == (known.low, known.high)
+        merged[condition.index] = known if same else Condition(condition.index, low, high)
+    return tuple(merged.values()) if merged else guard
 
 
 def within(place: Sequence[Index], shape: Sequence[int]) -> Guard:

@@ -163,25 +163,34 @@ def _is_view(eqn: Eqn, loaded: Mapping[Var, int]) -> bool:
 
 
 class Pending:
-    """The roots that have to be looked at, the last one first; each once, however often it was asked for."""
+    """The roots that have to be looked at, the last one first; each once, however often it was asked for.
+
+    Those that others have cut something of come last of all: once for all that is cut of them meanwhile.
+    """
 
     def __init__(self, roots: Iterable[Var]) -> None:
         self._roots = dict.fromkeys(roots)
+        self._later: dict[Var, None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._roots)
+        return bool(self._roots) or bool(self._later)
 
     def pop(self) -> Var:
-        return self._roots.popitem()[0]
+        return (self._roots or self._later).popitem()[0]
+
+    def defer(self, roots: Iterable[Var]) -> None:
+        self._later.update(dict.fromkeys(root for root in roots if root not in self._roots))
 
     def extend(self, roots: Iterable[Var]) -> None:
         for root in roots:
             self._roots.pop(root, None)
+            self._later.pop(root, None)
             self._roots[root] = None
 
     def drop(self, roots: Iterable[Var]) -> None:
         for root in roots:
             self._roots.pop(root, None)
+            self._later.pop(root, None)
 
 
 def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
@@ -206,7 +215,8 @@ def _cut_until_acceptable(cuts: Cuts) -> Wish | None:
             batches = alike(cuts)
         if isinstance(again, WISHES):
             return again
-        pending.extend(again)
+        pending.defer(each for each in again if each is not root and each in cuts.spaces)
+        pending.extend(each for each in again if each is root or each not in cuts.spaces)
     if cuts.reads_instead:
         for value in [root for root in cuts.roots if root not in first]:
             _rejoin(cuts, value)

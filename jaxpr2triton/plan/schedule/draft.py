@@ -266,8 +266,8 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
     if not axes:
         return
     cut_at: Mapping[Axis, Index] = {cut.axis: cut.index for cut in draft.cuts}
-    offsets = [substitute(i, cut_at) for i in offsets_of(space.graph, arrays.read, arrays.written)]
-    others = [substitute(i, cut_at) for i in other_indices(space)]
+    known = dict.fromkeys(offsets_of(space.graph, arrays.read, arrays.written)), dict.fromkeys(other_indices(space))
+    offsets, others = ([substitute(each, cut_at) for each in of] for of in known)
     if pointwise:
         turned = _turned_axis(axes, offsets, draft.policy.axes.turned)
         if turned is None:
