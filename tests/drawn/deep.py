@@ -18,14 +18,14 @@ from tests.drawn.choices import Random
 from tests.drawn.families import ALL, COMPARED, CONTRACTIONS, WINDOWS, unary
 from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
-from tests.drawn.loop_families import drawn_loop_program, loop, over_places
+from tests.drawn.loop_families import drawn_loop_program, lanes_apart, loop, over_places
 from tests.drawn.patience import TooLong, limited
 from tests.drawn.program import Program
 from tests.drawn.reduce import failure, reduced
 from tests.drawn.transforms import TRANSFORMS
 
 SLOW = 20  # seconds
-KINDS = {"all": (loop,), "places": (over_places,)}
+KINDS = {"all": (loop,), "places": (over_places,), "apart": (lanes_apart,)}
 FAMILIES = {
     "all": ALL,
     "windows": (*WINDOWS, unary),

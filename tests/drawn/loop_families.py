@@ -69,6 +69,10 @@ RECURRENCES = (
     (PATHS, ", {0}]), 0)", "jax.nn.logsumexp(jnp.stack(["),
 )
 
+MEETINGS = (  # of lanes
+    *("jnp.sum({c} * {u}, -1)", "jnp.max({c} - {u}, -1)", "jnp.einsum('...i,...i->...', {c}, {u})"),
+    *("jnp.mean({c}, -1)", "jnp.any({c} > {u}, -1)", "jnp.sqrt(1 + jnp.sum({c} * {c}, -1)) - jnp.sum({u}, -1)"),
+)
 SLOPES = ("jnp.sin({0})", "jnp.tanh({0}) - {0}", "jnp.sin({0}) - 0.5 * jnp.max({0})", "jnp.cos(jnp.flip({0}) * 0.5)")
 LEAPS = (  # what a step computes at its end and the next one at its beginning
     "(lambda y: (y, s[1] - 0.1 * {after}))(s[0] + 0.5 * (s[1] - 0.1 * {before}))",
@@ -352,6 +356,27 @@ def recurrence(draft: Draft) -> None:
     draft.add_statement(replace(made, reverse=draft.chance()))
 
 
+def lanes_apart(draft: Draft) -> None:
+    """A scan whose lanes meet nowhere but in what its steps put out."""
+    length, lanes = draft.pick(LENGTHS[:5] if draft.depth == 0 else LENGTHS[:2]), draft.pick(draft.dims)
+    shape = (draft.pick(draft.dims), lanes) if lanes * max(draft.dims) <= draft.carried and draft.chance() else (lanes,)
+    source = draft.new_input((length, *shape), "float32")
+    inside = Value(new_name(draft, "e"), shape, source.dtype)
+    starts = [draft.new_input(shape, "float32") for _ in range(draft.number(1, 2))]
+    parts = [(start, Value(new_name(draft, "c"), shape, start.dtype)) for start in starts]
+    body = body_of(draft, [inside, *(each for _, each in parts)])
+    after, ys = [], []
+    for _, own in parts:
+        text = "{u} + " + body.pick(TERMS)
+        after.append((own, body.add(text.format(c=own.name, u=inside.name), inside, own).name))
+        if body.chance():
+            ys.append(body.values[-1])
+        met = body.pick(MEETINGS).format(c=own.name, u=inside.name)
+        ys.append(body.add(met, inside, own))
+    made = scanned(draft, length, [(source, inside)], parts, after, body, ys)
+    draft.add_statement(replace(made, reverse=draft.chance()))
+
+
 def scanned(
     draft: Draft,
     length: int,
@@ -445,6 +470,7 @@ def choice(draft: Draft) -> None:
 
 
 KINDS: tuple[Family, ...] = (scan, scan, scan, fori, fori, while_loop, choice, recurrence, over_places)
+KINDS += (lanes_apart,)
 
 
 def loop(draft: Draft) -> None:
