@@ -4,6 +4,7 @@
     b[n]   = Σ_k g[k,n]              its columns are summed while they are there; those of the first rows are stored
 
     y[m,n] = Σ_k x[m,k] w[k,n] / |x[m]|                   what is made of such a sum is there for the result as well
+    y[n]   = Σ_k x[k] w[k,n] / |x|                        the other side may be one row, as when a token is decoded
 
 So nothing is read twice. Programs that differ in the other side do the same work, which is little beside theirs.
 """
@@ -26,7 +27,7 @@ def summed_beside(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
         return frozenset()
     sums = list(graph.of_kind(Reduce))
     products = [node for node in sums if is_contraction(node)]
-    if not products or not all(_has_two_sides(node, axes) for node in products):
+    if not products or not all(_is_along_all(node, axes) for node in products):
         return frozenset()
     over, read = frozenset(products[0].over), _read_by(*products)
     if read is None or any(frozenset(node.over) != over for node in products):
@@ -44,9 +45,10 @@ def is_beside(store: Store, sums: frozenset[Node]) -> bool:
     return bool(collected) and collected <= sums
 
 
-def _has_two_sides(node: Reduce, axes: frozenset[Axis]) -> bool:
+def _is_along_all(node: Reduce, axes: frozenset[Axis]) -> bool:
+    """Whether a contraction has a result for each index of these axes, and one side alone varies along some of them."""
     sides = sides_of(node, axes, 0)
-    return node.axes == axes and sides is not None and bool(sides.rows and sides.columns)
+    return node.axes == axes and sides is not None and bool(sides.rows)
 
 
 def _goes_along(node: Reduce, over: frozenset[Axis], axes: frozenset[Axis], read: frozenset[object]) -> bool:
