@@ -29,7 +29,7 @@ from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Kernel, Leftover, Role, StepOfLoop
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.recorded import Recorded, key_of
-from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.region import in_place_p, region_p
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import argument_names
@@ -39,10 +39,12 @@ from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
 from jaxpr2triton.normalize.arrays.grouped import write_grouped
+from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.foreign import call_implementations, is_foreign
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import UNDECIDED, WISHES, Decisions, DropRoles, Reach, Refuse, Tile, Wish
+from jaxpr2triton.plan.in_place import left_in_place
 from jaxpr2triton.plan.library import left_to_library, multiplied
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
@@ -253,6 +255,8 @@ def _weighed(program: Any, decisions: Decisions, roles: Roles, policy: Policy, t
     plain, told[:] = convolutions_left(normal(program), roles.contractions, policy)
     if remain(plain):
         plain = normal(write_convolutions(plain))
+    if not roles.strict:
+        plain = remove_dead(left_in_place(plain, policy))
     return double_sums(take_out_factors(left_to_library(plain, roles.contractions, policy)))
 
 
@@ -405,8 +409,7 @@ class Compiled:
         if (reasons := len({each.why for each in obstacles})) > 1:
             why += f" (the first of {reasons} reasons)"
         takes = reason.takes if isinstance(reason, WhyNot) else ""
-        arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
-        nbytes = sum(nbytes_of(atom.aval) for atom in arrays)
+        nbytes = _moved_by_xla(eqn)
         is_fused = eqn.primitive.name == "fused" and eqn.params["backend"] != "xla"
         return Leftover(name_of(eqn), text, where, why, takes, launches_of(eqn), obstacles, None, is_fused, nbytes)
 
@@ -547,6 +550,15 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         yield eqn
         for inner in jex.jaxprs_in_params(eqn.params):
             yield from equations(inner)
+
+
+def _moved_by_xla(eqn: Any) -> int:
+    """Bytes that are read and written at least; in place, no more than a part of an array."""
+    arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
+    if eqn.primitive is not in_place_p:
+        return sum(nbytes_of(atom.aval) for atom in arrays)
+    whole = eqn.outvars[0].aval
+    return 2 * sum(nbytes_of(atom.aval) for atom in arrays if atom.aval.shape != whole.shape)
 
 
 def _is_free(eqn: Any) -> bool:
