@@ -47,7 +47,7 @@ def split_along(
 def _computed(
     space: Space, axes: Sequence[Axis], whole: Mapping[Axis, Axis], along: Axis | None, policy: Policy
 ) -> float:
-    """Microseconds to compute all for each element, or what does not vary along an axis for those of a thread at once."""
+    """Microseconds to compute all for each element; for those of a thread at once what does not vary along an axis."""
     total = 0.0
     for node in space.graph.of_kind(Compute):
         row = TABLE[node.eqn.primitive.name]
