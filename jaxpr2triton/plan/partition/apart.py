@@ -68,7 +68,7 @@ def _waiting(
     """What a kernel waits for is what came into memory last."""
     loads = [var for var in loads_of(cuts, group.space) if var in makers]
     level = {var: maker.level if isinstance(maker := makers[var], Group) else levels[maker] for var in loads}
-    last = [var for var in loads if level[var] == group.level - 1]
+    last = [var for var in loads if level[var] == max(level.values())]
     cut = [var for var in last if isinstance(makers[var], Group)]
     if cut:
         others = tuple(dict.fromkeys(names[id(makers[var])] for var in cut))
