@@ -24,6 +24,13 @@ def causal(scores: Any, lengths: Any) -> Any:
     return jnp.where(wanted, scores.astype(jnp.float32), -1e9).max(-1) + lengths
 
 
+def converted_before(scores: Any, lengths: Any) -> Any:
+    """What the choice is about is converted before it is known."""
+    wide = scores.astype(jnp.bfloat16).astype(jnp.float32)
+    hidden = (jnp.arange(scores.shape[-1]) * 2 - 3 < lengths[:, None] * 2) & (lengths[:, None] > 3)
+    return jnp.where(hidden, 1.0, wide).max(-1)
+
+
 def beyond_a_length(scores: Any, lengths: Any) -> Any:
     """The choice wants it where the condition does not hold."""
     return jnp.where(jnp.arange(scores.shape[-1]) < lengths[:, None], 0.0, scores).sum(-1)
@@ -62,7 +69,7 @@ def test_all_are_read_where_that_is_not_known_before(fn: Any) -> None:
 
 
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
-@pytest.mark.parametrize("fn", [up_to_a_length, causal, beyond_a_length, both_wanted, of_its_own, of_its_neighbour])
+@pytest.mark.parametrize("fn", [up_to_a_length, causal, beyond_a_length, converted_before, both_wanted, of_its_own])
 def test_values_and_gradients(fn: Any, backend: str) -> None:
     """What is not wanted may be anything; 77 is no power of two, so there are lanes beyond the end as well."""
     scores = RNG.standard_normal((12, 77)).astype(np.float32)
