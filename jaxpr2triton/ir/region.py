@@ -187,3 +187,9 @@ def _in_place_aval(*args: Any, jaxpr: Any, why: Any) -> Any:
 
 
 mlir.register_lowering(in_place_p, mlir.lower_fun(_in_place_impl, multiple_results=False))
+
+
+def name_in_program(eqn: Any) -> str:
+    """Of its primitive, as the program has it: of a write in place that of the write."""
+    made = eqn.params["jaxpr"].jaxpr.eqns[-1] if eqn.primitive is in_place_p else eqn
+    return str(made.primitive.name)

@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton._compat import user_frame
-from jaxpr2triton.ir.region import in_place_p, repeat_p
+from jaxpr2triton.ir.region import name_in_program, repeat_p
 from jaxpr2triton.ir.scans import LOOPS
 
 
 def name_of(eqn: Any) -> str:
     """Of its primitive, as the user knows it."""
-    if eqn.primitive is in_place_p:
-        return str(eqn.params["jaxpr"].jaxpr.eqns[-1].primitive.name)
-    return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
+    return "while" if eqn.primitive is repeat_p else name_in_program(eqn)
 
 
 def result_of(region: Any) -> Any:

@@ -147,3 +147,12 @@ def test_what_is_left_says_why_and_how_much() -> None:
         "XLA writes 262,144 bytes in place, where a kernel would copy 4,194,304",
     )
     assert left.nbytes == 2 * (ROW.nbytes + 4)
+
+
+def test_a_kernel_that_waits_for_it_says_so() -> None:
+    def summed(x: Any, v: Any, i: Any) -> Any:
+        x = x.at[i].set(jnp.tanh(v))
+        return x, jnp.sin(x).sum(-1)
+
+    text = " ".join(j2t.transpile(summed, ARRAY, ROW, jnp.int32(3)).explain(why=True).split())
+    assert "`scatter` stays with XLA and comes first" in text

@@ -17,7 +17,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p
+from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p, name_in_program
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.because import in_parts, left_to_xla
 from jaxpr2triton.plan.partition.criteria import loads_of
@@ -75,7 +75,7 @@ def _waiting(
         return Apart(name, others, True, _why_cut(cuts, cut[0]), str(user_frame(cuts.maker(cut[0])) or ""))
     outside = {var: maker for var in last if not isinstance(maker := makers[var], Group)}
     if outside:
-        primitives = dict.fromkeys(eqn.primitive.name for eqn in outside.values())
+        primitives = dict.fromkeys(map(name_in_program, outside.values()))
         return Apart(name, (), True, left_to_xla(primitives), str(user_frame(next(iter(outside.values()))) or ""))
     return None
 
