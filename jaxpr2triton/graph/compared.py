@@ -241,6 +241,7 @@ class _Program:
         first, second = (getattr(each.what, "place", ()) for each in (one, other))
         return one != other and (len(first) != len(second) or not _are_apart(first, second))
 
+
 def _are_apart(one: Place, other: Place) -> bool:
     """Whether two places are never the same."""
     return any(_never_equal(first, second) for first, second in zip(one, other))

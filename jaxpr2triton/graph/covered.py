@@ -15,6 +15,7 @@ from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
 from jaxpr2triton.ir.jaxprs import Eqn, calls_python, jaxprs_in
+from jaxpr2triton.ir.region import in_place_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules import products
 from jaxpr2triton.rules.base import Call, Pointwise
@@ -38,6 +39,9 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return _why_not_loop(eqn)
     if name == "fused":
         return _why_not_fused(eqn)
+    if eqn.primitive is in_place_p:
+        left: WhyNot = eqn.params["why"]
+        return left
     if name == "cond" and (refusal := why_not_chosen(eqn.params["branches"])):
         return refusal
     if refusal := _why_not_of_types(eqn):

@@ -171,3 +171,25 @@ def _kept_for_a_library(kept: Any, primitive: Any) -> None:
 
 _kept_for_a_library(library_p, jax.lax.dot_general_p)
 _kept_for_a_library(library_convolution_p, jax.lax.conv_general_dilated_p)
+
+# A write that XLA does in place, for the reason `why`, with the computation of its place: the last equation of `jaxpr`.
+in_place_p = jex.Primitive("in_place")
+
+
+@in_place_p.def_impl
+def _in_place_impl(*args: Any, jaxpr: Any, why: Any) -> Any:
+    return jax.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, *args)[0]
+
+
+@in_place_p.def_abstract_eval
+def _in_place_aval(*args: Any, jaxpr: Any, why: Any) -> Any:
+    return jaxpr.out_avals[0]
+
+
+mlir.register_lowering(in_place_p, mlir.lower_fun(_in_place_impl, multiple_results=False))
+
+
+def name_in_program(eqn: Any) -> str:
+    """Of its primitive, as the program has it: of a write in place that of the write."""
+    made = eqn.params["jaxpr"].jaxpr.eqns[-1] if eqn.primitive is in_place_p else eqn
+    return str(made.primitive.name)

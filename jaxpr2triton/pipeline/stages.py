@@ -20,12 +20,14 @@ from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
+from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.pipeline.beside_xla import left_by, parted_by
 from jaxpr2triton.pipeline.quickest import quickest
 from jaxpr2triton.pipeline.units import Unit, Units, advance, attempt
 from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import Decisions, DropRoles, Reach, Tile, Wish
+from jaxpr2triton.plan.in_place import left_in_place
 from jaxpr2triton.plan.library import left_to_library
 from jaxpr2triton.plan.refusal import refused_for_code
 from jaxpr2triton.plan.schedule.replay import replayed
@@ -43,6 +45,8 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
     plain, convolved = convolutions_left(normal(program), roles.contractions, policy)
     if remain(plain):
         plain = normal(write_convolutions(plain))
+    if not roles.strict:
+        plain = remove_dead(left_in_place(plain, policy))
     return double_sums(take_out_factors(left_to_library(plain, roles.contractions, policy))), tuple(convolved)
 
 

@@ -254,10 +254,10 @@ class Around:
 
         def before(place: int) -> list[int]:
             eqn = self.jaxpr.eqns[place]
-            return self._makers_of(eqn) if _is_light(eqn) else []
+            return self._makers_of(eqn) if is_light(eqn) else []
 
         for place in reachable([self.makers[atom]] if self._has_maker(atom) else [], before):
-            if _is_light(self.jaxpr.eqns[place]):
+            if is_light(self.jaxpr.eqns[place]):
                 yield self.jaxpr.eqns[place]
 
     def _has_maker(self, atom: Atom) -> TypeGuard[Var]:
@@ -279,18 +279,18 @@ class Around:
     def _handed_on(self, atom: Var) -> list[Var]:
         """What makes nothing of its operands makes these."""
         eqn = self.jaxpr.eqns[self.makers[atom]]
-        return [] if _is_work(eqn) or not _is_light(eqn) else [each for each in eqn.invars if self._has_maker(each)]
+        return [] if _is_work(eqn) or not is_light(eqn) else [each for each in eqn.invars if self._has_maker(each)]
 
     def _is_on_the_way(self, atom: Var) -> bool:
         eqn = self.jaxpr.eqns[self.makers[atom]]
-        return _is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
+        return is_light(eqn) and not self._is_of_products(eqn, atom.aval.size)
 
     def _is_of_products(self, eqn: Eqn, size: int) -> bool:
         def makers(each: Eqn) -> list[Eqn]:
             large = (atom for atom in variables(each.invars) if atom in self.makers and atom.aval.size >= size)
             return [self.jaxpr.eqns[self.makers[atom]] for atom in large]
 
-        return any(map(_is_contraction, reachable(makers(eqn), lambda each: makers(each) if _is_light(each) else [])))
+        return any(map(_is_contraction, reachable(makers(eqn), lambda each: makers(each) if is_light(each) else [])))
 
     def goes_on(self, eqn: Eqn) -> bool:
         """Whether all that reads the result computes something of it, wherever it is read."""
@@ -302,7 +302,7 @@ class Around:
 
         for var in reachable([eqn.outvars[0]], handed):
             for reader in self.readers.get(var, [None]):
-                if reader is None or not _is_light(reader):
+                if reader is None or not is_light(reader):
                     return False
                 is_work = is_work or _is_work(reader)
         return is_work
@@ -317,7 +317,7 @@ def _may_be_ours(eqn: Eqn) -> bool:
     return _is_contraction(eqn) and (eqn.primitive is library_p or why_not(eqn) is None)
 
 
-def _is_light(eqn: Eqn) -> bool:
+def is_light(eqn: Eqn) -> bool:
     """Whether it is computed wherever it is read."""
     name = eqn.primitive.name
     return (name in DYNAMIC or isinstance(TABLE.get(name), Pointwise | Indexing)) and why_not(eqn) is None

@@ -77,6 +77,7 @@ class Common:
     # rules/written/
     longest_sum: int = 8  # elements of an axis of a running sum, in which each looks at all others
     longest_sort: int = 8  # … of a sort
+    rounds_of_top: int = 8  # maxima of a row that are found one after the other, rather than by a sort
     few_terms: int = 50  # of a convolution, each a product by itself
     few_results: int = 16  # … if no more are made of them
     taps: int = 64  # places of a window that are read one by one

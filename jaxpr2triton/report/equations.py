@@ -6,13 +6,13 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jaxpr2triton.ir.region import repeat_p
+from jaxpr2triton.ir.region import name_in_program, repeat_p
 from jaxpr2triton.ir.scans import LOOPS
 
 
 def name_of(eqn: Any) -> str:
     """Of its primitive, as the user knows it."""
-    return "while" if eqn.primitive is repeat_p else str(eqn.primitive.name)
+    return "while" if eqn.primitive is repeat_p else name_in_program(eqn)
 
 
 def printed(eqn: Any) -> str:

@@ -12,7 +12,7 @@ from jaxpr2triton.graph.covered import all_in_the_way, why_not
 from jaxpr2triton.ir.jaxprs import equations, jaxprs_in, nbytes
 from jaxpr2triton.ir.kernel import Leftover, Obstacle, StepOfLoop
 from jaxpr2triton.ir.launches import launches_of
-from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.region import in_place_p, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline.compile import RAW_LOOPS
 from jaxpr2triton.pipeline.compiled_program import Compiled, is_free
@@ -66,7 +66,6 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
     obstacles = () if because or no_loops else obstacles_of(eqn)  # else its body is as the user wrote it
     if (reasons := len({each.why for each in obstacles})) > 1:
         why += f" (the first of {reasons} reasons)"
-    arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
     return Leftover(
         name_of(eqn),
         " ".join(printed(eqn).split()),
@@ -77,5 +76,14 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
         obstacles,
         None if step is None else StepOfLoop(step.all_kernels, tuple(map(name_of, step.left_to_xla))),
         eqn.primitive.name == "fused" and eqn.params["backend"] != "xla",
-        nbytes(*arrays),
+        _moved(eqn),
     )
+
+
+def _moved(eqn: Any) -> int:
+    """Bytes that XLA reads and writes at least; in place, no more than a part of an array."""
+    arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
+    if eqn.primitive is not in_place_p:
+        return nbytes(*arrays)
+    whole = eqn.outvars[0].aval.shape
+    return 2 * nbytes(*(atom for atom in arrays if atom.aval.shape != whole))

@@ -43,6 +43,96 @@ def test_one_kernel_reads_everything_once(fn: Any, backend: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
 
 
+def gate_of_a_normed_token(x: Any, g: Any, w: Any, u: Any) -> Any:
+    wide = x.astype(jnp.float32)
+    h = (wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + 1e-5)).astype(x.dtype) * g
+    return jax.nn.silu(h @ w) * (h @ u)
+
+
+def normed_and_norm(x: Any, w: Any) -> Any:
+    norm = jax.lax.rsqrt((x * x).sum() + 1)
+    return (x * norm) @ w, norm
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_products_of_few_normed_rows_are_shared_out(rows: int, dtype: Any) -> None:
+    """A token of a decoder: all weights are read once, by as many programs as a device has processors, or more."""
+    shapes = [(rows, 2048), (2048,), (2048, 8192), (2048, 8192)]
+    args = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    found = j2t.transpile(gate_of_a_normed_token, *args, for_target="sm_90").kernels
+    weights = 2 * args[2].size * jnp.dtype(dtype).itemsize
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in found) < 1.1 * weights
+    wide = max(found, key=lambda kernel: kernel.bytes_read)
+    assert len(found) == (1 if rows == 1 else 3) and np.prod(wide.grid) >= 128
+
+
+@pytest.mark.parametrize("rows", [(), (1,)], ids=["vector", "row"])
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_a_row_is_summed_beside_its_products(rows: tuple[int, ...], backend: str) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [(*rows, 96), (96,), (96, 80), (96, 80)]
+    args = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
+    fused = j2t.fuse(gate_of_a_normed_token, backend=backend, contractions="triton", strict=True)
+    (kernel,) = kernels(gate_of_a_normed_token, *args)
+    assert kernel.bytes_read == sum(each.nbytes for each in args)
+    np.testing.assert_allclose(fused(*args), gate_of_a_normed_token(*args), rtol=1e-4, atol=1e-4)
+    ct = jnp.asarray(rng.standard_normal((*rows, 80)), jnp.float32)
+
+    def pulled(f: Any) -> Any:
+        return jax.grad(lambda *args: (f(*args) * ct).sum(), tuple(range(4)))
+
+    both = pulled(fused)(*args), j2t.fuse(pulled(gate_of_a_normed_token), backend=backend)(*args)
+    for found in both:
+        for one, other in zip(found, pulled(gate_of_a_normed_token)(*args), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+
+
+def test_the_first_program_stores_what_is_made_of_a_row() -> None:
+    rng = np.random.default_rng(2)
+    args = [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in ((64,), (64, 600))]
+    (kernel,) = kernels(normed_and_norm, *args)
+    assert kernel.grid[0] > 1 and "tl.program_id(0) == 0" in kernel.source
+    found = j2t.fuse(normed_and_norm, backend="interpret", contractions="triton", strict=True)(*args)
+    for one, other in zip(found, normed_and_norm(*args), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def two_layers(x: Any, g: Any, v: Any, w: Any, u: Any) -> Any:
+    """What is normed is made of the parts of a product: each program adds those for itself."""
+    return gate_of_a_normed_token(x + x @ v, g, w, u)
+
+
+def test_parts_of_products_are_added_by_each_program() -> None:
+    shapes = [(8, 2048), (2048,), (2048, 2048), (2048, 8192), (2048, 8192)]
+    args = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
+    found = j2t.transpile(two_layers, *args, for_target="sm_90", contractions="triton").kernels
+    wide = max(found, key=lambda kernel: kernel.bytes_read)
+    assert np.prod(wide.grid) >= 128 and "tl.dot(" in wide.source
+    assert wide.bytes_asked < 2 * wide.bytes_read
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_sums_of_parts_have_values_and_gradients(backend: str) -> None:
+    rng = np.random.default_rng(4)
+    shapes = [(8, 2048), (2048,), (2048, 32), (32, 48), (32, 48)]
+    x, g, v, w, u = (jnp.asarray(rng.standard_normal(shape) / shape[0] ** 0.5, jnp.float32) for shape in shapes)
+
+    def fn(x: Any, v: Any, w: Any, u: Any) -> Any:
+        return gate_of_a_normed_token(x @ v, g[:32], w, u)
+
+    fused = j2t.fuse(fn, backend=backend, contractions="triton")
+    np.testing.assert_allclose(fused(x, v, w, u), fn(x, v, w, u), rtol=2e-3, atol=2e-3)
+
+    def pulled(f: Any) -> Any:
+        return jax.grad(lambda *args: (f(*args) ** 2).sum(), tuple(range(4)))
+
+    both = pulled(fused), j2t.fuse(pulled(fn), backend=backend, contractions="triton")
+    for found in both:
+        for one, other in zip(found(x, v, w, u), pulled(fn)(x, v, w, u), strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-2, atol=5e-3)
+
+
 def test_the_first_programs_store_them() -> None:
     (kernel,) = kernels(maxima_of_both, X, G)
     stores = [line.strip() for line in kernel.source.splitlines() if "tl.store" in line]

@@ -469,6 +469,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "shifts": (shifts, (floats(1000),)),
     "long running sums": (repeated(lambda x: jnp.cumsum(x, 1) * 0.1), (floats(8, 4000),)),
     "rows in order": (lambda x: jnp.sort(x, 1), (floats(8, 2000),)),
+    "largest few": (lambda x: lax.top_k(x, 8), (floats(8, 200),)),
     "sorted": (repeated(lambda x: jnp.sort(x, 1) * 0.1), (floats(8, 8),)),
     "states times": (states_times, (floats(6, 6), floats(20, 30, 6), floats(30, 6))),
     "summed states": (summed_states, (floats(3000, 64),)),

@@ -258,6 +258,7 @@ COMMON_CASES = {
     "longest_row": Case("rows in order", 1 / 2),
     "longest_sum": Case("running sums", 1 / 2),
     "longest_sort": Case("sorted", 1 / 2),
+    "rounds_of_top": Case("largest few", 1 / 2),
     "pairs": Case("sorted", 0),
     "matrix": Case("factored", 1 / 4),
     "factor_taken_out": Case("scaled product", 1 / 8, contractions=True),

@@ -172,6 +172,47 @@ def test_orders(dtype: np.dtype, backend: str) -> None:
         same(mine, jax.jit(lambda x: [orders(x, 1), orders(x.T, 0)])(x))
 
 
+@pytest.mark.parametrize("k", [1, 2, 8, 9])
+@pytest.mark.parametrize("dtype", (*FLOATS, *INTEGERS, BOOL), ids=str)
+def test_the_largest_few(dtype: np.dtype, k: int) -> None:
+    """What is equal stays in its order, the least numbers too, and every NaN has its bits."""
+    with jax.enable_x64(True):
+        x = some((3, 37), dtype)
+        x[1] = x[1, 0] if dtype == BOOL else -np.inf if dtype in FLOATS else np.iinfo(dtype).min
+        x[2, ::2] = x[2, 1]
+        mine = j2t.fuse(lambda x: [lax.top_k(x, k), lax.top_k(x.T, k, axis=0)], backend="interpret")(x)
+        same(mine, jax.jit(lambda x: [lax.top_k(x, k), lax.top_k(x.T, k, axis=0)])(x))
+
+
+def routed(logits: Any) -> Any:
+    """The two experts of each row, their weights, and how many rows each expert has."""
+    p = jax.nn.softmax(logits, -1)
+    weights, experts = lax.top_k(p, 2)
+    load = jax.nn.one_hot(experts, logits.shape[-1]).sum((0, 1))
+    return weights / weights.sum(-1, keepdims=True), experts, load
+
+
+def test_a_router_is_one_kernel_and_a_sum() -> None:
+    found = j2t.transpile(routed, jax.ShapeDtypeStruct((16384, 64), np.float32), for_target="sm_90").kernels
+    rows, *sums = found
+    assert (len(rows.outputs), len(sums), rows.grid[0] >= 128) == (2, 2, True)
+    assert rows.bytes_read == 16384 * 64 * 4 and "_places" not in rows.source
+    assert sum(each.bytes_read for each in sums) < rows.bytes_read / 16  # they read the places, and choose none again
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+def test_a_router_has_values_and_gradients(backend: str) -> None:
+    x = np.random.default_rng(3).standard_normal((40, 16)).astype(np.float32)
+    close(j2t.fuse(routed, backend=backend)(x), jax.jit(routed)(x), 1e-6)
+
+    def pulled(f: Fn) -> Fn:
+        return jax.grad(lambda x: (f(x)[0] * jnp.arange(80.0).reshape(40, 2)).sum())
+
+    wanted = jax.jit(pulled(routed))(x)
+    close(pulled(j2t.fuse(routed, backend=backend))(x), wanted, 1e-6)
+    close(j2t.fuse(pulled(routed), backend=backend)(x), wanted, 1e-6)
+
+
 def test_nans_with_a_sign() -> None:
     x = np.array([1, 2, 3, -1], np.float32)
     x[1:3] = np.array([0x7FC00000, 0xFFC00000], np.uint32).view(np.float32)

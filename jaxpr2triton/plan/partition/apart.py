@@ -17,7 +17,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p
+from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p, name_in_program
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.because import in_parts, left_to_xla
 from jaxpr2triton.plan.partition.criteria import loads_of
@@ -68,14 +68,14 @@ def _waiting(
     """What a kernel waits for is what came into memory last."""
     loads = [var for var in loads_of(cuts, group.space) if var in makers]
     level = {var: maker.level if isinstance(maker := makers[var], Group) else levels[maker] for var in loads}
-    last = [var for var in loads if level[var] == group.level - 1]
+    last = [var for var in loads if level[var] == max(level.values())]
     cut = [var for var in last if isinstance(makers[var], Group)]
     if cut:
         others = tuple(dict.fromkeys(names[id(makers[var])] for var in cut))
         return Apart(name, others, True, _why_cut(cuts, cut[0]), str(user_frame(cuts.maker(cut[0])) or ""))
     outside = {var: maker for var in last if not isinstance(maker := makers[var], Group)}
     if outside:
-        primitives = dict.fromkeys(eqn.primitive.name for eqn in outside.values())
+        primitives = dict.fromkeys(map(name_in_program, outside.values()))
         return Apart(name, (), True, left_to_xla(primitives), str(user_frame(next(iter(outside.values()))) or ""))
     return None
 

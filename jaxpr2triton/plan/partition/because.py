@@ -23,6 +23,7 @@ LINKS = "a kernel holds no longer chain of matrix products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
 MUCH_BESIDE_STEPS = "a loop's few programs would add up much beside its steps"
 FLAG = "a flag is set by all programs first"
+WRITTEN = "another kernel writes it anyway, and it is less than what it is made of"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
 
 

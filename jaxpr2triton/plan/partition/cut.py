@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
@@ -47,21 +48,24 @@ from jaxpr2triton.plan.partition.lanes import (
 )
 from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
+from jaxpr2triton.plan.partition.written import written_instead
 from jaxpr2triton.plan.refusal import body_of, is_refused, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
+NOTHING: Mapping[Var, str] = MappingProxyType({})
+
 
 def find_cuts(
-    jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY, compared: Iterable[Var] = ()
+    jaxpr: Jaxpr, decisions: Decisions = FIRM, policy: Policy = DEFAULT_POLICY, brought: Mapping[Var, str] = NOTHING
 ) -> Cuts | Wish:
     """The roots of all kernels: outputs, what XLA reads, and reductions that are wanted for more than one program.
 
-    So is what is `compared` and would be made at several places. A wish, where more loops have to stay with XLA, or
-    other results of loops be kept in their kernels.
+    So is what is to be `brought` there, each for a reason. A wish, where more loops have to stay with XLA, or other
+    results of loops be kept in their kernels.
     """
     cuts = _first_cuts(jaxpr, decisions, policy)
-    for value in compared:
-        cuts.add_root(value, because.COMPARED)
+    for value, why in brought.items():
+        cuts.add_root(value, why)
     _end_loops(cuts)
     return _kept_in_steps(cuts) or _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
@@ -302,6 +306,9 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if culprits := _culprits(cuts, space, root):
         again = [root]
         for node, why in culprits:
+            if not space.steps and (results := written_instead(cuts, root, node.eqn.outvars[0])):
+                again += [reader for result in results for reader in _cut(cuts, result, why=because.WRITTEN)]
+                continue
             end = end_of(cuts, node.eqn, root)
             again += _cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)
         return again

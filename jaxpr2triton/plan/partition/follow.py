@@ -4,7 +4,12 @@
         →
     total, mean = region[k0] parts
 
-A mean beside the variance that needs it, and the running averages of a batch norm, are such results.
+A mean beside the variance that needs it, and the running averages of a batch norm, are such results. So are sums that
+need its results first, of what the kernel reads anyway, by the same programs:
+
+    total:f32[8] = region[k0] x              square:f32[8] = region[k1] x total    # reduce_sum (square (sub x total))
+        →
+    total, square = region[k0] x
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
+from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group
 
@@ -40,16 +46,22 @@ def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn,
 
 def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mapping[Var, int]) -> Group | None:
     """The kernel that writes what this one reads; all else that it reads is in memory by then."""
-    if not all(isinstance(node, (Choose, Compute, Constant, Load)) for node in group.space.graph.nodes):
+    if not all(isinstance(node, (Choose, Compute, Constant, Load, Reduce)) for node in group.space.graph.nodes):
         return None
     memory = cuts.memory(group.roots)
     read = {atom for eqn in cuts.below(group.roots) for atom in variables(eqn.invars) if atom in memory}
     makers = [owners[var] for var in read if var in owners]
     home = max(makers, key=lambda each: each.level, default=None)
-    if home is None or sum(map(elements, read)) > cuts.policy.groups.cheap:
+    sums = next(group.space.graph.of_kind(Reduce), None) is not None  # which read no more than the other kernel does
+    if home is None or (not sums and sum(map(elements, read)) > cuts.policy.groups.cheap):
         return None
     first = all(each is home or each.level < home.level for each in makers)
     return home if first and all(written.get(var, -1) < home.level for var in read) else None
+
+
+def _reads_more(cuts: Cuts, home: Group, group: Group) -> bool:
+    """Whether a kernel that also makes these would read more arrays."""
+    return not {*loads_of(cuts, home.space), *home.roots}.issuperset(loads_of(cuts, group.space))
 
 
 def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
@@ -66,7 +78,11 @@ def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
         return None
     if joined is None or len(roots) + len(joined.buffers) > policy.pointers:
         return None
-    return joined if _walks(joined) == _walks(home.space) and joined.held <= home.space.held else None
+    programs, inner, alone = _walks(group.space)
+    if alone and (_reads_more(cuts, home, group) or not acceptable(joined, cuts.policy)):
+        return None
+    same = _walks(joined) == (programs, inner, reduced + alone) if alone else _walks(joined) == _walks(home.space)
+    return joined if same and joined.held <= home.space.held else None
 
 
 def _walks(space: Space) -> tuple[int, int, int]:

@@ -24,11 +24,12 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
+from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.compared import made_apart
-from jaxpr2triton.plan.partition.cut import find_cuts
+from jaxpr2triton.plan.partition.cut import NOTHING, find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
@@ -43,6 +44,7 @@ from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
 from jaxpr2triton.plan.partition.starts import with_starts
 from jaxpr2triton.plan.partition.summed_products import summed_products, with_sums
 from jaxpr2triton.plan.partition.sums_of_steps import sums_of_steps
+from jaxpr2triton.plan.partition.written import written_by_others
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -68,6 +70,7 @@ def partition(
         other = _grouped(flagged, decisions, policy)
         if isinstance(other, Grouped) and len(other.groups) < len(found.groups):
             found = other
+    found = _reading_results(found, decisions, policy)
     steps: list[tuple[int, int, Eqn | Group]] = [(level, 0, eqn) for eqn, level in found.outside.items()]
     steps += [(group.level, 1, group) for group in found.groups]
     steps.sort(key=lambda step: step[:2])
@@ -84,11 +87,22 @@ class Grouped:
     outside: Mapping[Eqn, int]  # the levels of what XLA keeps
 
 
-def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped | Wish:
+def _reading_results(found: Grouped, decisions: Decisions, policy: Policy) -> Grouped:
+    """The same, with kernels that read what others write anyway, if there are no more of them for that."""
+    groups = found.groups if len(found.groups) > 1 else []
+    values = [value for group in groups for value in written_by_others(found.cuts, group.roots, group.space)]
+    if not values:
+        return found
+    other = _grouped(found.jaxpr, decisions, policy, dict.fromkeys(values, because.WRITTEN))
+    return other if isinstance(other, Grouped) and len(other.groups) <= len(found.groups) else found
+
+
+def _grouped(
+    program: Closed, decisions: Decisions, policy: Policy, brought: Mapping[Var, str] = NOTHING
+) -> Grouped | Wish:
     """The kernels; what would be made at several of them and is compared comes into memory, until nothing is."""
-    compared: tuple[Var, ...] = ()
     while True:
-        found = _cut_and_split(program, decisions, policy, compared)
+        found = _cut_and_split(program, decisions, policy, brought)
         if not isinstance(found, tuple):
             return found
         jaxpr, cuts = found
@@ -102,7 +116,7 @@ def _grouped(program: Closed, decisions: Decisions, policy: Policy) -> Grouped |
             return values
         if not values:
             return Grouped(jaxpr, cuts, groups, outside_levels)
-        compared = (*compared, *values) if jaxpr is program else tuple(values)
+        brought = {**(brought if jaxpr is program else NOTHING), **dict.fromkeys(values, because.COMPARED)}
         program = jaxpr
 
 
@@ -121,10 +135,14 @@ def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> fro
 
 
 def _cut_and_split(
-    jaxpr: Closed, decisions: Decisions, policy: Policy, compared: Iterable[Var] = (), rounds: int = ROUNDS_AT_MOST
+    jaxpr: Closed,
+    decisions: Decisions,
+    policy: Policy,
+    brought: Mapping[Var, str] = NOTHING,
+    rounds: int = ROUNDS_AT_MOST,
 ) -> tuple[Closed, Cuts] | Wish:
-    """The program with long reductions in two, and where its kernels end; what is `compared` is in memory."""
-    cuts = find_cuts(jaxpr.jaxpr, decisions, policy, compared)
+    """The program with long reductions in two, and where its kernels end; what is `brought` there is in memory."""
+    cuts = find_cuts(jaxpr.jaxpr, decisions, policy, brought)
     if not isinstance(cuts, Cuts):
         return cuts
     if rounds > 1 and (steps := sums_of_steps(cuts)):

@@ -154,8 +154,12 @@ def _pointwise_blocks(draft: Draft, blocks: dict[Axis, int], unrolled: int, widt
     if len(draft.grid) > 1:
         for axis in draft.grid:
             blocks[axis] = 1
+        side = policy.turned >> min(shrink, 3)
         for axis in draft.grid[-2:]:
-            blocks[axis] = min(power_of_two(axis.size), policy.turned >> min(shrink, 3))
+            blocks[axis] = min(power_of_two(axis.size), side)
+        if draft.shares:  # a short side of a few rows leaves room for more of each
+            rows, columns = draft.grid[-2:]
+            blocks[columns] = min(power_of_two(columns.size), side * side // blocks[rows])
         return
     for axis in draft.grid:
         most = max(policy.pointwise // width // power_of_two(unrolled) >> shrink, policy.least)

@@ -14,6 +14,7 @@ from jaxpr2triton.graph.nodes import Recurrence
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
+from jaxpr2triton.plan.schedule.invariant import split_along
 from jaxpr2triton.plan.schedule.merge import Cut, alike, as_one, cuts_of, merged, offsets_of, other_indices
 from jaxpr2triton.plan.schedule.products import Contracting, contracting, names_of
 from jaxpr2triton.policy import Policy
@@ -54,6 +55,7 @@ class Draft:
     known: dict[Axis, frozenset[Axis]] = field(default_factory=dict)
     contracting: Contracting | None = None
     pieces: int = 1  # that a thread has side by side of what reads its neighbours
+    shares: bool = False  # whether elements of a thread have values in common that are costly
 
     def place(self, axes: Sequence[Axis], name: str, kind: list[Axis]) -> Axis:
         while name in self.made_of:
@@ -270,14 +272,15 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
     offsets, others = ([substitute(each, cut_at) for each in of] for of in known)
     if pointwise:
         turned = _turned_axis(axes, offsets, draft.policy.axes.turned)
-        if turned is None:
-            draft.place(axes, "i", draft.grid)
-            return
-        batch = [axis for axis in axes[:-1] if axis is not turned]
-        if batch:
-            draft.place(batch, "n", draft.grid)
-        draft.place([turned], "i", draft.grid)
-        draft.place(axes[-1:], "j", draft.grid)
+        if turned is not None:
+            sides: list[Sequence[Axis]] = [[axis for axis in axes[:-1] if axis is not turned], [turned], axes[-1:]]
+        else:
+            whole = {cut.rest: cut.axis for cut in draft.cuts}
+            sides = split_along(space, axes, whole, arrays.read, arrays.written, draft.policy)
+            draft.shares, sides = bool(sides), sides or [[], axes, []]
+        for side, usual in zip(sides, "nij"):
+            if side:
+                draft.place(side, usual, draft.grid)
         return
     runs = merged(axes, offsets, others)
     if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < draft.policy.axes.run:

@@ -305,7 +305,8 @@ def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
     grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
     tile = whole * math.prod(blocks[axis] for axis in draft.grid)
     policy, lanes = draft.policy.blocks, draft.policy.target.warp_size
-    warps = tile * width // (lanes * (policy.of_a_thread if draft.inner else policy.of_a_thread_pointwise))
+    elements = policy.of_a_thread if draft.inner or draft.shares else policy.of_a_thread_pointwise
+    warps = tile * width // (lanes * elements)
     if draft.inner:
         room = lanes * draft.policy.cost.kept_by_a_thread
         warps = max(warps, min(-(-read_at_once(seen.graph, draft, blocks) // room), tile // lanes))

@@ -43,6 +43,16 @@ def turned(bits: Array) -> Array:
     return lax.select(lax.lt(bits, _like(bits, 0)), lax.bitwise_xor(bits, _like(bits, largest)), bits)
 
 
+def _of_signed(key: Array, dtype: np.dtype) -> Array:
+    """What has this key, bit for bit."""
+    if is_float(dtype):
+        return lax.bitcast_convert_type(turned(key), dtype)
+    if is_unsigned(dtype) and dtype.itemsize > 1:
+        bits = lax.bitcast_convert_type(key, dtype)
+        return lax.bitwise_xor(bits, _like(bits, 1 << (8 * dtype.itemsize - 1)))
+    return lax.convert_element_type(key, dtype)
+
+
 def _words(key: Array) -> Iterator[Array]:
     """The parts by which it is sorted, the one that matters least first."""
     if key.dtype.itemsize < 8:
@@ -92,9 +102,26 @@ def sort(*operands: Array, dimension: int, is_stable: bool, num_keys: int) -> li
 
 def top_k(x: Array, *, k: int, axis: int, is_stable: bool = True) -> list[Array]:
     """The largest ones, by their bits: NaNs without a sign come first, and what is equal stays in its order."""
+    if k <= policy.COMMON.rounds_of_top:
+        return _one_by_one(x, k, axis)
     places = _in_order([lax.bitwise_not(_signed(x))], axis)
     first = lax.slice_in_dim(places, 0, k, axis=axis)
     return [found(x, first, axis), first]
+
+
+def _one_by_one(x: Array, k: int, axis: int) -> list[Array]:
+    """The largest of a row, the first place where it is, and so on with the other ones."""
+    keys, here = _signed(x), lax.broadcasted_iota(np.int32, x.shape, axis)
+    others = tuple(d for d in range(x.ndim) if d != axis)
+    left, values, places = lax.full_like(x, True, np.bool_), [], []
+    for _ in range(k):
+        best = lax.reduce_max(lax.select(left, keys, _like(keys, np.iinfo(keys.dtype).min)), (axis,))
+        is_best = lax.bitwise_and(left, lax.eq(keys, lax.broadcast_in_dim(best, x.shape, others)))
+        place = lax.reduce_min(lax.select(is_best, here, _like(here, x.shape[axis])), (axis,))
+        left = lax.bitwise_and(left, lax.ne(here, lax.broadcast_in_dim(place, x.shape, others)))
+        values.append(lax.expand_dims(_of_signed(best, x.dtype), (axis,)))
+        places.append(lax.expand_dims(place, (axis,)))
+    return [lax.concatenate(values, axis), lax.concatenate(places, axis)]
 
 
 TABLE: Mapping[str, Callable[..., list[Array]]] = {"sort": sort, "top_k": top_k}

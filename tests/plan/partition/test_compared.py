@@ -103,7 +103,11 @@ MADE_ONCE: dict[str, tuple[Function, tuple[Any, ...]]] = {
         lambda p, x: jax.grad(lambda x: lax.cond(p > 0, lambda x: peaks(x).sum(), jnp.sum, x))(x),
         (np.float32(1), X),
     ),
-    "the largest of each row": (lambda x: jnp.where(x @ x.T >= lax.top_k(x @ x.T, 3)[0][:, -1:], x @ x.T, 0), (X,)),
+    "the largest of each row": (lambda x: jnp.where(x @ x.T >= lax.top_k(x @ x.T, 9)[0][:, -1:], x @ x.T, 0), (X,)),
+    "the largest few of each column": (
+        lambda x: jnp.where(jnp.tanh(x @ x.T) >= lax.top_k(jnp.tanh(x @ x.T).T, 3)[0][:, -1], x @ x.T, 0),
+        (X,),
+    ),
     "a median": (lambda x: (x @ x.T == jnp.median(x @ x.T, axis=-1, keepdims=True)).sum(-1), (X,)),
 }
 

@@ -75,3 +75,41 @@ def test_gradients() -> None:
         return sum(jnp.sum(jnp.sin(each)) for each in training_step(*args))
 
     compared(jax.grad(loss, (0, 1, 2)), x(3000, 70), x(70), x(70))
+
+
+def normed_product(x: Any, w: Any) -> Any:
+    """A layer norm before a product: its two sums go through the same rows, one after the other."""
+    centred = x - x.mean(-1, keepdims=True)
+    return (centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) + 1) @ w
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_sums_of_the_same_rows_are_one_kernel(rows: int) -> None:
+    args = (jax.ShapeDtypeStruct((rows, 2048), np.float32), jax.ShapeDtypeStruct((2048, 8192), np.float32))
+    first, product, *parts = transpile(normed_product, *args, for_target="sm_90", contractions="triton").kernels
+    assert first.bytes_read == rows * 2048 * 4 and len(first.outputs) == 2
+    assert np.prod(product.grid) >= 128 and len(parts) == (rows > 1)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "machine"])
+@pytest.mark.parametrize("rows", [1, 8])
+def test_their_values_and_gradients(rows: int, backend: str) -> None:
+    args, ct = (x(rows, 200), x(200, 48)), x(rows, 48)
+    fused = j2t.fuse(normed_product, backend=backend, contractions="triton")
+    np.testing.assert_allclose(fused(*args), normed_product(*args), 1e-3, 1e-3)
+
+    def pulled(f: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.grad(lambda x, w: (f(x, w) * ct).sum(), (0, 1))
+
+    for found in (pulled(fused), j2t.fuse(pulled(normed_product), backend=backend, contractions="triton")):
+        for ours, theirs in zip(found(*args), pulled(normed_product)(*args), strict=True):
+            np.testing.assert_allclose(ours, theirs, 2e-3, 2e-3)
+
+
+def test_sums_that_read_more_have_a_kernel_of_their_own() -> None:
+    def apart(a: Any, b: Any) -> Any:
+        total = a.sum(-1)
+        return total, ((b - total[:, None]) ** 2).sum(-1), jnp.tanh(a @ a.T)
+
+    found = transpile(apart, x(8, 4096), x(8, 4096), contractions="triton").kernels
+    assert all(len(kernel.inputs) < 3 or len(kernel.outputs) == 1 for kernel in found)
