@@ -78,9 +78,9 @@ class Estimate:
 class Steps:
     """What the loops of a kernel are expected to take, to be compared with what XLA takes."""
 
-    count: int | None  # of those of the innermost loop; None where that is not known
+    count: int  # of those of the innermost loop, as if each `while` had a few
+    known: bool  # whether there is no `while`
     cycles: int  # of each
-    others: int  # … but for what it multiplies
 
 
 @dataclass(frozen=True)

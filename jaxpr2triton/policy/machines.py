@@ -251,6 +251,7 @@ class Loops:
     launch: float = 1.5  # µs of each launch of a loop that XLA runs: 1.1 to 1.8 where five or more are a CUDA graph
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
+    longer: float = 1.2  # times as long as XLA, up to which a loop is a kernel: neither estimate is any closer
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
     read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit

@@ -1,0 +1,170 @@
+"""What XLA takes for equations, in microseconds: launches, what passes through memory, what is computed.
+
+    def step(x, v):                                  N-body, x and v f32[1024,3], in a step of a scan
+        d = x[None] - x[:, None]
+        pull = (d * rsqrt((d * d).sum(-1)) ** 3).sum(1)
+        return x + v, v + pull
+            →    Taken(launches=6, launching=9.0, working=4.2)
+
+XLA runs a loop from the host, some launches for each step. A launch shares out what it computes over all processors.
+Elementwise work is fused into what reads it, so that of each sum its result is written and read, and besides that what
+a step carries on, reads of its place, and puts out. It is a lower bound where fusions compute something twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, jaxprs_in
+from jaxpr2triton.ir.scanned import scanned_p
+from jaxpr2triton.ir.scans import UNKNOWN
+from jaxpr2triton.plan.library import bytes_of, library_time
+from jaxpr2triton.policy import Policy
+from jaxpr2triton.report.launches import APART, launches_alone, launches_of
+from jaxpr2triton.rules.base import Pointwise
+from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.rows import TABLE
+
+IN_PLACE = frozenset({"dynamic_slice", "dynamic_update_slice", "gather"})  # no more of an array than they are to read
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Of all that is launched for equations, one after the other."""
+
+    launches: int = 0
+    launching: float = 0.0  # µs
+    working: float = 0.0  # µs of all processors
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(
+            self.launches + other.launches, self.launching + other.launching, self.working + other.working
+        )
+
+    @property
+    def microseconds(self) -> float:
+        return self.launching + self.working
+
+    def times(self, count: int) -> Taken:
+        return Taken(count * self.launches, count * self.launching, count * self.working)
+
+
+def time_of_xla(closed: Closed, policy: Policy) -> Taken:
+    """Of a whole program. A launch outside of loops is one after a break; those of a step follow each other."""
+    beside = launches_alone(closed).beside_loops
+    found = Taken(beside, beside * policy.products.launch)
+    inner = closed.jaxpr
+    for each in _inside(inner, policy, found_apart=False):
+        found += each
+    arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
+    return found + Taken(working=_moving(bytes_of(*(atom.aval for atom in arrays)), policy))
+
+
+def time_of_loop(loop: Eqn, policy: Policy) -> Taken:
+    """Of all steps; of a `while` as if it had a few, and of asking whether there is another one after each."""
+    launches = launches_of(loop)
+    assert launches is not None
+    step = Taken()
+    for body in jaxprs_in(loop):
+        step += _moved_by(body, policy)
+        for each in _inside(body, policy):
+            step += each
+    fixed = 1 + policy.loops.launches_of_a_step
+    step += Taken(fixed, fixed * policy.loops.launch)
+    if launches.steps is None:
+        step += Taken(launching=policy.loops.asking)
+    seldom = bool(loop.params.get("seldom"))
+    return step.times(launches.steps if launches.steps is not None else 0 if seldom else UNKNOWN)
+
+
+def _inside(jaxpr: Jaxpr, policy: Policy, found_apart: bool = True) -> Iterator[Taken]:
+    """Of each equation; what is fused has no launch of its own, and `found_apart` says if the others have."""
+    launch = Taken(1, policy.loops.launch) if found_apart else Taken()
+    scanned: set[tuple[object, ...]] = set()
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        if launches_of(eqn) is not None:
+            yield time_of_loop(eqn, policy)
+        elif eqn.primitive is scanned_p:
+            key = (eqn.params["combine"], eqn.params["axis"], *map(id, eqn.invars))
+            if key not in scanned:
+                scanned.add(key)
+                yield _of_scan(eqn, policy)
+        elif name == "cond":
+            branches = [sum(_inside(branch, policy), Taken()) for branch in jaxprs_in(eqn)]
+            yield launch + min(branches, key=lambda each: each.microseconds)
+        elif name == "dot_general":
+            yield (Taken() if is_short_contraction(eqn) else launch) + Taken(working=library_time(eqn, policy))
+        elif inner := list(jaxprs_in(eqn)):
+            for body in inner:
+                yield from _inside(body, policy, found_apart)
+        elif name.startswith(APART) and name != "reduce_precision":
+            made = bytes_of(*(var.aval for var in eqn.outvars))
+            yield launch + Taken(working=_computed(eqn, policy) + _moving(2 * made, policy))
+        else:
+            yield Taken(working=_computed(eqn, policy))
+
+
+def _of_scan(eqn: Eqn, policy: Policy) -> Taken:
+    """An associative scan is written out: there and back, with half as many elements each time."""
+    size = eqn.outvars[0].aval.shape[eqn.params["axis"]]
+    rounds = 2 * max(size - 1, 1).bit_length()
+    combine = eqn.params["combine"].closed.jaxpr
+    elements = 2 * eqn.outvars[0].aval.size
+    instructions = sum(_weight(each) for each in combine.eqns)
+    moved = 2 * sum(bytes_of(atom.aval) for atom in eqn.invars)
+    working = _issued(elements, instructions, policy) + _moving(moved, policy)
+    return Taken(rounds, rounds * policy.loops.launch, working)
+
+
+def _computed(eqn: Eqn, policy: Policy) -> float:
+    elements = max((atom.aval.size for atom in (*eqn.invars, *eqn.outvars) if hasattr(atom.aval, "size")), default=1)
+    if isinstance(TABLE.get(eqn.primitive.name), Indexing):
+        return 0.0
+    return _issued(elements, _weight(eqn), policy)
+
+
+def _weight(eqn: Eqn) -> int:
+    row = TABLE.get(eqn.primitive.name)
+    return row.weight if isinstance(row, Pointwise) else 1
+
+
+def _issued(elements: int, instructions: int, policy: Policy) -> float:
+    """Microseconds of so many instructions for each element; a warp that is alone waits for itself."""
+    target = policy.target
+    cycles = instructions * max(elements / (target.processors * target.cores), policy.cost.alone)
+    return cycles / (1000 * target.clock)
+
+
+def _moved_by(body: Jaxpr, policy: Policy) -> Taken:
+    """What a step reads of what is there before, and what it writes."""
+    readers: dict[Var, list[Eqn | None]] = {}
+    makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
+    for eqn in body.eqns:
+        for place, atom in enumerate(eqn.invars):
+            if not isinstance(atom, Literal):
+                in_place = place == 0 and _is_in_place(eqn)
+                readers.setdefault(atom, []).append(None if in_place else eqn)
+    given = dict.fromkeys(body.invars)
+    read = [var for var in given if any(each is not None for each in readers.get(var, []))]
+    written = [atom for atom in body.outvars if _is_written(atom, given, makers)]
+    return Taken(working=_moving(bytes_of(*(atom.aval for atom in (*read, *written))), policy))
+
+
+def _is_in_place(eqn: Eqn) -> bool:
+    return eqn.primitive.name in IN_PLACE or eqn.primitive.name.startswith("scatter")
+
+
+def _is_written(atom: Atom, given: dict[Var, None], makers: dict[Var, Eqn]) -> bool:
+    """Whether all of it is: not what is handed on as it is, or changed at some places."""
+    if isinstance(atom, Literal) or atom in given:
+        return False
+    maker = makers.get(atom)
+    return maker is None or not _is_in_place(maker)
+
+
+def _moving(count: int, policy: Policy) -> float:
+    return count / policy.target.memory_rate / 1000
