@@ -62,7 +62,7 @@ def time_of_kernel(plan: Plan) -> float:
     """Microseconds of a kernel with loops."""
     assert plan.steps is not None
     policy, inner = plan.policy, plan.jaxpr.jaxpr
-    computed = plan.steps.count * plan.steps.cycles / (1000 * policy.target.clock)
+    computed = plan.steps.microseconds(policy.target.clock)
     arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
     moved = bytes_of(*(atom.aval for atom in arrays)) / policy.target.memory_rate / 1000
     return policy.products.launch + max(computed, moved)

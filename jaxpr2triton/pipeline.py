@@ -59,7 +59,9 @@ from jaxpr2triton.quickest import quickest, schedules_compiled
 from jaxpr2triton.report.equations import name_of, nbytes_of, printed, result_of
 from jaxpr2triton.report.launches import launches_alone, launches_of
 from jaxpr2triton.report.obstacles import obstacles_of
+from jaxpr2triton.report.times import busy_of
 from jaxpr2triton.shards.told import divided
+from jaxpr2triton.xla_time import Taken, time_of_parts, time_of_step
 
 RAW_LOOPS = ("scan", "while", "cond")
 Made = TypeVar("Made")
@@ -344,6 +346,12 @@ class Compiled:
         own = (recorded_of(plan) for plan in self.stages["schedule"].plans)
         return (*own, *(each for step in self.steps_of.values() for each in step.schedules))
 
+    def taken(self, launch: float) -> Taken:
+        """What it takes by an estimate, and all that is launched for it, where a launch takes so many microseconds."""
+        kernels = {kernel.name: busy_of(kernel, self.policy) for kernel in self.kernels}
+        steps = {place: step.taken(self.policy.loops.launch) for place, step in self.steps_of.items()}
+        return time_of_parts(self.program, kernels, steps, self.policy, launch)
+
     @cached_property
     def alone(self) -> Alone:
         """What XLA would launch for the program without any kernel."""
@@ -472,15 +480,13 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
 
 
 def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, Compiled]]:
-    """The steps of loops that XLA runs, where kernels launch less for a step, or have loops that are in it."""
-    most = compiled.policy.cuts
-    loops = steps_worth_planning(compiled.program.jaxpr.eqns, most.launches_of_a_step)
-    for number, (place, body, alone) in enumerate(loops):
+    """The steps of loops that XLA runs, where kernels take less time for one than XLA's launches."""
+    policy = compiled.policy
+    loops = steps_worth_planning(compiled.program.jaxpr.eqns, policy.cuts.launches_of_a_step)
+    for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
-        step = compile_jaxpr(body, name, roles, compiled.policy)
-        saves = most.times_fewer * (len(step.kernels) + len(step.leftovers)) <= alone.a_step
-        has_loops = any(kernel.choice is not None for kernel in step.all_kernels)
-        if step.all_kernels and (saves or has_loops):
+        step = compile_jaxpr(body, name, roles, policy)
+        if step.all_kernels and step.taken(policy.loops.launch).microseconds < time_of_step(body, policy).microseconds:
             yield place, step
 
 

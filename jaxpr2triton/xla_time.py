@@ -14,11 +14,12 @@ a step carries on, reads of its place, and puts out. It is a lower bound where f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, jaxprs_in
+from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import UNKNOWN
 from jaxpr2triton.plan.library import bytes_of, library_time
@@ -57,22 +58,31 @@ def time_of_xla(closed: Closed, policy: Policy) -> Taken:
     beside = launches_alone(closed).beside_loops
     found = Taken(beside, beside * policy.products.launch)
     inner = closed.jaxpr
-    for each in _inside(inner, policy, found_apart=False):
-        found += each
+    found += _inside(inner, policy, is_apart=False)
     arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
     return found + Taken(working=_moving(bytes_of(*(atom.aval for atom in arrays)), policy))
 
 
 def time_of_loop(loop: Eqn, policy: Policy) -> Taken:
     """Of all steps; of a `while` as if it had a few, and of asking whether there is another one after each."""
+    return all_steps(loop, sum((_of_step(body, policy) for body in jaxprs_in(loop)), Taken()), policy)
+
+
+def time_of_step(body: Closed, policy: Policy) -> Taken:
+    """Of what a step computes, without what a loop needs anyway."""
+    return _of_step(body.jaxpr, policy)
+
+
+def _of_step(body: Jaxpr, policy: Policy) -> Taken:
+    fused = Taken(1, policy.loops.launch) if body.eqns else Taken()
+    return fused + _inside(body, policy) + _moved_by(body, policy)
+
+
+def all_steps(loop: Eqn, step: Taken, policy: Policy) -> Taken:
+    """Of all steps of a loop that XLA runs, by what one of them takes."""
     launches = launches_of(loop)
     assert launches is not None
-    step = Taken()
-    for body in jaxprs_in(loop):
-        step += _moved_by(body, policy)
-        for each in _inside(body, policy):
-            step += each
-    fixed = 1 + policy.loops.launches_of_a_step
+    fixed = policy.loops.launches_of_a_step
     step += Taken(fixed, fixed * policy.loops.launch)
     if launches.steps is None:
         step += Taken(launching=policy.loops.asking)
@@ -80,32 +90,39 @@ def time_of_loop(loop: Eqn, policy: Policy) -> Taken:
     return step.times(launches.steps if launches.steps is not None else 0 if seldom else UNKNOWN)
 
 
-def _inside(jaxpr: Jaxpr, policy: Policy, found_apart: bool = True) -> Iterator[Taken]:
-    """Of each equation; what is fused has no launch of its own, and `found_apart` says if the others have."""
-    launch = Taken(1, policy.loops.launch) if found_apart else Taken()
-    scanned: set[tuple[object, ...]] = set()
-    for eqn in jaxpr.eqns:
-        name = eqn.primitive.name
-        if launches_of(eqn) is not None:
-            yield time_of_loop(eqn, policy)
-        elif eqn.primitive is scanned_p:
-            key = (eqn.params["combine"], eqn.params["axis"], *map(id, eqn.invars))
-            if key not in scanned:
-                scanned.add(key)
-                yield _of_scan(eqn, policy)
-        elif name == "cond":
-            branches = [sum(_inside(branch, policy), Taken()) for branch in jaxprs_in(eqn)]
-            yield launch + min(branches, key=lambda each: each.microseconds)
-        elif name == "dot_general":
-            yield (Taken() if is_short_contraction(eqn) else launch) + Taken(working=library_time(eqn, policy))
-        elif inner := list(jaxprs_in(eqn)):
-            for body in inner:
-                yield from _inside(body, policy, found_apart)
-        elif name.startswith(APART) and name != "reduce_precision":
-            made = bytes_of(*(var.aval for var in eqn.outvars))
-            yield launch + Taken(working=_computed(eqn, policy) + _moving(2 * made, policy))
-        else:
-            yield Taken(working=_computed(eqn, policy))
+def time_of_equation(eqn: Eqn, policy: Policy, is_apart: bool = True) -> Taken:
+    """Of a loop, or of what it is in a step of one; what is fused into others has no launch of its own.
+
+    `is_apart` says whether all others have one each, or are counted by somebody else.
+    """
+    launch = Taken(1, policy.loops.launch) if is_apart else Taken()
+    name = eqn.primitive.name
+    if launches_of(eqn) is not None:
+        return time_of_loop(eqn, policy)
+    if eqn.primitive is scanned_p:
+        return _of_scan(eqn, policy)
+    if name == "cond":
+        branches = [_inside(branch, policy) for branch in jaxprs_in(eqn)]
+        return launch + min(branches, key=lambda each: each.microseconds)
+    if name == "dot_general":
+        return (Taken() if is_short_contraction(eqn) else launch) + Taken(working=library_time(eqn, policy))
+    if inner := list(jaxprs_in(eqn)):
+        return sum((_inside(body, policy, is_apart) for body in inner), Taken())
+    if name.startswith(APART) and name != "reduce_precision":
+        made = bytes_of(*(var.aval for var in eqn.outvars))
+        return launch + Taken(working=_computed(eqn, policy) + _moving(2 * made, policy))
+    return Taken(working=_computed(eqn, policy))
+
+
+def _inside(jaxpr: Jaxpr, policy: Policy, is_apart: bool = True) -> Taken:
+    """Of all equations; an associative scan of several results is one."""
+    scans = {_scan_of(eqn): eqn for eqn in reversed(jaxpr.eqns) if eqn.primitive is scanned_p}
+    eqns = (eqn for eqn in jaxpr.eqns if eqn.primitive is not scanned_p or scans[_scan_of(eqn)] is eqn)
+    return sum((time_of_equation(eqn, policy, is_apart) for eqn in eqns), Taken())
+
+
+def _scan_of(eqn: Eqn) -> tuple[object, ...]:
+    return (eqn.params["combine"], eqn.params["axis"], *map(id, eqn.invars))
 
 
 def _of_scan(eqn: Eqn, policy: Policy) -> Taken:
@@ -168,3 +185,26 @@ def _is_written(atom: Atom, given: dict[Var, None], makers: dict[Var, Eqn]) -> b
 
 def _moving(count: int, policy: Policy) -> float:
     return count / policy.target.memory_rate / 1000
+
+
+def time_of_parts(
+    program: Closed, kernels: Mapping[str, float], steps: Mapping[int, Taken], policy: Policy, launch: float
+) -> Taken:
+    """Of a program that is cut into kernels, what XLA runs of it included.
+
+    `kernels` says what each of those takes without its `launch`, and `steps` what the steps of loops take that are made
+    of kernels, by the places of these loops.
+    """
+    found = Taken()
+    for place, eqn in enumerate(program.jaxpr.eqns):
+        if place in steps:
+            found += all_steps(eqn, steps[place], policy)
+        elif eqn.primitive is region_p and eqn.params["name"] in kernels:
+            found += Taken(1, launch, kernels[eqn.params["name"]])
+        elif launches_of(eqn) is not None:
+            found += time_of_loop(eqn, policy)
+        elif not isinstance(TABLE.get(eqn.primitive.name), Indexing):
+            each = time_of_equation(eqn, policy)
+            launches = max(each.launches, 1)
+            found += Taken(launches, launches * launch, each.working)
+    return found

@@ -82,6 +82,10 @@ class Steps:
     known: bool  # whether there is no `while`
     cycles: int  # of each
 
+    def microseconds(self, clock: float) -> float:
+        """Of all of them, at so many GHz."""
+        return self.count * self.cycles / (1000 * clock)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -113,6 +117,7 @@ class Kernel:
     bytes_written: int
     flops: int  # of all programs
     choice: Choice | None = None  # of kernels with loops
+    steps: Steps | None = None  # … and what theirs take
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
     bytes_asked: int = 0  # that programs load, what several of them want counted for each
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.ir.cycles import Cycles
-from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
+from jaxpr2triton.ir.kernel import Kernel, Leftover
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.table import UNKNOWN, count, table
 
@@ -49,17 +49,22 @@ def place_of(kernel: Kernel) -> str:
 
 def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
     """Of one launch; None where the trip count of a loop is data-dependent."""
+    if kernel.steps is not None and not kernel.steps.known:
+        return None
+    return policy.products.launch + busy_of(kernel, policy)
+
+
+def busy_of(kernel: Kernel, policy: Policy) -> float:
+    """… without the launch, and as if each loop of a data-dependent trip count had a few steps."""
     target = policy.target
-    moved = (kernel.bytes_read + kernel.bytes_written) / target.memory_rate / 1000
-    if kernel.choice is not None:
-        if any(axis.unbounded for axis in kernel.axes):
-            return None
-        steps = max((-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP), default=1)
-        computed = steps * kernel.choice.chosen.cycles / (1000 * target.clock)
+    moved = kernel.bytes_read + kernel.bytes_written
+    processors = max(1, min(math.prod(kernel.grid), target.processors))
+    rate = min(target.memory_rate, processors * policy.cost.cached_for_one * target.clock)
+    if kernel.steps is not None:
+        computed = kernel.steps.microseconds(target.clock)
     else:
-        processors = max(1, min(math.prod(kernel.grid), target.processors))
         computed = kernel.flops / (_rate(kernel, policy) * processors * 1000 * target.clock)
-    return policy.products.launch + max(moved, computed)
+    return max(moved / rate / 1000, computed)
 
 
 def _rate(kernel: Kernel, policy: Policy) -> float:
