@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import jaxpr2triton as j2t
 from bench.device import cases, store, ways
@@ -44,6 +45,7 @@ from tests.works import Work
 
 HEADER = ["program", "pass", "ours µs", "kernels", "launches", "XLA µs", "launches of XLA", "ratio", "programs"]
 MISSING = "-"
+ABOVE = (1.2, 1.0)
 DEVICE = "H100"  # whose measurements are beside the estimates
 
 
@@ -139,14 +141,15 @@ def predicted(found: Sequence[Compared]) -> list[str]:
         return ["too few programs were measured to compare estimates with"]
     off = sorted(estimate / truth for estimate, truth in both)
     low, median, high = statistics.quantiles(off, n=4)
-    order = statistics.correlation(*(list(each) for each in zip(*both)), method="ranked")
+    ranks = [np.argsort(np.argsort(each)).tolist() for each in zip(*both)]
+    order = statistics.correlation(*ranks)
     sides = sum((estimate > 1) == (truth > 1) for estimate, truth in both)
-    lost = [each for each in found if each.measured and not each.assumed and each.measured[0] > 1.2 * each.measured[1]]
+    lost = [each for each in found if each.measured and not each.assumed and each.measured[0] > ABOVE[0] * each.measured[1]]
     names = ", ".join(f"{each.asked.place[1]} {each.asked.place[2]}" for each in lost)
     return [
         f"estimated ratio / measured one of {len(both)} programs: median {median:.2f}, half of them {low:.2f} to "
         f"{high:.2f}; rank correlation {order:.2f}; {sides} on the same side of 1",
-        f"measured above 1.2: {names or 'none'}",
+        f"measured above {ABOVE[0]:g}: {names or 'none'}",
     ]
 
 
@@ -191,9 +194,7 @@ def main(words: Sequence[str] | None = None) -> int:
             failed.append(f"{title}: {type(problem).__name__}: {' '.join(str(problem).split())[:200]}")
     found.sort(key=lambda each: -each.ratio)
     above = [each for each in found if each.ratio > options.above]
-    notes = [f"{count} of {len(found)} programs above {least:g}" for least in (1.2, 1.0) for count in [
-        sum(each.ratio > least for each in found)
-    ]]
+    notes = [f"{sum(each.ratio > least for each in found)} of {len(found)} programs above {least:g}" for least in ABOVE]
     notes += [*predicted(found), *failed]
     print(table([*HEADER, "measured"], [each.line for each in found], indent=""))
     print("", *notes, sep="\n")

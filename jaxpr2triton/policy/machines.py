@@ -74,8 +74,7 @@ class Cutting:
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
-    launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels …
-    times_fewer: int = 2  # … if they launch so many times less
+    launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
     work_of_a_launch: int = 1 << 26  # computations that a device does in the time of a launch
     work_of_an_element: int = 100  # … and in the time in which a number is written and read
@@ -316,9 +315,8 @@ class Writing:
 class Doubts:
     """What is said to be likely slow (`report/doubts.py`)."""
 
-    few: int = 4  # programs that leave more than nine tenths of every known device idle
-    moved: int = 2**20  # bytes: more than 10 µs for one processor alone
-    computed: int = 10**7  # operations: the same
+    few: int = 4  # programs, or one for so many processors, that leave most of a device idle …
+    idle: float = 10.0  # … and the µs that this costs
     long_step: int = 10_000  # cycles: less than a launch takes, so nothing to talk about
     far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
 

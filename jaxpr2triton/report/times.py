@@ -56,15 +56,17 @@ def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
 
 def busy_of(kernel: Kernel, policy: Policy) -> float:
     """… without the launch, and as if each loop of a data-dependent trip count had a few steps."""
+    working = working_of(kernel, policy)
+    return working if kernel.steps is None else max(working, kernel.steps.microseconds(policy.target.clock))
+
+
+def working_of(kernel: Kernel, policy: Policy) -> float:
+    """Of what moves and of operations alone, where no step waits for another, by the processors that have programs."""
     target = policy.target
-    moved = kernel.bytes_read + kernel.bytes_written
     processors = max(1, min(math.prod(kernel.grid), target.processors))
     rate = min(target.memory_rate, processors * policy.cost.cached_for_one * target.clock)
-    if kernel.steps is not None:
-        computed = kernel.steps.microseconds(target.clock)
-    else:
-        computed = kernel.flops / (_rate(kernel, policy) * processors * 1000 * target.clock)
-    return max(moved / rate / 1000, computed)
+    moved = (kernel.bytes_read + kernel.bytes_written) / rate / 1000
+    return max(moved, kernel.flops / (_rate(kernel, policy) * processors * 1000 * target.clock))
 
 
 def _rate(kernel: Kernel, policy: Policy) -> float:
