@@ -7,9 +7,9 @@
 
 No GPU is needed: nothing is compiled or run. Both sides are estimates of `beside_xla.py`, with launches, what passes
 through memory and what is computed; the planner decides by the same ones for each loop. *programs* are those of the
-kernel that takes longest, and the processors of the device. *measured* is the quotient of the same two on an H100, where
-`bench/results/device.jsonl` has them; those kernels may have been others. With a star a loop ends when the device says
-so, and has two steps on both sides.
+kernel that takes longest, and the processors of the device. *measured* is the quotient of the same two on an H100,
+where `bench/results/device.jsonl` has them; those kernels may have been others. With a star a loop ends when the device
+says so, and has two steps on both sides.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def compared(asked: Asked, measured: Mapping[tuple[str, ...], tuple[float, float
         made = j2t.transpile(asked.function, *asked.sizes(), for_target=DEFAULT_TARGET.name)
     compiled = made.compiled
     policy = compiled.policy
-    ours, other = compiled.taken(policy.products.launch), time_of_xla(compiled.stages["trace"], policy)
+    ours, other = compiled.taken.priced(policy.products.launch), time_of_xla(compiled.stages["trace"], policy)
     longest = max(compiled.all_kernels, key=lambda kernel: busy_of(kernel, policy), default=None)
     programs = MISSING if longest is None else f"{math.prod(longest.grid):,} of {policy.target.processors}"
     unknown = [each.steps is None for _, each in compiled.alone.loops]
@@ -144,8 +144,8 @@ def predicted(found: Sequence[Compared]) -> list[str]:
     ranks = [np.argsort(np.argsort(each)).tolist() for each in zip(*both)]
     order = statistics.correlation(*ranks)
     sides = sum((estimate > 1) == (truth > 1) for estimate, truth in both)
-    lost = [each for each in found if each.measured and not each.assumed and each.measured[0] > ABOVE[0] * each.measured[1]]
-    names = ", ".join(f"{each.asked.place[1]} {each.asked.place[2]}" for each in lost)
+    lost = [each.asked.place for each in found if each.measured and each.measured[0] > ABOVE[0] * each.measured[1]]
+    names = ", ".join(f"{name} {kind}" for _, name, kind, _ in lost)
     return [
         f"estimated ratio / measured one of {len(both)} programs: median {median:.2f}, half of them {low:.2f} to "
         f"{high:.2f}; rank correlation {order:.2f}; {sides} on the same side of 1",

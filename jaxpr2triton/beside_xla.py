@@ -1,16 +1,16 @@
-"""Which products of loops, or whole loops, XLA computes although a kernel could, by what both would take.
+"""Which loops, or which products of loops, XLA computes although a kernel could, by what both would take.
 
     h, _ = scan (λ h x. let h' = tanh (x + h @ u) in (h', h')) h0 xs     h: f32[1024,128] u: f32[128,512]
-        kernels take about 25,000 µs for 512 steps, and XLA about 5,200 µs for 3,072 launches and their products
-
-XLA launches each step from the host, several times, but shares out what it multiplies over all processors. A program of
-a kernel has a few rows of its own, and the whole matrix for them. All that a step does besides takes as long either
-way, so of loops with a program for each processor only those that multiply are weighed.
+        a kernel of 1024 programs takes about 25,000 µs for 512 steps, and XLA about 5,000 µs for 3,072 launches
 
     x = scan (λ x. x + sum (force (x - x[:, None])) 0) x0 steps          x: f32[1024,3]
-        a step of one program takes about 110 µs, and XLA's about 19 µs for 6 launches on all processors
+        a kernel of one program takes about 17,000 µs for 100 steps, and XLA about 1,300 µs for 600 launches
 
-What one program holds it computes alone, while all others have nothing to do.
+XLA launches each step from the host, several times, but shares out what it computes over all processors
+(`xla_time.py`). A program of a kernel has a few rows of its own, and the whole matrix for them; what one program holds it
+computes alone, while all others have nothing to do. So every kernel with loops is weighed, as what its schedule is
+estimated to take, and a launch. What keeps programs from being many is given up first: products that no step waits for,
+and what a kernel keeps although its end could bring it into memory.
 
     h, _ = scan (λ h x. let h' = tanh (x @ w + h @ u) in (h', h')) h0 xs     w, u: f32[64,64]
         x @ w takes about 30 µs of 512 steps, and about 8 µs all at once, with a launch
@@ -22,7 +22,6 @@ no step waits for is of all steps at once instead, where that takes less time.
 from __future__ import annotations
 
 import math
-
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction

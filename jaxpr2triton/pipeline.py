@@ -346,11 +346,12 @@ class Compiled:
         own = (recorded_of(plan) for plan in self.stages["schedule"].plans)
         return (*own, *(each for step in self.steps_of.values() for each in step.schedules))
 
-    def taken(self, launch: float) -> Taken:
-        """What it takes by an estimate, and all that is launched for it, where a launch takes so many microseconds."""
+    @cached_property
+    def taken(self) -> Taken:
+        """What it takes by an estimate, and all that is launched for it; launches outside of loops are pending."""
         kernels = {kernel.name: busy_of(kernel, self.policy) for kernel in self.kernels}
-        steps = {place: step.taken(self.policy.loops.launch) for place, step in self.steps_of.items()}
-        return time_of_parts(self.program, kernels, steps, self.policy, launch)
+        steps = {place: step.taken for place, step in self.steps_of.items()}
+        return time_of_parts(self.program, kernels, steps, self.policy)
 
     @cached_property
     def alone(self) -> Alone:
@@ -486,7 +487,8 @@ def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, C
     for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
         step = compile_jaxpr(body, name, roles, policy)
-        if step.all_kernels and step.taken(policy.loops.launch).microseconds < time_of_step(body, policy).microseconds:
+        kernels, launches = (each.priced(policy.loops.launch) for each in (step.taken, time_of_step(body, policy)))
+        if step.all_kernels and kernels.microseconds < launches.microseconds:
             yield place, step
 
 

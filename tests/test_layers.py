@@ -16,12 +16,13 @@ LEVELS = {
     2: ("rules",),
     3: ("graph",),
     4: ("trace", "autodiff", "normalize", "plan", "emit", "launch", "report", "shards"),
-    5: ("beside_xla", "inside", "quickest"),
-    6: ("pipeline",),
-    7: ("front",),
-    8: ("api",),
-    9: ("cli",),
-    10: ("__init__", "__main__"),
+    5: ("xla_time", "inside", "quickest"),
+    6: ("beside_xla",),
+    7: ("pipeline",),
+    8: ("front",),
+    9: ("api",),
+    10: ("cli",),
+    11: ("__init__", "__main__"),
 }
 LEVEL_OF = {name: level for level, names in LEVELS.items() for name in names}
 # Rooms within a room, the lowest first; those beside each other do not know each other.

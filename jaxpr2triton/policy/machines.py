@@ -247,7 +247,8 @@ class Loops:
     steps_ahead: int = 8  # that it is read at most
     steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
     instructions_in_a_row: int = 1536  # … while a thread has no more than these
-    launch: float = 1.5  # µs of each launch of a loop that XLA runs: 1.1 to 1.8 where five or more are a CUDA graph
+    launch: float = 1.5  # µs of each launch of a loop that XLA runs, in a CUDA graph: 1.1 to 1.8 as measured on an H100
+    launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
     longer: float = 1.2  # times as long as XLA, up to which a loop is a kernel: neither estimate is any closer
