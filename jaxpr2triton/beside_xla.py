@@ -7,8 +7,8 @@
         a kernel of one program takes about 17,000 µs for 100 steps, and XLA about 1,300 µs for 600 launches
 
 XLA launches each step from the host, several times, but shares out what it computes over all processors
-(`xla_time.py`). A program of a kernel has a few rows of its own, and the whole matrix for them; what one program holds it
-computes alone, while all others have nothing to do. So every kernel with loops is weighed, as what its schedule is
+(`xla_time.py`). A program of a kernel has a few rows of its own, and the whole matrix for them; what one program holds
+it computes alone, while all others have nothing to do. So every kernel with loops is weighed: what its schedule is
 estimated to take, and a launch. What keeps programs from being many is given up first: products that no step waits for,
 and what a kernel keeps although its end could bring it into memory.
 

@@ -148,6 +148,7 @@ class _Walk:
     sizes: list[int] = field(default_factory=list)  # bytes of each array in memory
     passes: dict[object, tuple[int, int]] = field(default_factory=dict)  # what a launch reads, and bytes that it writes
     values: dict[Var, _Value] = field(default_factory=dict)
+    scans: set[tuple[object, ...]] = field(default_factory=set)
 
     def whole(self, jaxpr: Jaxpr) -> Taken:
         for var in (*jaxpr.constvars, *jaxpr.invars):
@@ -187,7 +188,7 @@ class _Walk:
             branches = [_Walk(self.policy).whole(branch) for branch in jaxprs_in(eqn)]
             return LAUNCH + min(branches, key=lambda each: (each.pending, each.microseconds))
         if eqn.primitive is scanned_p:
-            return _of_scan(eqn, self.policy)
+            return self._scanned(eqn)
         if name == "dot_general":
             return LAUNCH + Taken(working=library_time(eqn, self.policy))
         moved = bytes_of(*(atom.aval for atom in (*eqn.invars, *eqn.outvars)))
@@ -211,6 +212,13 @@ class _Walk:
         self._pass(launch, _joined(before), bytes_of(*(var.aval for var in eqn.outvars)))
         self.values.update({var: self._new(var, level + 1) for var in eqn.outvars})
         return found + Taken(working=_computed(eqn, self.policy))
+
+    def _scanned(self, eqn: Eqn) -> Taken:
+        """All results of one are made at once."""
+        scan = (eqn.params["combine"], eqn.params["axis"], *eqn.invars)
+        found = Taken() if scan in self.scans else _of_scan(eqn, self.policy)
+        self.scans.add(scan)
+        return found
 
     def _fused(self, eqn: Eqn) -> Taken:
         before = [self._value(atom) for atom in eqn.invars]
@@ -273,8 +281,6 @@ def _is_in_place(eqn: Eqn) -> bool:
 
 def _of_scan(eqn: Eqn, policy: Policy) -> Taken:
     """An associative scan is written out: there and back, with half as many elements each time."""
-    if eqn.params["output"]:
-        return Taken()  # of the first of its results
     size = eqn.outvars[0].aval.shape[eqn.params["axis"]]
     rounds = 2 * max(size - 1, 1).bit_length()
     instructions = sum(map(_weight, eqn.params["combine"].closed.jaxpr.eqns))

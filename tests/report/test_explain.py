@@ -230,7 +230,7 @@ def test_kernels_that_are_likely_to_be_slow() -> None:
     assert explain(program).splitlines()[-4:] == [
         "",
         "  warning: one is 1 program for 132 processors, with 16,400,384 bytes to move and 4,096,000",
-        "      operations",
+        "      operations: about 77 µs",
         "  warning: spilling is estimated to take 500,000 cycles a step, and its operations alone some 1",
     ]
     assert [len(each["warnings"]) for each in explain_json(program)["kernels"]] == [1, 1, 0, 0, 0, 0]
