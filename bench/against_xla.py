@@ -68,6 +68,7 @@ class Compared:
     launches: int
     other_launches: int
     programs: str
+    has_loops: bool
     assumed: bool  # whether the device finds out how many steps there are
     measured: tuple[float, float] | None = None  # µs of ours, and of `jax.jit`
 
@@ -118,6 +119,7 @@ def compared(asked: Asked, measured: Mapping[tuple[str, ...], tuple[float, float
         ours.launches,
         other.launches,
         programs,
+        bool(unknown),
         any(unknown),
         measured.get(asked.place),
     )
@@ -134,23 +136,25 @@ def measured_on(device: str) -> dict[tuple[str, ...], tuple[float, float]]:
     return {place: (each[ways.OURS], each[ways.JIT]) for place, each in best.items() if len(each) == 2}
 
 
-def predicted(found: Sequence[Compared]) -> list[str]:
-    """How well estimates predict what was measured."""
-    both = [(each.ratio, each.measured[0] / each.measured[1]) for each in found if each.measured and not each.assumed]
-    if len(both) < 3:
-        return ["too few programs were measured to compare estimates with"]
-    off = sorted(estimate / truth for estimate, truth in both)
-    low, median, high = statistics.quantiles(off, n=4)
-    ranks = [np.argsort(np.argsort(each)).tolist() for each in zip(*both)]
-    order = statistics.correlation(*ranks)
-    sides = sum((estimate > 1) == (truth > 1) for estimate, truth in both)
+def predicted(found: Sequence[Compared]) -> Iterator[str]:
+    """How well estimates predict what was measured, of programs with loops and of others."""
+    for has_loops, what in ((True, "with loops"), (False, "without")):
+        known = [each for each in found if each.measured and each.has_loops == has_loops and not each.assumed]
+        both = [(each.ratio, each.measured[0] / each.measured[1]) for each in known if each.measured]
+        if len(both) < 3:
+            yield f"too few programs {what} were measured to compare estimates with"
+            continue
+        low, median, high = statistics.quantiles([estimate / truth for estimate, truth in both], n=4)
+        ranks = [np.argsort(np.argsort(each)).tolist() for each in zip(*both)]
+        clear = [(estimate, truth) for estimate, truth in both if not 1 / ABOVE[0] < truth < ABOVE[0]]
+        sides = sum((estimate > 1) == (truth > 1) for estimate, truth in clear)
+        yield (
+            f"{len(both)} programs {what} were measured: estimated ratio / measured one is {median:.2f} in the median, "
+            f"{low:.2f} to {high:.2f} in half of them; rank correlation {statistics.correlation(*ranks):.2f}; of "
+            f"{len(clear)} that are {ABOVE[0]:g} times as fast or slow {sides} are on the right side of 1"
+        )
     lost = [each.asked.place for each in found if each.measured and each.measured[0] > ABOVE[0] * each.measured[1]]
-    names = ", ".join(f"{name} {kind}" for _, name, kind, _ in lost)
-    return [
-        f"estimated ratio / measured one of {len(both)} programs: median {median:.2f}, half of them {low:.2f} to "
-        f"{high:.2f}; rank correlation {order:.2f}; {sides} on the same side of 1",
-        f"measured above {ABOVE[0]:g}: {names or 'none'}",
-    ]
+    yield f"measured above {ABOVE[0]:g}: {', '.join(f'{name} {kind}' for _, name, kind, _ in lost) or 'none'}"
 
 
 def page(found: Sequence[Compared], notes: Sequence[str]) -> str:

@@ -296,10 +296,10 @@ def _computed(eqn: Eqn, policy: Policy) -> float:
 
 
 def _weight(eqn: Eqn) -> int:
-    """Instructions for each element. Random bits are half of a hash, which makes two words."""
-    is_random = eqn.primitive.name in RANDOM
-    row = TABLE.get(threefry_p.name if is_random else eqn.primitive.name)
-    return row.weight // (1 + is_random) if isinstance(row, Pointwise) else 1
+    """Instructions for each element. Both words of a hash are made at once, and random bits are of both."""
+    name = eqn.primitive.name
+    row = TABLE.get(threefry_p.name if name in RANDOM else name)
+    return row.weight // (1 + (name == threefry_p.name)) if isinstance(row, Pointwise) else 1
 
 
 def _issued(elements: int, instructions: int, policy: Policy) -> float:

@@ -155,6 +155,7 @@ CASES = {
     "loops.asking": Case("until rows are small", 100),
     "loops.launches_of_a_step": Case("lstm:bench", 0),
     "loops.longer": Case("lstm:bench", 1 / 2),
+    "loops.launches_of_a_graph": Case("wide", 4),
     "loops.read_again": Case("elman", 1 / 2, NO_ROOM),
     "cost.latency": Case("kept states", 2),
     "cost.shuffle": Case("grown", 1 / 4),
