@@ -251,7 +251,7 @@ class Loops:
     launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
-    longer: float = 1.2  # times as long as XLA, up to which a loop is a kernel: neither estimate is any closer
+    longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
     read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
