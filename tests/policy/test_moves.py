@@ -153,7 +153,7 @@ CASES = {
     "loops.piece": Case("lstm:bench", 1 / 2),
     "loops.launch": Case("lstm:bench", 1 / 8),
     "loops.asking": Case("until rows are small", 100),
-    "loops.launches_of_a_step": Case("lstm:bench", 0),
+    "loops.launches_of_a_step": Case("wide", 0),
     "loops.longer": Case("lstm:bench", 1 / 2),
     "loops.launches_of_a_graph": Case("wide", 4),
     "loops.read_again": Case("elman", 1 / 2, NO_ROOM),
