@@ -9,9 +9,8 @@
 XLA launches each step from the host, several times, but shares out what it computes over all processors
 (`xla_time.py`). A program of a kernel has a few rows of its own, and the whole matrix for them; what one program holds
 it computes alone, while all others have nothing to do. So every kernel with loops is weighed: what its schedule is
-estimated to take, and a launch. What all processors compute takes as long either way, but for products. What keeps
-programs from being many is given up first: products that no step waits for, and what a kernel keeps although its end
-could bring it into memory.
+estimated to take, and a launch. What keeps programs from being many is given up first: products that no step waits for,
+and what a kernel keeps although its end could bring it into memory.
 
     h, _ = scan (λ h x. let h' = tanh (x @ w + h @ u) in (h', h')) h0 xs     w, u: f32[64,64]
         x @ w takes about 30 µs of 512 steps, and about 8 µs all at once, with a launch
@@ -43,8 +42,7 @@ def left_by(plan: Plan) -> Leave | None:
         return None
     policy, eqns = plan.policy, plan.jaxpr.jaxpr.eqns
     kernel, other = time_of_kernel(plan), time_of_xla(plan.jaxpr, policy)
-    xla = other.launching + max(other.working, _shared_out(plan))
-    if kernel <= policy.loops.longer * xla:
+    if kernel <= policy.loops.longer * other.microseconds:
         return None
     loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
     programs = "one program" if plan.programs == 1 else f"{plan.programs:,} programs"
@@ -53,7 +51,7 @@ def left_by(plan: Plan) -> Leave | None:
         steps += f", if each `while` has {UNKNOWN},"
     why = (
         f"a kernel of {programs} takes about {shown(kernel)} µs for {steps} and XLA about "
-        f"{shown(xla)} µs for {other.launches:,} launches on all processors"
+        f"{shown(other.microseconds)} µs for {other.launches:,} launches on all processors"
     )
     multiply = any(_multiplies(body) for eqn in loops for body in jaxprs_in(eqn))
     return Leave({body_of(eqn): WhyNot(why, TAKES) for eqn in loops}, multiply)
@@ -67,14 +65,6 @@ def time_of_kernel(plan: Plan) -> float:
     arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
     moved = bytes_of(*(atom.aval for atom in arrays)) / policy.target.memory_rate / 1000
     return policy.products.launch + max(computed, moved)
-
-
-def _shared_out(plan: Plan) -> float:
-    """Microseconds of what steps do but for what they multiply, if all processors did it as those with programs do."""
-    assert plan.steps is not None
-    target = plan.policy.target
-    busy = min(plan.programs / target.processors, 1)
-    return busy * plan.steps.count * plan.steps.others / (1000 * target.clock)
 
 
 def _multiplies(body: Jaxpr) -> bool:

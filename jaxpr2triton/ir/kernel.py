@@ -81,7 +81,6 @@ class Steps:
     count: int  # of those of the innermost loop, as if each `while` had a few
     known: bool  # whether there is no `while`
     cycles: int  # of each
-    others: int  # … but for what it multiplies
 
     def microseconds(self, clock: float) -> float:
         """Of all of them, at so many GHz."""

@@ -50,7 +50,7 @@ def steps_of(
     loops = [loop for loop in graph.of_kind(Recurrence) if not loop.seldom]
     taken = [{loop.step} | loop.axes.intersection(draft.steps) for loop in loops]
     count = max((math.prod(axis.size for axis in steps) for steps in taken), default=1)
-    return Steps(count, all(draft.unbounded.isdisjoint(steps) for steps in taken), cycles, beside.cycles)
+    return Steps(count, all(draft.unbounded.isdisjoint(steps) for steps in taken), cycles)
 
 
 def _rate(processors: int, policy: Policy) -> float:
