@@ -52,8 +52,8 @@ WHY = {  # where the estimate of XLA is known to be too low
     "sum_of_atan2": "the same",
     "sum_of_squares": "the same",
     "transposes": "results of two layouts are two launches, of which one is counted: as quick on a device",
-    "Lucas Kanade 128 by 128": "XLA launches sums of windows, so a step is six launches, and they are a CUDA graph; where "
-    "the loop is left to it they are written out, and a step is four, which are none",
+    "Lucas Kanade 128 by 128": "XLA launches sums of windows, so a step is six launches, and those are a graph; where "
+    "the loop is left to it they are written out, and a step is four launches, which are none",
 }
 DEVICE = "H100"  # whose measurements are beside the estimates
 

@@ -189,6 +189,8 @@ class _Walk:
             return LAUNCH + min(branches, key=lambda each: (each.pending, each.microseconds))
         if eqn.primitive is scanned_p:
             return self._scanned(eqn)
+        if name.startswith("cum"):
+            return _of_scan(eqn, self.policy)
         if name == "dot_general":
             return LAUNCH + Taken(working=library_time(eqn, self.policy))
         moved = bytes_of(*(atom.aval for atom in (*eqn.invars, *eqn.outvars)))
@@ -280,12 +282,12 @@ def _is_in_place(eqn: Eqn) -> bool:
 
 
 def _of_scan(eqn: Eqn, policy: Policy) -> Taken:
-    """An associative scan is written out: there and back, with half as many elements each time."""
+    """A scan along an axis is written out: there and back, with half as many elements each time."""
     size = eqn.outvars[0].aval.shape[eqn.params["axis"]]
     rounds = 2 * max(size - 1, 1).bit_length()
-    instructions = sum(map(_weight, eqn.params["combine"].closed.jaxpr.eqns))
-    moved = 2 * bytes_of(*(atom.aval for atom in eqn.invars))
-    working = _issued(2 * eqn.outvars[0].aval.size, instructions, policy) + _moving(moved, policy)
+    combine = eqn.params["combine"].closed.jaxpr.eqns if eqn.primitive is scanned_p else [eqn]
+    moved = 2 * bytes_of(*(atom.aval for atom in (*eqn.invars, *eqn.outvars)))
+    working = _issued(2 * eqn.outvars[0].aval.size, sum(map(_weight, combine)), policy) + _moving(moved, policy)
     return Taken(rounds, working=working, pending=rounds)
 
 

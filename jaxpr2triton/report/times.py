@@ -56,17 +56,26 @@ def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
 
 def busy_of(kernel: Kernel, policy: Policy) -> float:
     """… without the launch, and as if each loop of a data-dependent trip count had a few steps."""
-    working = working_of(kernel, policy)
-    return working if kernel.steps is None else max(working, kernel.steps.microseconds(policy.target.clock))
+    if kernel.steps is None:
+        return working_of(kernel, policy)
+    return max(_moved(kernel, policy), kernel.steps.microseconds(policy.target.clock))
 
 
 def working_of(kernel: Kernel, policy: Policy) -> float:
     """Of what moves and of operations alone, where no step waits for another, by the processors that have programs."""
+    operations = kernel.flops / (_rate(kernel, policy) * _processors(kernel, policy) * 1000 * policy.target.clock)
+    return max(_moved(kernel, policy), operations)
+
+
+def _moved(kernel: Kernel, policy: Policy) -> float:
     target = policy.target
-    processors = max(1, min(math.prod(kernel.grid), target.processors))
-    rate = min(target.memory_rate, processors * policy.cost.cached_for_one * target.clock)
-    moved = (kernel.bytes_read + kernel.bytes_written) / rate / 1000
-    return max(moved, kernel.flops / (_rate(kernel, policy) * processors * 1000 * target.clock))
+    rate = min(target.memory_rate, _processors(kernel, policy) * policy.cost.cached_for_one * target.clock)
+    return (kernel.bytes_read + kernel.bytes_written) / rate / 1000
+
+
+def _processors(kernel: Kernel, policy: Policy) -> int:
+    """That have programs."""
+    return max(1, min(math.prod(kernel.grid), policy.target.processors))
 
 
 def _rate(kernel: Kernel, policy: Policy) -> float:
