@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from bench import contractions, cycles, launched, loops, planning, sass, xla
+from bench import against_xla, contractions, cycles, launched, loops, planning, sass, xla
 from jaxpr2triton.launch.cycles.flow import innermost
 from jaxpr2triton.launch.cycles.flow import loops as machine_loops
 from jaxpr2triton.launch.cycles.sass import instructions
@@ -268,3 +268,16 @@ def test_a_table_of_contractions(tmp_path: Path) -> None:
     name, _, kernels, moved, least, _, left, _, spills = (cell.strip() for cell in row.strip("|").split("|"))
     assert (name, kernels, left, spills) == ("one_term", "1", "0", "0")
     assert moved == least
+
+
+def test_programs_against_xla(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both estimates and what was measured, the worst first; one above what is allowed is a failure."""
+    file = tmp_path / "page.md"
+    names = ["kepler", "1024 bodies", "hidden Markov"]
+    assert against_xla.main([*names, "--above", "1.2", "--markdown", str(file)]) == 0
+    printed, page = capsys.readouterr().out, file.read_text()
+    rows = [line.split("|")[1:-1] for line in page.splitlines() if line.startswith("| ")][2:]
+    ratios = [float(row[7].removesuffix(" \\* ").replace("*", "")) for row in rows]
+    assert len(rows) == 5 and ratios == sorted(ratios, reverse=True) and "1 of 132" in page
+    assert "4 programs with loops were measured: estimated ratio / measured one is" in printed
+    assert against_xla.main(["hidden Markov", "--above", "0.1"]) == 1

@@ -13,14 +13,22 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
+from bench.device.large_coupled import ising
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.cycles.model import cycles_of
+from jaxpr2triton.pipeline.xla_time import time_of_loop, time_of_xla
 from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.loop_programs import PROGRAMS
 from tests.policies import planned_with
+from tests.policy.programs import program
 from tests.test_recurrent import drawn, loss, shapes, states
+from tests.works import both
 
 STEPS = 512
-WHY = re.compile(r"a kernel takes about ([\d,]+) µs for 512 steps, and XLA about ([\d,]+) µs for [\d,]+ launches")
+WHY = re.compile(
+    r"a kernel of [\d,]+ programs takes about ([\d,]+) µs for 512 steps and XLA about ([\d,]+) µs for [\d,]+ launches "
+    r"on all processors"
+)
 F32, BF16 = jnp.float32, jnp.bfloat16
 
 
@@ -93,7 +101,7 @@ def test_a_loop_of_many_rows_is_left_with_both_estimates(gradient: bool) -> None
         found = WHY.search(each.why)
         assert found is not None
         ours, others = (float(number.replace(",", "")) for number in found.groups())
-        assert ours > 1.5 * others
+        assert ours > DEFAULT_POLICY.loops.longer * others
         assert each.takes == 'contractions="triton" makes a kernel of it'
     assert not planned("lstm", 1024, 128, F32, gradient, "triton").leftovers
 
@@ -113,14 +121,14 @@ def test_large_networks_stay_with_xla(network: str, dtype: Any) -> None:
     assert "one program cannot hold" in left.why or WHY.search(left.why)
 
 
-def test_other_loops_are_not_weighed() -> None:
+def test_a_loop_with_programs_for_all_processors_is_a_kernel() -> None:
     """A hundred sums in a step are as many launches of XLA's, and nothing is multiplied."""
 
     def smoothed(x: Any) -> Any:
         return lax.fori_loop(0, 100, lambda _, c: jnp.tanh(c - c.mean(-1, keepdims=True)), x)
 
-    program = j2t.transpile(smoothed, jax.ShapeDtypeStruct((5000, 512), F32))
-    assert len(program.kernels) == 1 and not program.leftovers
+    made = j2t.transpile(smoothed, jax.ShapeDtypeStruct((5000, 512), F32))
+    assert len(made.kernels) == 1 and not made.leftovers
 
 
 def test_a_while_is_weighed_by_its_steps() -> None:
@@ -131,7 +139,10 @@ def test_a_while_is_weighed_by_its_steps() -> None:
 
     u, h = (jax.ShapeDtypeStruct(shape, F32) for shape in ((384, 384), (4096, 384)))
     (left,) = j2t.transpile(jax.vmap(settled, (None, 0)), u, h).leftovers
-    assert re.search(r"a kernel takes about [\d.]+ µs for each step, and XLA about [\d.]+ µs for 6 launches", left.why)
+    said = (
+        r"a kernel of 4,096 programs takes about [\d,]+ µs for 2 steps, if each `while` has 2, and XLA about [\d.]+ µs"
+    )
+    assert re.search(said, left.why)
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -159,7 +170,8 @@ def bodies(x: Any, v: Any) -> Any:
 
 
 WHY_ALONE = re.compile(
-    r"a step of one program takes about ([\d,]+) µs, and XLA's about ([\d.]+) µs for \d launches on all processors"
+    r"a kernel of one program takes about ([\d,]+) µs for 100 steps and XLA about ([\d,]+) µs for 600 launches on all "
+    r"processors"
 )
 
 
@@ -169,7 +181,9 @@ def test_what_one_program_computes_for_long_is_shared_out_by_xla() -> None:
     program = j2t.transpile(bodies, *many, for_target="sm_90")
     (left,) = loops_left(program)
     found = WHY_ALONE.fullmatch(str(left.why))
-    assert found is not None and float(found[1].replace(",", "")) > 4 * float(found[2])
+    assert found is not None
+    ours, other = (float(number.replace(",", "")) for number in found.groups())
+    assert ours > 8 * other and 0.75 < other / 1127 < 1.5  # as measured on an H100
     assert len(program.compiled.rounds) == 1 and not program.compiled.decisions.apart  # there is nothing to multiply
     assert not j2t.transpile(bodies, *many, for_target="sm_90", contractions="triton").leftovers
 
@@ -179,8 +193,8 @@ def test_what_one_program_computes_soon_is_a_kernel() -> None:
     assert not program.leftovers and len(program.kernels) == 1
 
 
-def test_a_step_that_is_a_tile_of_many_is_not_held_against_one_of_xla() -> None:
-    """Where launches cost nothing, what one program computes is XLA's, but for tiles."""
+def test_a_step_that_is_a_tile_of_many_is_as_many_launches() -> None:
+    """Where launches cost nothing, what one program computes is XLA's."""
 
     def decayed(xs: Any) -> Any:
         return lax.scan(lambda c, x: (0.9 * c + x, c), jnp.float32(0), xs)
@@ -188,6 +202,75 @@ def test_a_step_that_is_a_tile_of_many_is_not_held_against_one_of_xla() -> None:
     free = {"loops": {"launch": 0.0, "asking": 0.0}, "products": {"launch": 0.0}}
     with planned_with(**free):
         few = j2t.transpile(bodies, *[jax.ShapeDtypeStruct((64, 3), F32)] * 2, for_target="sm_90")
-        tiles = [j2t.transpile(decayed, jax.ShapeDtypeStruct((n,), F32), for_target="sm_90") for n in (512, 4096)]
-    assert loops_left(few) and not any(program.leftovers for program in tiles)
-    assert all("tl.associative_scan(" in program.kernels[0].source for program in tiles)
+    assert loops_left(few)
+    tiles = j2t.transpile(decayed, jax.ShapeDtypeStruct((4096,), F32), for_target="sm_90")
+    assert not tiles.leftovers and "tl.associative_scan(" in tiles.kernels[0].source
+    (loop,) = [eqn for eqn in tiles.compiled.stages["normalize"].jaxpr.eqns if eqn.primitive.name == "scan"]
+    taken = time_of_loop(loop, DEFAULT_POLICY)
+    assert taken.launches >= loop.params["length"] * 2 * (4096 // loop.params["length"]).bit_length()
+
+
+def test_a_loop_that_does_not_multiply_is_weighed_on_all_processors() -> None:
+    """32 programs of 132 processors take twice as long as XLA for large lattices, and not for small ones."""
+
+    def planned_for(size: int) -> Any:
+        spins, inverse = jax.ShapeDtypeStruct((32, size, size), F32), jax.ShapeDtypeStruct((32,), F32)
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        return j2t.transpile(ising(100), spins, inverse, key, for_target="sm_90")
+
+    (left,) = loops_left(planned_for(128))
+    said = (
+        r"a kernel of 32 programs takes about ([\d,]+) µs for 100 steps and XLA about ([\d,]+) µs for \d+ launches on "
+    )
+    found = re.fullmatch(said + "all processors", left.why)
+    assert found is not None
+    ours, other = (float(number.replace(",", "")) for number in found.groups())
+    assert ours > DEFAULT_POLICY.loops.longer * other
+    assert not loops_left(planned_for(16))
+
+
+def test_what_takes_programs_away_is_given_up_before_the_loop() -> None:
+    """With its results' gradients a network keeps sums over all rows, which one program would have to hold."""
+    (rnn,) = [each for each in PROGRAMS if each.name == "rnn"]
+    sizes = jax.eval_shape(lambda: rnn.bench_args(np.random.default_rng(0)))
+    made = j2t.transpile(both(rnn.bench_fn, rnn.grad), *sizes, for_target="sm_90")
+    assert not loops_left(made)
+    assert [kernel.grid[0] for kernel in made.kernels if kernel.choice is not None] == [64, 64]
+    why = " ".join(made.explain(why=True).split())
+    assert "a kernel of one program takes about" in why
+    assert "every result of a loop comes into memory where its kernel ends" in why
+
+
+def grid_of(steps: int) -> Any:
+    """Launches of a step that are too few for a CUDA graph."""
+
+    def heated(u: Any) -> Any:
+        return lax.scan(lambda u, _: (u + 0.2 * (jnp.roll(u, 1, 0) - u), None), u, None, length=steps)[0]
+
+    return jax.make_jaxpr(heated)(jax.ShapeDtypeStruct((512, 512), F32))
+
+
+def test_launches_that_are_no_graph_take_longer() -> None:
+    """8,097 µs of 500 steps as measured on an H100: a fusion, and what counts the steps."""
+    taken = time_of_xla(grid_of(500), DEFAULT_POLICY)
+    assert taken.launches == 2000 and not taken.pending
+    assert taken.launching == 2000 * DEFAULT_POLICY.products.launch
+    assert 0.8 < taken.microseconds / 8097 < 1.25
+
+
+def test_a_sum_reads_what_leads_to_it() -> None:
+    """Twice for a softmax of long rows: the maximum, the sum of exponentials, and what is put out."""
+    rows = jax.ShapeDtypeStruct((64, 1_000_000), F32)
+    taken = time_of_xla(jax.make_jaxpr(jax.nn.softmax)(rows), DEFAULT_POLICY)
+    moved = 64_000_000 * 4 * (3 + 1) / DEFAULT_POLICY.target.memory_rate / 1000
+    assert moved < taken.working < 1.25 * moved
+
+
+def test_steps_are_kernels_where_those_take_less_time() -> None:
+    """One launch in place of six sums; not on a device where one program reads as slowly as no device does."""
+    fn, shapes = program("steps of sums")
+    (left,) = loops_left(j2t.transpile(fn, *shapes))
+    assert left.step is not None and [kernel.grid for kernel in left.step.kernels] == [(1, 1, 1)]
+    with planned_with(cost={"cached_for_one": 1e-3}):
+        (other,) = loops_left(j2t.transpile(fn, *shapes))
+    assert other.step is None

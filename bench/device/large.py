@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bench.device import large_layers, large_loops, published
+from bench.device import large_coupled, large_layers, large_loops, published
 from bench.device.large_entries import Drawn, Host, Large, Row, Work, entries, integers, normal, shapes, uniform
 from tests.loop_programs import chains, equations, fixed_points, learning, recurrent, sampling, state_spaces
 from tests.loop_programs.base import keys
@@ -274,6 +274,7 @@ ROWS = (
     Row(decode, (8, 32, 8192, 128), (2, 2, 16, 8)),
     Row(rows, (64, 1_000_000), (3, 50)),
     Row(block, (4, 2048, 1024), (2, 8, 128)),
+    *large_coupled.ROWS,
     *published.ROWS,
 )
 

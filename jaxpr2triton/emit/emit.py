@@ -69,6 +69,7 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
         bytes_written=sum(buffer.nbytes for buffer in (*outputs, *buffers.kept.values())),
         flops=emitter.flops,
         choice=plan.choice,
+        steps=plan.steps,
     )
 
 

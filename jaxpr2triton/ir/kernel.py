@@ -78,9 +78,13 @@ class Estimate:
 class Steps:
     """What the loops of a kernel are expected to take, to be compared with what XLA takes."""
 
-    count: int | None  # of those of the innermost loop; None where that is not known
+    count: int  # of those of the innermost loop, as if each `while` had a few
+    known: bool  # whether there is no `while`
     cycles: int  # of each
-    others: int  # … but for what it multiplies
+
+    def microseconds(self, clock: float) -> float:
+        """Of all of them, at so many GHz."""
+        return self.count * self.cycles / (1000 * clock)
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,7 @@ class Kernel:
     bytes_written: int
     flops: int  # of all programs
     choice: Choice | None = None  # of kernels with loops
+    steps: Steps | None = None  # … and what theirs take
     kept: tuple[Buffer, ...] = ()  # buffers of its own, which it writes and reads again
     bytes_asked: int = 0  # that programs load, what several of them want counted for each
 

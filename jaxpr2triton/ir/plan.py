@@ -66,7 +66,7 @@ class Plan:
     roles: Mapping[str, Role] = field(default_factory=dict)  # that were asked for
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
     form: Form | None = None  # of a kernel that contracts two sides
-    steps: Steps | None = None  # of one whose loops multiply matrices
+    steps: Steps | None = None  # of one with loops
     code: int = 0  # instructions of a thread for the steps of its loops, as they are written
     graph: Any = None  # what the region computes along these axes, as it was priced
     recorded: bool = False  # whether it is as a given schedule says

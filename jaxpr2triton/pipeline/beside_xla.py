@@ -1,16 +1,16 @@
-"""Which products of loops, or whole loops, XLA computes although a kernel could, by what both would take.
+"""Which loops, or which products of loops, XLA computes although a kernel could, by what both would take.
 
     h, _ = scan (λ h x. let h' = tanh (x + h @ u) in (h', h')) h0 xs     h: f32[1024,128] u: f32[128,512]
-        kernels take about 25,000 µs for 512 steps, and XLA about 5,200 µs for 3,072 launches and their products
-
-XLA launches each step from the host, several times, but shares out what it multiplies over all processors. A program of
-a kernel has a few rows of its own, and the whole matrix for them. All that a step does besides takes as long either
-way, so of loops with a program for each processor only those that multiply are weighed.
+        a kernel of 1024 programs takes about 25,000 µs for 512 steps, and XLA about 5,000 µs for 3,072 launches
 
     x = scan (λ x. x + sum (force (x - x[:, None])) 0) x0 steps          x: f32[1024,3]
-        a step of one program takes about 110 µs, and XLA's about 19 µs for 6 launches on all processors
+        a kernel of one program takes about 17,000 µs for 100 steps, and XLA about 1,300 µs for 600 launches
 
-What one program holds it computes alone, while all others have nothing to do.
+XLA launches each step from the host, several times, but shares out what it computes over all processors
+(`xla_time.py`). A program of a kernel has a few rows of its own, and the whole matrix for them; what one program holds
+it computes alone, while all others have nothing to do. So every kernel with loops is weighed: what its schedule is
+estimated to take, and a launch. What keeps programs from being many is given up first: products that no step waits for,
+and what a kernel keeps although its end could bring it into memory.
 
     h, _ = scan (λ h x. let h' = tanh (x @ w + h @ u) in (h', h')) h0 xs     w, u: f32[64,64]
         x @ w takes about 30 µs of 512 steps, and about 8 µs all at once, with a launch
@@ -22,17 +22,15 @@ no step waits for is of all steps at once instead, where that takes less time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in
-from jaxpr2triton.ir.launches import launches_of
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, jaxprs_in, nbytes_of
 from jaxpr2triton.ir.plan import Form, Plan
-from jaxpr2triton.ir.scanned import scanned_p
-from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.ir.scans import LOOPS, UNKNOWN
 from jaxpr2triton.normalize.loops.products_apart import left_of
+from jaxpr2triton.pipeline.xla_time import time_of_xla
 from jaxpr2triton.plan.decisions import Leave, Part
 from jaxpr2triton.plan.library import TAKES, library_time, shown
 from jaxpr2triton.plan.refusal import body_of
@@ -41,61 +39,39 @@ from jaxpr2triton.plan.refusal import body_of
 def left_by(plan: Plan) -> Leave | None:
     """The loops of a kernel that had better be XLA's, if it would take longer."""
     if plan.steps is None:
-        return _alone(plan)
-    policy, steps = plan.policy, plan.steps
-    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name in LOOPS]
-    count = steps.count or 1
-    clock = policy.target.clock * 1000  # cycles of a µs
-    launched = [found for eqn in loops if (found := launches_of(eqn)) is not None]
-    launches = sum((each.a_step + policy.loops.launches_of_a_step) * (each.steps or 1) for each in launched)
-    products = sum(times * library_time(each, policy) for eqn in loops for each, times in _products(eqn))
-    kernel, others = count * steps.cycles / clock, count * steps.others / clock
-    asked = sum(policy.loops.asking for each in launched if each.steps is None)
-    xla = others + launches * policy.loops.launch + products + asked
-    if kernel <= xla:
         return None
-    what = f"{launches:,} launches and what they multiply"
-    if steps.count is None:
-        why = f"a kernel takes about {shown(kernel)} µs for each step, and XLA about {shown(xla)} µs for {what}"
-    else:
-        why = f"a kernel takes about {shown(kernel)} µs for {count:,} steps, and XLA about {shown(xla)} µs for {what}"
-    return Leave({body_of(eqn): WhyNot(why, TAKES) for eqn in loops if any(True for _ in _products(eqn))})
-
-
-def _alone(plan: Plan) -> Leave | None:
-    """A loop whose steps a few programs compute, if XLA's launches and its share of all processors take less."""
-    policy, target = plan.policy, plan.policy.target
-    eqns = plan.jaxpr.jaxpr.eqns
+    policy, eqns = plan.policy, plan.jaxpr.jaxpr.eqns
+    kernel, other = time_of_kernel(plan), time_of_xla(plan.jaxpr, policy)
+    if kernel <= policy.loops.longer * other.microseconds:
+        return None
     loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
-    if plan.choice is None or plan.programs >= target.processors or len(loops) != 1:
-        return None
-    if _has_tiles(eqns) or any(_has_tiles(body.eqns) or _has_loops(body.eqns) for body in jaxprs_in(loops[0])):
-        return None  # one of its steps is many of XLA's, or nobody says how many
-    launched = launches_of(loops[0])
-    assert launched is not None
-    count = launched.a_step + policy.loops.launches_of_a_step
-    kernel = plan.choice.chosen.cycles / (1000 * target.clock)
-    # a launch and the break before it, as nothing else fills the device meanwhile
-    xla = count * policy.products.launch + kernel * plan.programs / target.processors
-    if launched.steps is None:
-        xla += policy.loops.asking
-    if kernel <= xla:
-        return None
-    programs = "one program" if plan.programs == 1 else f"{plan.programs} programs"
+    programs = "one program" if plan.programs == 1 else f"{plan.programs:,} programs"
+    steps = f"{plan.steps.count:,} steps"
+    if not plan.steps.known:
+        steps += f", if each `while` has {UNKNOWN},"
     why = (
-        f"a step of {programs} takes about {shown(kernel)} µs, and XLA's about {shown(xla)} µs for {count} launches on "
-        "all processors"
+        f"a kernel of {programs} takes about {shown(kernel)} µs for {steps} and XLA about "
+        f"{shown(other.microseconds)} µs for {other.launches:,} launches on all processors"
     )
-    return Leave({body_of(loops[0]): WhyNot(why, TAKES)}, multiply=any(True for _ in _products(loops[0])))
+    multiply = any(_multiplies(body) for eqn in loops for body in jaxprs_in(eqn))
+    return Leave({body_of(eqn): WhyNot(why, TAKES) for eqn in loops}, multiply)
 
 
-def _has_tiles(eqns: Iterable[Eqn]) -> bool:
-    """Of steps, which XLA takes one by one."""
-    return any(eqn.primitive is scanned_p for eqn in eqns)
+def time_of_kernel(plan: Plan) -> float:
+    """Microseconds of a kernel with loops."""
+    assert plan.steps is not None
+    policy, inner = plan.policy, plan.jaxpr.jaxpr
+    computed = plan.steps.microseconds(policy.target.clock)
+    arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
+    moved = nbytes_of(*(atom.aval for atom in arrays)) / policy.target.memory_rate / 1000
+    return policy.products.launch + max(computed, moved)
 
 
-def _has_loops(eqns: Iterable[Eqn]) -> bool:
-    return any(eqn.primitive.name in LOOPS for eqn in eqns)
+def _multiplies(body: Jaxpr) -> bool:
+    """Whether there is a product that could leave a loop."""
+    inner = [jaxpr for eqn in body.eqns for jaxpr in jaxprs_in(eqn)]
+    products = (eqn for eqn in body.eqns if eqn.primitive.name == "dot_general")
+    return any(not is_short_contraction(eqn) for eqn in products) or any(map(_multiplies, inner))
 
 
 def parted_by(plan: Plan) -> Part | None:
@@ -120,23 +96,3 @@ def _multiplied(product: Eqn, plan: Plan) -> float:
     warps = math.ceil(plan.programs / target.processors) * plan.num_warps
     cycles = max(plan.policy.cost.alone, target.issue * math.ceil(warps / target.schedulers))
     return product.outvars[0].aval.size * terms_of(product) / (plan.programs * threads) * cycles / (1000 * target.clock)
-
-
-def _products(loop: Eqn) -> Iterator[tuple[Eqn, int]]:
-    """The contractions in a loop, and how often it makes each."""
-    found = launches_of(loop)
-    times = found.steps or 1 if found is not None else 1
-    for body in jaxprs_in(loop):
-        for each, more in _in_body(body):
-            yield each, times * more
-
-
-def _in_body(body: Jaxpr) -> Iterator[tuple[Eqn, int]]:
-    for eqn in body.eqns:
-        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
-            yield eqn, 1
-        elif eqn.primitive.name in LOOPS:
-            yield from _products(eqn)
-        else:
-            for inner in jaxprs_in(eqn):
-                yield from _in_body(inner)

@@ -18,6 +18,7 @@ from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.pipeline.loop_steps import steps_worth_planning
 from jaxpr2triton.pipeline.stages import build_graphs, emit_kernels, normalize_program, schedule_regions
 from jaxpr2triton.pipeline.units import Units
+from jaxpr2triton.pipeline.xla_time import time_of_step
 from jaxpr2triton.plan.decisions import WISHES, Decisions, Reach, Wish
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.partition import partition
@@ -48,15 +49,14 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
 
 
 def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, Compiled]]:
-    """The steps of loops that XLA runs, where kernels launch less for a step, or have loops that are in it."""
-    most = compiled.policy.cuts
-    loops = steps_worth_planning(compiled.program.jaxpr.eqns, most.launches_of_a_step)
-    for number, (place, body, alone) in enumerate(loops):
+    """The steps of loops that XLA runs, where kernels take clearly less time for one than XLA's launches."""
+    policy = compiled.policy
+    loops = steps_worth_planning(compiled.program.jaxpr.eqns, policy.cuts.launches_of_a_step)
+    for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
-        step = compile_jaxpr(body, name, roles, compiled.policy)
-        saves = most.times_fewer * (len(step.kernels) + len(step.left_to_xla)) <= alone.a_step
-        has_loops = any(kernel.choice is not None for kernel in step.all_kernels)
-        if step.all_kernels and (saves or has_loops):
+        step = compile_jaxpr(body, name, roles, policy)
+        kernels, launches = (each.priced(policy.loops.launch) for each in (step.taken, time_of_step(body, policy)))
+        if step.all_kernels and policy.loops.longer * kernels.microseconds < launches.microseconds:
             yield place, step
 
 

@@ -22,7 +22,9 @@ from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.launch.call.primitive import Mode, launch_kernel
 from jaxpr2triton.mistakes import mistake_of, tell
+from jaxpr2triton.pipeline.kernel_time import busy_of
 from jaxpr2triton.pipeline.loop_steps import run_loop
+from jaxpr2triton.pipeline.xla_time import Taken, time_of_parts
 from jaxpr2triton.plan.decisions import UNDECIDED, Decisions, Reach
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.search import Round
@@ -73,6 +75,13 @@ class Compiled:
     def lost(self) -> Mapping[str, Mistake]:
         """The regions that stay with XLA because of a mistake, by their names."""
         return self.stages["emit"].lost
+
+    @cached_property
+    def taken(self) -> Taken:
+        """What it takes by an estimate, and all that is launched for it; launches outside of loops are pending."""
+        kernels = {kernel.name: busy_of(kernel, self.policy) for kernel in self.kernels}
+        steps = {place: step.taken for place, step in self.steps_of.items()}
+        return time_of_parts(self.program, kernels, steps, self.policy)
 
     @cached_property
     def left_to_xla(self) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.jaxprs import Closed, Eqn
-from jaxpr2triton.ir.kernel import Launches
 from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.tracing import avals, traced
 from jaxpr2triton.normalize.rewrite import typed_as
@@ -15,14 +14,14 @@ from jaxpr2triton.normalize.rewrite import typed_as
 BODIES = {"scan": "jaxpr", "repeat": "jaxpr", "while": "body_jaxpr"}  # the parameter that each step runs
 
 
-def steps_worth_planning(eqns: Sequence[Eqn], least: int) -> Iterator[tuple[int, Closed, Launches]]:
+def steps_worth_planning(eqns: Sequence[Eqn], least: int) -> Iterator[tuple[int, Closed]]:
     """The loops, by their places, in each step of which XLA would launch that much, or run a loop."""
     for place, eqn in enumerate(eqns):
         launches = launches_of(eqn)
         if eqn.primitive.name in BODIES and launches is not None:
             body: Closed = eqn.params[BODIES[eqn.primitive.name]]
             if launches.a_step >= least or any(each.primitive.name in BODIES for each in body.jaxpr.eqns):
-                yield place, body, launches
+                yield place, body
 
 
 def run_loop(eqn: Eqn, values: Sequence[Any], run: Callable[..., list[Any]]) -> list[Any]:

@@ -189,7 +189,7 @@ def granted(decisions: Decisions, wish: Wish) -> Decisions:
         case Refuse():
             return _refusing(decisions, wish)
         case Leave():
-            return _parted(decisions) if wish.multiply and not decisions.apart else _leaving(decisions, wish)
+            return _leaving(decisions, wish)
         case Part():
             return _parted(decisions)
         case DropRoles():
@@ -247,7 +247,11 @@ def _parted(decisions: Decisions) -> Decisions:
 
 
 def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
-    """Once loops do as little as they can."""
+    """Once loops do as little as they can, and keep nothing that takes programs away."""
+    if wish.multiply and not decisions.apart:
+        return _parted(decisions)
+    if decisions.keeps_by_choice:
+        return _without_choices(decisions)
     return replace(_undecided(decisions), refused={**decisions.refused, **wish.loops})
 
 

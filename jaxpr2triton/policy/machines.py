@@ -75,8 +75,7 @@ class Cutting:
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
-    launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels …
-    times_fewer: int = 2  # … if they launch so many times less
+    launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
     work_of_a_launch: int = 1 << 26  # computations that a device does in the time of a launch
     work_of_an_element: int = 100  # … and in the time in which a number is written and read
@@ -250,9 +249,11 @@ class Loops:
     steps_ahead: int = 8  # that it is read at most
     steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
     instructions_in_a_row: int = 1536  # … while a thread has no more than these
-    launch: float = 1.5  # µs of each launch of a loop that XLA runs: 1.1 to 1.8 where five or more are a CUDA graph
+    launch: float = 1.5  # µs of each launch of a loop that XLA runs, in a CUDA graph: 1.1 to 1.8 as measured on an H100
+    launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
+    longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
     read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
@@ -317,9 +318,8 @@ class Writing:
 class Doubts:
     """What is said to be likely slow (`report/doubts.py`)."""
 
-    few: int = 4  # programs that leave more than nine tenths of every known device idle
-    moved: int = 2**20  # bytes: more than 10 µs for one processor alone
-    computed: int = 10**7  # operations: the same
+    few: int = 4  # programs, or one for so many processors, that leave most of a device idle …
+    idle: float = 10.0  # … and the µs that this costs
     long_step: int = 10_000  # cycles: less than a launch takes, so nothing to talk about
     far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
 

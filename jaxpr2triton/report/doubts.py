@@ -6,20 +6,21 @@ import math
 from collections.abc import Iterator
 
 from jaxpr2triton.ir.kernel import Kernel, KernelAxis, Role
+from jaxpr2triton.pipeline.kernel_time import working_of
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.table import count
 
 
 def doubts_about(kernel: Kernel, policy: Policy) -> Iterator[str]:
-    """norms is 1 program for 132 processors, with 8,388,608 bytes to move and 4,194,304 operations."""
+    """norms is 1 program for 132 processors, with 8,388,608 bytes to move and 4,194,304 operations: about 39 µs."""
     most, target = policy.doubts, policy.target
     programs, processors = math.prod(kernel.grid), target.processors
-    moved = kernel.bytes_read + kernel.bytes_written
-    much = moved > most.moved * programs or kernel.flops > most.computed * programs
-    if 0 < programs <= most.few and much:
+    alone = working_of(kernel, policy)
+    if 0 < most.few * programs <= processors and alone * (1 - programs / processors) > most.idle:
+        moved = kernel.bytes_read + kernel.bytes_written
         yield (
             f"{kernel.name} is {count(programs, 'program')} for {processors} processors, "
-            f"with {moved:,} bytes to move and {count(kernel.flops, 'operation')}"
+            f"with {moved:,} bytes to move and {count(kernel.flops, 'operation')}: about {alone:,.0f} µs"
         )
     if kernel.choice is not None and programs and not any(axis.unbounded for axis in kernel.axes):
         cycles = kernel.choice.chosen.cycles

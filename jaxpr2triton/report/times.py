@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.ir.cycles import Cycles
-from jaxpr2triton.ir.kernel import Kernel, Leftover, Role
+from jaxpr2triton.ir.kernel import Kernel, Leftover
+from jaxpr2triton.pipeline.kernel_time import busy_of
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.table import UNKNOWN, count, table
 
 MANY = 12  # kernels from which on it is told, and those that are named
-EXACT, TF32 = "input_precision='ieee'", "input_precision='tf32'"
 
 
 @dataclass(frozen=True)
@@ -49,26 +49,9 @@ def place_of(kernel: Kernel) -> str:
 
 def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
     """Of one launch; None where the trip count of a loop is data-dependent."""
-    target = policy.target
-    moved = (kernel.bytes_read + kernel.bytes_written) / target.memory_rate / 1000
-    if kernel.choice is not None:
-        if any(axis.unbounded for axis in kernel.axes):
-            return None
-        steps = max((-(-axis.size // axis.block) for axis in kernel.axes if axis.role is Role.LOOP), default=1)
-        computed = steps * kernel.choice.chosen.cycles / (1000 * target.clock)
-    else:
-        processors = max(1, min(math.prod(kernel.grid), target.processors))
-        computed = kernel.flops / (_rate(kernel, policy) * processors * 1000 * target.clock)
-    return policy.products.launch + max(moved, computed)
-
-
-def _rate(kernel: Kernel, policy: Policy) -> float:
-    """Operations of a processor in a cycle: products, where it has units for matrices."""
-    target = policy.target
-    if "tl.dot(" not in kernel.source or EXACT in kernel.source:
-        return target.cores
-    narrow = 1.0 if TF32 not in kernel.source and "input_precision=" not in kernel.source else 0.5
-    return target.products * narrow * policy.products.own
+    if kernel.steps is not None and not kernel.steps.known:
+        return None
+    return policy.products.launch + busy_of(kernel, policy)
 
 
 def _modelled(cycles: Cycles, policy: Policy) -> float | None:

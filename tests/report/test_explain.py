@@ -229,10 +229,20 @@ def test_kernels_that_are_likely_to_be_slow() -> None:
     assert explain(program).splitlines()[-4:] == [
         "",
         "  warning: one is 1 program for 132 processors, with 16,400,384 bytes to move and 4,096,000",
-        "      operations",
+        "      operations: about 77 µs",
         "  warning: spilling is estimated to take 500,000 cycles a step, and its operations alone some 1",
     ]
     assert [len(each["warnings"]) for each in explain_json(program)["kernels"]] == [1, 1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("programs", "warns"), [(8, True), (33, True), (34, False), (4096, False)])
+def test_programs_that_leave_most_processors_idle(programs: int, warns: bool) -> None:
+    """A quarter of the processors and less, where what is left undone by the others takes longer than 10 µs."""
+    long = replace(kernel("long", 4096, 4000), grid=(programs, 1, 1))
+    short = replace(kernel("short", 64, 4000), grid=(programs, 1, 1))
+    text = " ".join(explain(Program((long, short), (), (X,), (ROW,))).split())
+    assert (f"warning: long is {programs} programs for 132 processors, with " in text) == warns
+    assert "short is" not in text
 
 
 def test_a_title_instead_of_a_name() -> None:

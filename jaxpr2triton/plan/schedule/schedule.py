@@ -170,14 +170,15 @@ def _in_terms_of(draft: Draft, space: Space) -> tuple[tuple[Place, ...], dict[Nu
 
 
 def _steps(best: Candidate, scheduled: Scheduled) -> Steps | None:
-    """What the steps of a kernel take that multiply matrices, with and without that."""
+    """What the steps of a kernel take, with and without what they multiply."""
     draft, policy, whole = best.draft, scheduled.policy, best.estimate
-    if whole is None or not (sums := multiplied_in(best.graph, draft.steps)):
+    if whole is None:
         return None
-    shapes, width = scheduled.arrays.read, scheduled.width
+    shapes, width, beside = scheduled.arrays.read, scheduled.width, whole
     itemsizes = [var.aval.dtype.itemsize for var in scheduled.region.jaxpr.invars]
     state = resident_state(best.graph, draft)
-    beside = estimate_of(work_of(best.graph, draft, state, shapes, sums), best.axes, best.num_warps, width, policy)
+    if sums := multiplied_in(best.graph, draft.steps):
+        beside = estimate_of(work_of(best.graph, draft, state, shapes, sums), best.axes, best.num_warps, width, policy)
     if best.form is None and (waves := waves_of(whole, best.num_warps, policy)) > 1:
         work = work_of(best.graph, draft, state, shapes)
         alone = estimate_of(work, best.axes, best.num_warps, width, policy, 1).cycles * waves

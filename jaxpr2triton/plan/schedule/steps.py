@@ -1,4 +1,4 @@
-"""What all steps of a kernel's loops take, with and without what they multiply; `beside_xla.py` asks for it.
+"""What all steps of a kernel's loops take; `beside_xla.py` asks for it.
 
     for t in range(512):
         for k in range(0, 512, 32):            16 times until a piece of u is there, and 256 KB for each program
@@ -46,24 +46,17 @@ def steps_of(
     processors = min(whole.programs, policy.target.processors)
     passing = read * whole.programs / (processors * _rate(processors, policy))
     waiting = policy.loops.under_way * sum(_pieces(graph, draft, planned))
-    return Steps(_count(graph, draft), round(max(whole.cycles, beside.cycles + waiting + passing)), beside.cycles)
+    cycles = round(max(whole.cycles, beside.cycles + waiting + passing))
+    loops = [loop for loop in graph.of_kind(Recurrence) if not loop.seldom]
+    taken = [{loop.step} | loop.axes.intersection(draft.steps) for loop in loops]
+    count = max((math.prod(axis.size for axis in steps) for steps in taken), default=1)
+    return Steps(count, all(draft.unbounded.isdisjoint(steps) for steps in taken), cycles)
 
 
 def _rate(processors: int, policy: Policy) -> float:
     """Bytes of the second-level cache that each of so many processors reads in a cycle."""
     cost = policy.cost
     return min(cost.cached_for_one, cost.cached * policy.target.processors / processors)
-
-
-def _count(graph: Graph, draft: Draft) -> int | None:
-    """How often the step of the innermost loop is taken; None where that is not known."""
-    counts = []
-    for loop in graph.of_kind(Recurrence):
-        steps = {loop.step} | loop.axes.intersection(draft.steps)
-        if steps & draft.unbounded:
-            return None
-        counts.append(math.prod(axis.size for axis in steps))
-    return max(counts, default=1)
 
 
 def _read_again(
