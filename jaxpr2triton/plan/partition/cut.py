@@ -278,11 +278,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if space.steps and (found := _too_much_for_a_loop(cuts, space, root)):
         return found
     if first := _culprit(cuts, space, root):
-        node, why = first
-        if not space.steps and (results := written_instead(cuts, root, node.eqn.outvars[0])):
-            return [root, *(reader for result in results for reader in _cut(cuts, result, why=because.WRITTEN))]
-        end = end_of(cuts, node.eqn, root)
-        return [root, *_cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)]
+        return [root, *_cut_before(cuts, space, root, *first)]
     if values := computed_again(cuts, space, root):
         cuts.computed_once.update(values)
         return [root, *_cut(cuts, *values, why=because.computed_again(cuts.maker(values[0])))]
@@ -298,6 +294,16 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
+
+
+def _cut_before(cuts: Cuts, space: Space, root: Var, node: Reduce | Swept, why: str) -> list[Var]:
+    """Cut what is needed first, or results that are made of it and written anyway."""
+    value = node.eqn.outvars[0]
+    results = [] if space.steps else written_instead(cuts, root, value)
+    if results:
+        return [reader for result in results for reader in _cut(cuts, result, why=because.WRITTEN)]
+    end = end_of(cuts, node.eqn, root)
+    return _cut(cuts, value if end is root else end, why=why)
 
 
 def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
