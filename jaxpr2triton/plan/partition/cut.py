@@ -304,14 +304,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if space.steps and (found := _too_much_for_a_loop(cuts, space, root)):
         return found
     if culprits := _culprits(cuts, space, root):
-        again = [root]
-        for node, why in culprits:
-            if not space.steps and (results := written_instead(cuts, root, node.eqn.outvars[0])):
-                again += [reader for result in results for reader in _cut(cuts, result, why=because.WRITTEN)]
-                continue
-            end = end_of(cuts, node.eqn, root)
-            again += _cut(cuts, node.eqn.outvars[0] if end is root else end, why=why)
-        return again
+        return [root, *(each for node, why in culprits for each in _cut_before(cuts, space, root, node, why))]
     if values := computed_again(cuts, space, root):
         cuts.computed_once.update(values)
         return [root, *_cut(cuts, *values, why=because.computed_again(cuts.maker(values[0])))]
@@ -327,6 +320,16 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
+
+
+def _cut_before(cuts: Cuts, space: Space, root: Var, node: Reduce | Swept, why: str) -> list[Var]:
+    """Cut what is needed first, or results that are made of it and written anyway."""
+    value = node.eqn.outvars[0]
+    results = [] if space.steps else written_instead(cuts, root, value)
+    if results:
+        return [reader for result in results for reader in _cut(cuts, result, why=because.WRITTEN)]
+    end = end_of(cuts, node.eqn, root)
+    return _cut(cuts, value if end is root else end, why=why)
 
 
 def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
+from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
@@ -64,6 +65,12 @@ def _reads_more(cuts: Cuts, home: Group, group: Group) -> bool:
     return not {*loads_of(cuts, home.space), *home.roots}.issuperset(loads_of(cuts, group.space))
 
 
+def _has_sides(space: Space, cuts: Cuts) -> bool:
+    """Whether it combines pairs, of which programs have a block: what they read is little beside what they compute."""
+    axes, unrolled = frozenset(space.axes), cuts.policy.axes.unrolled_sum
+    return any(sides_of(node, axes, unrolled) is not None for node in space.graph.of_kind(Reduce))
+
+
 def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
     """What the kernel would be with these results, if its programs do no more for them than to make them."""
     roots, policy = [*home.roots, *group.roots], cuts.policy.groups
@@ -79,7 +86,7 @@ def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
     if joined is None or len(roots) + len(joined.buffers) > policy.pointers:
         return None
     programs, inner, alone = _walks(group.space)
-    if alone and (_reads_more(cuts, home, group) or not acceptable(joined, cuts.policy)):
+    if alone and (_reads_more(cuts, home, group) or _has_sides(joined, cuts) or not acceptable(joined, cuts.policy)):
         return None
     same = _walks(joined) == (programs, inner, reduced + alone) if alone else _walks(joined) == _walks(home.space)
     return joined if same and joined.held <= home.space.held else None

@@ -59,7 +59,7 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
 
 
 def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:
-    """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it; few ones in each step only."""
+    """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it; of few those in a step."""
     lanes, least = size_of(loop.axes & frozenset(node.over)), cuts.policy.cuts.lanes_in_parts
     few = 1 if loop.step in node.axes else 4
     as_usual = few * least <= lanes <= 16 * least and loop.step not in node.over

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +36,7 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.policy import Policy, Splitting
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 
-Rewritten = Callable[..., Any]  # operands → the result of an equation, or a list of its results
+Rewritten = Callable[..., jax.Array | list[jax.Array]]  # operands → the result of an equation, or all of its results
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ def split_reductions(
     return again(jaxpr, rewritten)
 
 
-def _results(made: Any) -> list[Any]:
+def _results(made: jax.Array | list[jax.Array]) -> list[jax.Array]:
     return made if isinstance(made, list) else [made]
 
 

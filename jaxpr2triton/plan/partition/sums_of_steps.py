@@ -12,10 +12,9 @@ out as they are, and those whose lanes meet in what they carry as well.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 from jax import lax
@@ -32,6 +31,8 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.split import Rewritten, reduced, wide_of
 from jaxpr2triton.plan.partition.split_lanes import is_a_sum, lanes_of_a_chunk, programs_beside
 from jaxpr2triton.rules.reductions import TABLE
+
+Values = Sequence[jax.Array]
 
 
 def sums_of_steps(cuts: Cuts) -> dict[Eqn, Rewritten]:
@@ -86,12 +87,17 @@ def _late(body: Body, sums: Sequence[Eqn]) -> _Late | None:
     made = {var for eqn in chosen for var in eqn.outvars}
     behind = made_of(body.jaxpr.eqns, made)
     places = [place for place, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind]
-    invariant, xs = body.invariants(), set(body.xs)
     rest = evaluate.needed(body.jaxpr.eqns, [body.ys[place] for place in places], made)
-    read = {var for eqn in rest for var in evaluate.variables(eqn.invars)} - {v for e in rest for v in e.outvars} - made
-    if not places or any(eqn.effects for eqn in rest) or not read <= xs | invariant:
+    read = _read_by(rest) - made
+    if not places or any(eqn.effects for eqn in rest) or not read <= {*body.xs, *body.invariants()}:
         return None
     return _Late(tuple(chosen), tuple(rest), tuple(places), tuple(var for var in body.xs if var in read))
+
+
+def _read_by(eqns: Sequence[Eqn]) -> set[Var]:
+    """What they read that none of them makes."""
+    made = {var for eqn in eqns for var in eqn.outvars}
+    return {var for eqn in eqns for var in evaluate.variables(eqn.invars)} - made
 
 
 def _outside(cuts: Cuts, scan: Scan, kind: Kind) -> Hashable:
@@ -137,14 +143,14 @@ def _summed(facts: LoopFacts, eqn: Eqn) -> list[Kind]:
     return [kinds[d] for d in dims]
 
 
-def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: Any) -> list[Any]:
+def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: jax.Array) -> list[jax.Array]:
     """The results of the loop; it puts out what is summed, and the rest is made of that."""
     kept = [atom for place, atom in enumerate(body.ys) if place not in late.places]
     summed = [atom for each in late.sums for atom in each.invars]
     needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *summed], ())
     xs, fixed = dict(zip(body.xs, body.stacked(args))), body.fixed(args)
 
-    def step(before: Any, x: Any) -> tuple[Any, Any]:
+    def step(before: Values, x: Values) -> tuple[list[jax.Array], list[jax.Array]]:
         env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(body.xs, x))}
         evaluate.run(needed, env)
         terms = [_terms(each, *(evaluate.read(env, atom) for atom in each.invars)) for each in late.sums]
@@ -153,7 +159,7 @@ def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: Any) -> list[Any]:
     after, ys = scanned(eqn.params, step, body.inits(args), [*xs.values()])
     others, terms = ys[: len(kept)], ys[len(kept) :]
 
-    def of_a_step(totals: Any, read: Any) -> list[Any]:
+    def of_a_step(totals: Values, read: Mapping[Var, jax.Array]) -> list[jax.Array]:
         env = {**fixed, **{each.outvars[0]: total for each, total in zip(late.sums, totals)}, **read}
         evaluate.run(late.rest, env)
         return [evaluate.read(env, body.ys[place]) for place in late.places]
