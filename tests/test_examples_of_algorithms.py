@@ -62,7 +62,7 @@ def _is_size(why: str, primitive: str, lanes: int) -> bool:
         return (carried // lanes if lanes and carried % lanes == 0 else carried) > fit  # of all lanes, or of one
     if "would look through" in why:
         return primitive not in ("scan", "while")
-    longer = r"a library takes about|a kernel takes about|of one program takes about"
+    longer = r"a library takes about|a kernel of [\w,]+ programs? takes about"
     return bool(re.search(rf"{longer}|matrix is larger than|is longer than", why))
 
 
