@@ -9,7 +9,6 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
@@ -58,16 +57,17 @@ def affine_scan(steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return jax.grad(fn, (0, 1)), (shape(steps, 64), shape(steps, 64))
 
 
-@pytest.mark.parametrize(("make", "size"), [(layers, 40), (affine_scan, 256)], ids=["layers", "affine scan"])
-def test_a_kernel_takes_a_few_walks(make: Callable[[int], tuple[Any, Any]], size: int) -> None:
-    fn, args = make(size)
+def test_all_that_is_wanted_too_often_is_found_by_one_walk() -> None:
+    fn, args = affine_scan(256)
     walks, _, launches = walked(fn, *args)
-    assert walks < 6 * launches + 10
+    assert walks <= 4 * launches
 
 
-def test_what_is_found_grows_with_the_layers() -> None:
-    (few, few_args), (many, many_args) = layers(20), layers(80)
-    assert walked(many, *many_args)[1] < 8 * walked(few, *few_args)[1]
+def test_a_kernel_that_reads_many_products_takes_few_walks() -> None:
+    """The gradient of stacked weights is put together of as many products as there are layers."""
+    found = [walked(fn, *args) for fn, args in (layers(20), layers(80))]
+    assert all(walks <= 3 * launches for walks, _, launches in found)
+    assert found[1][1] < 5 * found[0][1]
 
 
 def test_a_matrix_exponential_is_a_few_kernels() -> None:
