@@ -9,6 +9,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
@@ -78,3 +79,18 @@ def test_a_matrix_exponential_is_a_few_kernels() -> None:
     program = j2t.transpile(jax.vmap(jax.scipy.linalg.expm), shape(64, 16, 16))
     assert len(program.kernels) < 10
     assert min(kernel.grid[0] * kernel.grid[1] * kernel.grid[2] for kernel in program.kernels) >= 64
+
+
+@pytest.mark.parametrize("size", [5, 6])
+def test_a_matrix_exponential_is_right(size: int) -> None:
+    matrices = jnp.asarray(np.random.default_rng(size).normal(size=(3, size, size)), jnp.float32)
+    fn = jax.vmap(jax.scipy.linalg.expm)
+    np.testing.assert_allclose(j2t.fuse(fn, backend="interpret")(matrices), jax.jit(fn)(matrices), rtol=2e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_tree_is_right() -> None:
+    fn, shapes = affine_scan(32)
+    args = [jnp.asarray(np.random.default_rng(n).normal(size=s.shape), jnp.float32) for n, s in enumerate(shapes)]
+    found, expected = j2t.fuse(fn, backend="interpret")(*args), jax.jit(fn)(*args)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
