@@ -250,7 +250,7 @@ FAMILIES: Mapping[str, Family] = {
     "exponential": Family(exponential, (4, 8, 16), (4,)),
     "exponential gradient": Family(_gradient(exponential), (4, 8, 16), (4,)),
     "state space gradient": Family(_gradient(state_space, (0, 1)), (64, 256, 1024), (64,)),
-    "kalman": Family(kalman, (8, 32, 128, 512), (8,)),
+    "kalman": Family(kalman, (8, 64, 512), (8,)),
 }
 
 

@@ -62,13 +62,16 @@ def state_space(steps: int) -> Made:
 def kalman(steps: int) -> Made:
     """Kalman's filter in the order of a tree; each step inverts matrices of four rows."""
 
+    def times(matrix: Any, vector: Any) -> Any:
+        return (matrix @ vector[..., None])[..., 0]
+
     def combine(one: Any, other: Any) -> Any:
-        a, b, c, e, j = one
-        f, g, h, p, q = other
+        (a, b, c, e, j), (f, g, h, p, q) = one, other
         eye = jnp.eye(4)
-        m, t = jnp.linalg.inv(eye + c @ q), jnp.swapaxes(a, -1, -2) @ jnp.linalg.inv(eye + q @ c)
-        state = (f @ m @ (b + c @ p)) + g
-        return f @ m @ a, state, f @ m @ c @ f.T + h, e + t @ (p - q @ b), j + t @ q @ a
+        before = f @ jnp.linalg.inv(eye + c @ q)
+        after = a.T @ jnp.linalg.inv(eye + q @ c)
+        state, variance = times(before, b + times(c, p)) + g, before @ c @ f.T + h
+        return before @ a, state, variance, e + times(after, p - times(q, b)), j + after @ q @ a
 
     matrix, vector = f32(steps, 4, 4), f32(steps, 4)
     return lambda *given: lax.associative_scan(jax.vmap(combine), given), (matrix, vector, matrix, vector, matrix)

@@ -75,10 +75,9 @@ def test_two_hundred_stacked_layers_are_few_kernels() -> None:
     assert len(set(kernels)) < 20
 
 
-BEGINNINGS = [("with biases", {"start"}), ("from both ends", {"start", "start_2", "start_3"})]
-
-
-@pytest.mark.parametrize(("name", "names"), BEGINNINGS)
+@pytest.mark.parametrize(
+    ("name", "names"), [("with biases", {"start"}), ("from both ends", {"start", "start_2", "start_3"})]
+)
 def test_what_begins_alike_everywhere_is_one_number(name: str, names: set[str]) -> None:
     fn, args = PROGRAMS[name]
     assert told(jax.grad(fn, (0, 1, 2)), *args) == names

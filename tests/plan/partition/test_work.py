@@ -58,16 +58,17 @@ def affine_scan(steps: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return jax.grad(fn, (0, 1)), (shape(steps, 64), shape(steps, 64))
 
 
-@pytest.mark.parametrize(("make", "size"), [(layers, 40), (affine_scan, 256)], ids=["layers", "affine scan"])
-def test_a_kernel_takes_a_few_walks(make: Callable[[int], tuple[Any, Any]], size: int) -> None:
-    fn, args = make(size)
+def test_all_that_is_wanted_too_often_is_found_by_one_walk() -> None:
+    fn, args = affine_scan(256)
     walks, _, launches = walked(fn, *args)
-    assert walks < 6 * launches + 10
+    assert walks <= 4 * launches
 
 
-def test_what_is_found_grows_with_the_layers() -> None:
-    (few, few_args), (many, many_args) = layers(20), layers(80)
-    assert walked(many, *many_args)[1] < 8 * walked(few, *few_args)[1]
+def test_a_kernel_that_reads_many_products_takes_few_walks() -> None:
+    """The gradient of stacked weights is put together of as many products as there are layers."""
+    found = [walked(fn, *args) for fn, args in (layers(20), layers(80))]
+    assert all(walks <= 3 * launches for walks, _, launches in found)
+    assert found[1][1] < 5 * found[0][1]
 
 
 def test_a_matrix_exponential_is_a_few_kernels() -> None:
@@ -78,3 +79,18 @@ def test_a_matrix_exponential_is_a_few_kernels() -> None:
     program = j2t.transpile(jax.vmap(jax.scipy.linalg.expm), shape(64, 16, 16))
     assert len(program.kernels) < 10
     assert min(kernel.grid[0] * kernel.grid[1] * kernel.grid[2] for kernel in program.kernels) >= 64
+
+
+@pytest.mark.parametrize("size", [5, 6])
+def test_a_matrix_exponential_is_right(size: int) -> None:
+    matrices = jnp.asarray(np.random.default_rng(size).normal(size=(3, size, size)), jnp.float32)
+    fn = jax.vmap(jax.scipy.linalg.expm)
+    np.testing.assert_allclose(j2t.fuse(fn, backend="interpret")(matrices), jax.jit(fn)(matrices), rtol=2e-5, atol=1e-5)
+
+
+def test_the_gradient_of_a_tree_is_right() -> None:
+    fn, shapes = affine_scan(32)
+    args = [jnp.asarray(np.random.default_rng(n).normal(size=s.shape), jnp.float32) for n, s in enumerate(shapes)]
+    found, expected = j2t.fuse(fn, backend="interpret")(*args), jax.jit(fn)(*args)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
