@@ -617,6 +617,32 @@ FOUND = {
         transform="grad",
         seed=605,
     ),
+    # what is told has no results, and reads what a loop stores in tiles of steps
+    "what_loops_store_in_tiles_is_told": Program(
+        inputs=(
+            Input("x2", (6, 1), "float32", "normal"),
+            Input("x4", (1,), "float32", "normal"),
+        ),
+        lines=(
+            Loop(
+                kind="scan",
+                label="8",
+                steps="6",
+                carries=(Carry(name="c3", start="x4", after="v6", result="v10"),),
+                lines=(Line("v6", "e1 + 0.4 * c3", ("e1", "c3")), Line("v7", "jnp.max(c3 - e1, -1)", ("e1", "c3"))),
+                xs=(("e1", "x2"),),
+                ys=(("v12", "v7"),),
+                counter="",
+                test=(),
+                reverse=False,
+                unroll=1,
+            ),
+            Line("v22", "helpers.told(v12)", ("v12",)),
+        ),
+        outputs=("v22",),
+        small=True,
+        seed=474,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",

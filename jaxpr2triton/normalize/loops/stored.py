@@ -89,6 +89,8 @@ def _remembered(tiled: Tiled, rewriter: Rewriter) -> Value:
 
 def _in_tiles(node: Node, known: Sequence[Tiled | None], rewriter: Rewriter) -> Sequence[Value] | None:
     first = next(each for each in known if each is not None)
+    if len(node.out_avals) != 1:
+        return None
     (aval,), place = node.out_avals, first.place
     if isinstance(TABLE.get(node.name), Pointwise):
         if aval.shape != first.whole.shape or any(_differ(each, first) for each in known):
