@@ -65,9 +65,12 @@ def test_all_that_is_wanted_too_often_is_found_by_one_walk() -> None:
 
 
 def test_a_kernel_that_reads_many_products_takes_few_walks() -> None:
-    """The gradient of stacked weights is put together of as many products as there are layers."""
+    """The gradient of stacked weights is put together of as many products as there are layers.
+
+    Of each that a kernel needs first two walks tell whether it had better read what another one makes of it.
+    """
     found = [walked(fn, *args) for fn, args in (layers(20), layers(80))]
-    assert all(walks <= 3 * launches for walks, _, launches in found)
+    assert all(walks <= 6 * launches for walks, _, launches in found)
     assert found[1][1] < 5 * found[0][1]
 
 
