@@ -274,3 +274,11 @@ def test_steps_are_kernels_where_those_take_less_time() -> None:
     with planned_with(cost={"cached_for_one": 1e-3}):
         (other,) = loops_left(j2t.transpile(fn, *shapes))
     assert other.step is None
+
+
+def test_a_kernel_reads_no_more_of_a_table_than_it_looks_up() -> None:
+    def program(x: Any, table: Any, tokens: Any) -> Any:
+        return jax.lax.scan(lambda h, token: (jnp.sin(h) + table[token], h), x, tokens)[1]
+
+    args = (jax.ShapeDtypeStruct(size, F32) for size in ((1024,), (1 << 20, 1024)))
+    assert not j2t.transpile(program, *args, jax.ShapeDtypeStruct((9,), np.int32), for_target="sm_90").leftovers

@@ -22,11 +22,14 @@ no step waits for is of all steps at once instead, where that takes less time.
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.graph.nodes import Load
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, jaxprs_in, nbytes_of
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, jaxprs_in, nbytes
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.scans import LOOPS, UNKNOWN
 from jaxpr2triton.normalize.loops.products_apart import left_of
@@ -60,11 +63,17 @@ def left_by(plan: Plan) -> Leave | None:
 def time_of_kernel(plan: Plan) -> float:
     """Microseconds of a kernel with loops."""
     assert plan.steps is not None
-    policy, inner = plan.policy, plan.jaxpr.jaxpr
-    computed = plan.steps.microseconds(policy.target.clock)
-    arrays = {atom: None for atom in (*inner.invars, *inner.outvars) if not isinstance(atom, Literal)}
-    moved = nbytes_of(*(atom.aval for atom in arrays)) / policy.target.memory_rate / 1000
-    return policy.products.launch + max(computed, moved)
+    policy, computed = plan.policy, plan.steps.microseconds(plan.policy.target.clock)
+    return policy.products.launch + max(computed, _moved(plan) / policy.target.memory_rate / 1000)
+
+
+def _moved(plan: Plan) -> int:
+    """Bytes that a kernel reads and writes: of an array that it looks up no more than what it looks up there."""
+    inner, asked = plan.jaxpr.jaxpr, Counter[int]()
+    for load in plan.graph.of_kind(Load):
+        asked[load.buffer] += math.prod(axis.size for axis in load.axes)
+    read = (min(var.aval.size, asked[n]) * var.aval.dtype.itemsize for n, var in enumerate(inner.invars) if n in asked)
+    return sum(read) + nbytes(*dict.fromkeys(variables(inner.outvars)))
 
 
 def _multiplies(body: Jaxpr) -> bool:

@@ -116,7 +116,7 @@ cases = pytest.mark.parametrize("name", CASES)
 
 
 def planned(case: Case) -> list[Any]:
-    return list(j2t.transpile(case.fn, *case.large, contractions=case.contractions).kernels)
+    return list(j2t.transpile(case.fn, *case.large, contractions=case.contractions, strict=True).kernels)
 
 
 @cases
