@@ -427,7 +427,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
         lambda c, a, b: lax.scan(lambda c, x: (x[0] * c + x[1], c.sum()), c, (a, b)),
         (floats(200), floats(512, 200), floats(512, 200)),
     ),
-    "sums of many lanes": (summed_steps, (floats(4000), floats(30))),
+    "sums of many lanes": (summed_steps, (floats(4001), floats(30))),
     "sums of rows": (jax.vmap(summed_steps, (0, None)), (floats(200, 60_000), floats(30))),
     "affine loop of few": (affine_loop, (floats(4), floats(512, 4), floats(512, 4))),
     "applied": (lambda x, i: x.at[i].apply(jnp.sin), (floats(50), integers(6))),
