@@ -91,6 +91,7 @@ class Emitter(Moves):
         Of several targets what may begin first comes first: what stands together then does not wait for each other.
         """
 
+
         def needed(node: Node) -> Iterable[Node]:
             elsewhere = self.order.ends_a_loop(node) or node in self.branches or self._is_streamed(node)
             return () if elsewhere or self._reads_outside(node, scope) else filter(is_missing, self._needed_for(node))
@@ -169,11 +170,6 @@ class Emitter(Moves):
                 self._end_keeping(node, scope)
             case Kept():
                 self._kept(node, scope)
-
-    def _load(self, node: Load, scope: Scope) -> None:
-        if node in self.wanted:
-            self._require(self.wanted[node].where, scope)
-        super()._load(node, scope)
 
     def _read_lanes(self, node: Node, scope: Scope) -> None:
         self._require_all(self._tiles_beside(node, scope), scope)

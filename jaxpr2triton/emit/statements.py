@@ -24,7 +24,6 @@ from jaxpr2triton.emit.scope import Limits, Line, Scope
 from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.unaligned import matrices_of
-from jaxpr2triton.emit.wanted import wanted_of
 from jaxpr2triton.emit.widths import WORD, numbers_of
 from jaxpr2triton.emit.work import asked_of, footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
@@ -91,7 +90,6 @@ class Statements:
         places = [within(store.place, self.stored[store.output].aval.shape) for store in graph.stores]
         self.masks = Masks(self.spell, self.names, Counter([*graph.conditions(), *itertools.chain(*places)]))
         self.order = Order(graph, self.looped)
-        self.wanted = wanted_of(graph, self.users, self.order) if plan.form is None else {}
         self.narrow = Narrow(graph)
         self.dots = dots_of(graph, plan, self.spell)
         self.as_read = read_for(self.dots, self.users)
@@ -194,7 +192,7 @@ class Statements:
         address = f"{buffer.name}_ptr" + " + unaligned" * is_unaligned
         if offset.terms or offset.const:
             address += f" + {self.spell.index(offset, tile)}"
-        mask = self._mask(node, tile, scope)
+        mask = self.masks.of(node.axes, node.guard, tile, scope)
         if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
             address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
         if node in self.matrices.rows:
@@ -212,16 +210,6 @@ class Statements:
         if not scope.open_loops and not isinstance(node, Kept):
             text = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), text) or text
         self._assign(node, scope, text, stem)
-
-    def _mask(self, node: Load | Kept, tile: Tile, scope: Scope) -> str | None:
-        """Where it is read."""
-        mask = self.masks.of(node.axes, node.guard, tile, scope)
-        wanted = self.wanted.get(node) if isinstance(node, Load) else None
-        if wanted is None:
-            return mask
-        where = self._operand(wanted.where, scope, tile)
-        parts = [where if wanted.holds else f"~{in_parentheses(where)}"]
-        return conjunction(parts if mask is None else [mask, *parts])
 
     @property
     def is_unaligned(self) -> bool:

@@ -6,18 +6,17 @@
     y[m,n] = Σ_k x[m,k] w[k,n] / |x[m]|                   what is made of such a sum is there for the result as well
     y[n]   = Σ_k x[k] w[k,n] / |x|                        the other side may be one row, as when a token is decoded
 
-So nothing is read twice. Programs that differ in the other side do the same work, which is little beside theirs. So is
-it where a factor is a sum of a few terms, as of the parts of another contraction: each program adds them for itself.
+So nothing is read twice. Programs that differ in the other side do the same work, which is little beside theirs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from jaxpr2triton import policy
 from jaxpr2triton.graph.nodes import Collected, Graph, Kept, Load, Node, Recurrence, Reduce, Store, operands_of
-from jaxpr2triton.graph.sides import is_contraction, is_small, sides_of
+from jaxpr2triton.graph.sides import is_contraction, sides_of
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.index import Axis
 
@@ -30,21 +29,13 @@ def summed_beside(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
     products = [node for node in sums if is_contraction(node)]
     if not products or not all(_is_along_all(node, axes) for node in products):
         return frozenset()
-    few = _of_few_terms(products)
-    over, read = frozenset(products[0].over), _read_by(few, *products)
+    over, read = frozenset(products[0].over), _read_by(*products)
     if read is None or any(frozenset(node.over) != over for node in products):
         return frozenset()
     most = policy.COMMON.summed_beside
     if math.prod(axis.size for axis in axes | over) > most:
         return frozenset()
-    return few.union(node for node in sums if node not in few and _goes_along(node, few, over, axes, read))
-
-
-def _of_few_terms(products: Iterable[Reduce]) -> frozenset[Reduce]:
-    """The sums of few terms each that factors are made of, and of nothing else that is combined."""
-    most = policy.DEFAULT_POLICY.axes.unrolled_sum
-    sums = (node for node in _below(*products) if isinstance(node, Reduce) and node.over)
-    return frozenset(node for node in sums if is_small(node, most))
+    return frozenset(node for node in sums if _goes_along(node, over, axes, read))
 
 
 def is_beside(store: Store, sums: frozenset[Node]) -> bool:
@@ -60,17 +51,15 @@ def _is_along_all(node: Reduce, axes: frozenset[Axis]) -> bool:
     return node.axes == axes and sides is not None and bool(sides.rows)
 
 
-def _goes_along(
-    node: Reduce, few: frozenset[Reduce], over: frozenset[Axis], axes: frozenset[Axis], read: frozenset[object]
-) -> bool:
-    mine = _read_by(few, node)
+def _goes_along(node: Reduce, over: frozenset[Axis], axes: frozenset[Axis], read: frozenset[object]) -> bool:
+    mine = _read_by(node)
     return node.axes < axes and frozenset(node.over) == over and mine is not None and mine <= read
 
 
-def _read_by(few: frozenset[Reduce], *nodes: Reduce) -> frozenset[object] | None:
+def _read_by(*nodes: Reduce) -> frozenset[object] | None:
     """What is read for these sums, and where; None if they are made of something that has to be over first."""
     below = list(_below(*nodes))
-    if any(isinstance(node, Collected | Recurrence | Kept) and node not in few for node in below):
+    if any(isinstance(node, Collected | Recurrence | Kept) for node in below):
         return None
     return frozenset((node.buffer, node.place) for node in below if isinstance(node, Load))
 
