@@ -5,7 +5,7 @@
     python -m bench.against_xla --above 1.2                  # and exit 1 if a ratio is larger
     python -m bench.against_xla --markdown bench/results/against-xla-h100.md
 
-No GPU is needed: nothing is compiled or run. Both sides are estimates of `beside_xla.py`, with launches, what passes
+No GPU is needed: nothing is compiled or run. Both sides are estimates of `pipeline/beside_xla.py`, with launches, what passes
 through memory and what is computed; the planner decides by the same ones for each loop. *programs* are those of the
 kernel that takes longest, and the processors of the device. *measured* is the quotient of the same two on an H100,
 where `bench/results/device.jsonl` has them; those kernels may have been others. With a star a loop ends when the device
@@ -37,6 +37,7 @@ from bench.device import cases, store, ways
 from bench.device.pages_markdown import markdown
 from examples.algorithms.__main__ import algorithms
 from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.ir.launches import launches_alone
 from jaxpr2triton.pipeline.kernel_time import busy_of
 from jaxpr2triton.pipeline.xla_time import time_of_xla
 from jaxpr2triton.report.table import table
@@ -120,7 +121,7 @@ def compared(asked: Asked, measured: Mapping[tuple[str, ...], tuple[float, float
     ours, other = compiled.taken.priced(policy.products.launch), time_of_xla(compiled.stages["trace"], policy)
     longest = max(compiled.all_kernels, key=lambda kernel: busy_of(kernel, policy), default=None)
     programs = MISSING if longest is None else f"{math.prod(longest.grid):,} of {policy.target.processors}"
-    unknown = [each.steps is None for _, each in compiled.alone.loops]
+    unknown = [each.steps is None for _, each in launches_alone(compiled.stages["trace"]).loops]
     return Compared(
         asked,
         ours.microseconds,

@@ -162,8 +162,7 @@ def test_what_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_at_a_realistic_size() -> None:
     """The loop is one program's, and what is added up before it is many programs': it would take one 16 ms."""
     edges = jax.ShapeDtypeStruct((16384,), jnp.int32)
-    program = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges)
-    assert not program.leftovers
+    program = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges, strict=True)
     first, loop = program.kernels
     assert first.grid[0] >= 100 and "tl.gather" in loop.source and "tl.atomic_add" in loop.source
     assert not any(axis.size == 16384 and axis.block < 1024 for axis in loop.axes)

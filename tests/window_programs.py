@@ -157,7 +157,7 @@ PROGRAMS = [
         grouped_norm,
         lambda rng: (image(rng, 2, 8, 8, 8), numbers(rng, 3, 3, 8, 16), numbers(rng, 16)),
         2,
-        8,
+        6,
     ),
     WindowProgram("resized", resized, lambda rng: (image(rng, 2, 5, 6, 3),), 1, 4),
     WindowProgram("smoothed", smoothed, lambda rng: (image(rng, 12, 13), image(rng, 3, 5)), 1, 2),

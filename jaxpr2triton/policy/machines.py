@@ -319,7 +319,7 @@ class Doubts:
     """What is said to be likely slow (`report/doubts.py`)."""
 
     few: int = 4  # programs, or one for so many processors, that leave most of a device idle …
-    idle: float = 10.0  # … and the µs that this costs
+    idle: float = 16.0  # … and the µs that this costs
     long_step: int = 10_000  # cycles: less than a launch takes, so nothing to talk about
     far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
 
