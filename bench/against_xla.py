@@ -5,9 +5,9 @@
     python -m bench.against_xla --above 1.2                  # and exit 1 if a ratio is larger
     python -m bench.against_xla --markdown bench/results/against-xla-h100.md
 
-No GPU is needed: nothing is compiled or run. Both sides are estimates of `pipeline/beside_xla.py`, with launches, what passes
-through memory and what is computed; the planner decides by the same ones for each loop. *programs* are those of the
-kernel that takes longest, and the processors of the device. *measured* is the quotient of the same two on an H100,
+No GPU is needed: nothing is compiled or run. Both sides are estimates of `pipeline/beside_xla.py`, with launches, what
+passes through memory and what is computed; the planner decides by the same ones for each loop. *programs* are those of
+the kernel that takes longest, and the processors of the device. *measured* is the quotient of the same two on an H100,
 where `bench/results/device.jsonl` has them; those kernels may have been others. With a star a loop ends when the device
 says so, and has two steps on both sides.
 """

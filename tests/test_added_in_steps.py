@@ -21,6 +21,7 @@ from jaxpr2triton.graph import accumulate
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.normalize.passing import same_bits
+from tests.policies import planned_with
 from tests.policy.programs import ranks
 
 PLACES, UPDATES, ROWS = 33, 100, 5
@@ -162,7 +163,9 @@ def test_what_is_added_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_at_a_realistic_size() -> None:
     """The loop is one program's, and what is added up before it is many programs': it would take one 16 ms."""
     edges = jax.ShapeDtypeStruct((16384,), jnp.int32)
-    program = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges, strict=True)
+    with planned_with(loops={"longer": 10.0}):  # by an estimate XLA would take less time for it
+        program = j2t.transpile(ranks, jax.ShapeDtypeStruct((16384,), jnp.float32), edges, edges)
+    assert not program.leftovers
     first, loop = program.kernels
     assert first.grid[0] >= 100 and "tl.gather" in loop.source and "tl.atomic_add" in loop.source
     assert not any(axis.size == 16384 and axis.block < 1024 for axis in loop.axes)

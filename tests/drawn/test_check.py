@@ -203,7 +203,7 @@ def test_what_rounding_decides_in_loops_is_not_compared() -> None:
 def test_loops_print_as_python_and_repeat() -> None:
     scope: dict[str, Any] = {c.__name__: c for c in (Program, Input, Line, Loop, Carry, Choice, Branch)}
     texts = []
-    for number in range(60):
+    for number in range(100):
         program = drawn_loop_program(Random(1, number), tuple(TRANSFORMS))
         exec(str(program), scope)
         assert scope["PROGRAM"] == program == drawn_loop_program(Random(1, number), tuple(TRANSFORMS))

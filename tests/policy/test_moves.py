@@ -194,8 +194,8 @@ CASES = {
     "writing.steps_to_spare_one": Case("almost whole rows", 2),
     "writing.all_steps": Case("sums up to a length", 1 << 10),
     "writing.packed": Case("sines", 1 / 4),
-    "doubts.few": Case("states", 256),
-    "doubts.idle": Case("states", 16),
+    "doubts.few": Case("states", 256, {"doubts": {"idle": 1.0}}),
+    "doubts.idle": Case("states", 1 / 16),
     "doubts.long_step": Case("wide", 100, others={"doubts": {"far_above": 2}}, contractions=True),
     "doubts.far_above": Case("wide", 1 / 16, contractions=True),
 }
