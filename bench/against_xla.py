@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import math
 import platform
 import statistics
@@ -103,8 +104,8 @@ def everything(names: Sequence[str]) -> Iterator[Asked]:
     for program in GALLERY:
         for work in (Work(program, False), *([Work(program, True)] if program.grad is not None else [])):
             kind = cases.GRADIENTS if work.is_gradient else cases.FORWARD
-            sizes = lambda work=work: jax.eval_shape(work.arguments)  # noqa: E731
-            yield Asked(("gallery", program.name, kind, cases.FULL), work.function(), sizes)
+            place = "gallery", program.name, kind, cases.FULL
+            yield Asked(place, work.function(), functools.partial(jax.eval_shape, work.arguments))
     for algorithm in algorithms().values():
         function, args = algorithm.large()
         yield Asked(("algorithms", algorithm.name, cases.FORWARD, cases.FULL), function, lambda args=args: args)

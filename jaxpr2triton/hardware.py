@@ -33,6 +33,10 @@ class Target:
         """Cycles for which a scheduler is busy with one instruction of a warp."""
         return max(1, self.schedulers * self.warp_size // self.cores)
 
+    def moving(self, nbytes: float) -> float:
+        """Microseconds in which so many bytes pass through memory."""
+        return nbytes / self.memory_rate / 1000
+
 
 _TARGETS = (
     Target("sm_80", "cuda", 80, 32, 166_912, 108, 1.41, 2039, 1024, cores=64),

@@ -283,3 +283,13 @@ def test_a_kernel_reads_no_more_of_a_table_than_it_looks_up() -> None:
 
     args = (jax.ShapeDtypeStruct(size, F32) for size in ((1024,), (1 << 20, 1024)))
     assert not j2t.transpile(program, *args, jax.ShapeDtypeStruct((9,), np.int32), for_target="sm_90").leftovers
+
+
+def test_a_write_in_place_takes_no_longer_than_what_is_written() -> None:
+    def program(cache: Any, row: Any, i: Any) -> Any:
+        return lax.dynamic_update_slice(cache, row, (0, i, 0))
+
+    sizes = (jax.ShapeDtypeStruct(size, F32) for size in ((8, 4096, 512), (8, 1, 512)))
+    made = j2t.transpile(program, *sizes, jax.ShapeDtypeStruct((), np.int32), for_target="sm_90")
+    assert [each.primitive for each in made.leftovers] == ["dynamic_update_slice"]
+    assert made.compiled.taken.working < 1  # and 45 µs for the array

@@ -11,6 +11,8 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Eqn, nbytes
 from jaxpr2triton.ir.once import once
 
 region_p = jex.Primitive("region")
@@ -187,6 +189,14 @@ def _in_place_aval(*args: Any, jaxpr: Any, why: Any) -> Any:
 
 
 mlir.register_lowering(in_place_p, mlir.lower_fun(_in_place_impl, multiple_results=False))
+
+
+def moved_by(eqn: Eqn) -> int:
+    """Bytes that XLA reads and writes at least; in place, no more than a part of an array."""
+    arrays = dict.fromkeys(variables([*eqn.invars, *eqn.outvars]))
+    if eqn.primitive is not in_place_p:
+        return nbytes(*arrays)
+    return 2 * nbytes(*(atom for atom in arrays if atom.aval.shape != eqn.outvars[0].aval.shape))
 
 
 def name_in_program(eqn: Any) -> str:

@@ -64,7 +64,7 @@ def time_of_kernel(plan: Plan) -> float:
     """Microseconds of a kernel with loops."""
     assert plan.steps is not None
     policy, computed = plan.policy, plan.steps.microseconds(plan.policy.target.clock)
-    return policy.products.launch + max(computed, _moved(plan) / policy.target.memory_rate / 1000)
+    return policy.products.launch + max(computed, policy.target.moving(_moved(plan)))
 
 
 def _moved(plan: Plan) -> int:

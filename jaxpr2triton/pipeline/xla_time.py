@@ -24,7 +24,7 @@ from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.hashing import threefry_p
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, jaxprs_in, nbytes_of
 from jaxpr2triton.ir.launches import APART, SUMS, launches_alone, launches_of
-from jaxpr2triton.ir.region import region_p
+from jaxpr2triton.ir.region import in_place_p, moved_by, region_p
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import UNKNOWN
 from jaxpr2triton.plan.library import library_time
@@ -154,18 +154,18 @@ class _Walk:
         for var in (*jaxpr.constvars, *jaxpr.invars):
             self.values[var] = self._new(var, 0)
         found = self._through(jaxpr)
-        for atom in jaxpr.outvars:
-            self._store(atom)
-        read = sum(self._bytes(bits) + written for bits, written in self.passes.values())
-        return found + Taken(working=_moving(read, self.policy))
+        return found + self._stored(jaxpr.outvars)
 
     def alone(self, eqn: Eqn) -> Taken:
         """An equation whose operands are in memory."""
-        found = self._of(eqn)
-        for var in eqn.outvars:
-            self._store(var)
-        read = sum(self._bytes(bits) + written for bits, written in self.passes.values())
-        return found + Taken(working=_moving(read, self.policy))
+        return self._of(eqn) + self._stored(eqn.outvars)
+
+    def _stored(self, atoms: Sequence[Atom]) -> Taken:
+        """All passes through memory, when these values are there at the end."""
+        for atom in atoms:
+            self._store(atom)
+        passed = sum(self._bytes(bits) + written for bits, written in self.passes.values())
+        return Taken(working=self.policy.target.moving(passed))
 
     def _through(self, jaxpr: Jaxpr) -> Taken:
         return sum(map(self._of, jaxpr.eqns), Taken())
@@ -174,6 +174,8 @@ class _Walk:
         name = eqn.primitive.name
         if (call := called_jaxpr(name, eqn.params)) is not None:
             return self._called(eqn, call[0])
+        if eqn.primitive is in_place_p:
+            return LAUNCH + self._written(eqn)
         if name.startswith(SUMS) and "axes" in eqn.params:
             return self._reduced(eqn)
         if not _is_apart(eqn):
@@ -194,7 +196,7 @@ class _Walk:
         if name == "dot_general":
             return LAUNCH + Taken(working=library_time(eqn, self.policy))
         moved = nbytes_of(*(atom.aval for atom in (*eqn.invars, *eqn.outvars)))
-        return LAUNCH + Taken(working=_moving(moved, self.policy) + _computed(eqn, self.policy))
+        return LAUNCH + Taken(working=self.policy.target.moving(moved) + _computed(eqn, self.policy))
 
     def _called(self, eqn: Eqn, inner: Jaxpr) -> Taken:
         operands: Sequence[Atom] = operands_of_call(eqn.primitive.name, eqn.params, eqn.invars)
@@ -204,6 +206,11 @@ class _Walk:
         found = self._through(inner)
         self.values.update(zip(eqn.outvars, map(self._value, inner.outvars)))
         return found
+
+    def _written(self, eqn: Eqn) -> Taken:
+        """A part of an array, in place: what the rest is stays in memory."""
+        self.values.update({var: self._new(var, 1 + self._value(eqn.invars[0]).level) for var in eqn.outvars})
+        return Taken(working=self.policy.target.moving(moved_by(eqn)))
 
     def _reduced(self, eqn: Eqn) -> Taken:
         """Sums of arrays of one shape along the same dimensions, made at one time, are one launch."""
@@ -287,7 +294,7 @@ def _of_scan(eqn: Eqn, policy: Policy) -> Taken:
     rounds = 2 * max(size - 1, 1).bit_length()
     combine = eqn.params["combine"].closed.jaxpr.eqns if eqn.primitive is scanned_p else [eqn]
     moved = 2 * nbytes_of(*(atom.aval for atom in (*eqn.invars, *eqn.outvars)))
-    working = _issued(2 * eqn.outvars[0].aval.size, sum(map(_weight, combine)), policy) + _moving(moved, policy)
+    working = _issued(2 * eqn.outvars[0].aval.size, sum(map(_weight, combine)), policy) + policy.target.moving(moved)
     return Taken(rounds, working=working, pending=rounds)
 
 
@@ -309,7 +316,3 @@ def _issued(elements: int, instructions: int, policy: Policy) -> float:
     target = policy.target
     cycles = instructions * max(elements / (target.processors * target.cores), policy.cost.alone)
     return cycles / (1000 * target.clock)
-
-
-def _moving(count: int, policy: Policy) -> float:
-    return count / policy.target.memory_rate / 1000

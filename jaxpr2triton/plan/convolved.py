@@ -59,7 +59,7 @@ def _may_be_ours(eqn: Eqn) -> bool:
 def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     products, target = policy.products, policy.target
     arrays, made = [atom.aval for atom in eqn.invars], eqn.outvars[0].aval
-    moved = nbytes_of(*arrays, made) / target.memory_rate / 1000
+    moved = target.moving(nbytes_of(*arrays, made))
     sizes = sizes_of(arrays[1].shape, eqn.params)
     rate, is_exact = rate_of(eqn, policy)
     terms = made.size * sizes.terms
@@ -78,7 +78,7 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
         own = longer * time(terms * _filled(sizes.results, LEAST), rate, share)
     saved = 0.0
     if around.goes_on(eqn):
-        saved = 2 * nbytes_of(made) / target.memory_rate / 1000 + products.launch
+        saved = target.moving(2 * nbytes_of(made)) + products.launch
     return Estimate(max(moved, library), max(moved, own), saved, products.launch)
 
 

@@ -113,7 +113,7 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
     share = min(1.0, products.of_members * around.members(eqn))
     passes = [2 * nbytes_of(each.aval) * share for each, share in around.passes(eqn)]
-    saved = sum(each / target.memory_rate / 1000 for each in passes) + products.launch * around.launches(eqn)
+    saved = target.moving(sum(passes)) + products.launch * around.launches(eqn)
     kernel = max(moved, longer * share * least / own)
     return Estimate(max(moved, least / products.library), kernel, saved, products.launch)
 
@@ -132,7 +132,7 @@ def _least(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = (
     target, made = policy.target, eqn.outvars[0].aval
     once = [atom.aval for atom in eqn.invars if atom in fixed]
     each = [atom.aval for atom in eqn.invars if atom not in fixed]
-    moved = (nbytes_of(*once) + times * nbytes_of(*each, made)) / target.memory_rate / 1000
+    moved = target.moving(nbytes_of(*once) + times * nbytes_of(*each, made))
     terms = times * made.size * terms_of(eqn)
     rate, is_exact = rate_of(eqn, policy)
     return moved, terms / (rate * target.processors * target.clock * 1000), is_exact

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.extend.core as jex
-
 from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import Reason, WhyNot
 from jaxpr2triton.graph.covered import all_in_the_way, why_not
-from jaxpr2triton.ir.jaxprs import equations, jaxprs_in, nbytes
+from jaxpr2triton.ir.jaxprs import equations, jaxprs_in
 from jaxpr2triton.ir.kernel import Leftover, Obstacle, StepOfLoop
 from jaxpr2triton.ir.launches import launches_of
-from jaxpr2triton.ir.region import in_place_p, region_p
+from jaxpr2triton.ir.region import moved_by, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline.compile import RAW_LOOPS
 from jaxpr2triton.pipeline.compiled_program import Compiled, is_free
@@ -76,14 +74,5 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
         obstacles,
         None if step is None else StepOfLoop(step.all_kernels, tuple(map(name_of, step.left_to_xla))),
         eqn.primitive.name == "fused" and eqn.params["backend"] != "xla",
-        _moved(eqn),
+        moved_by(eqn),
     )
-
-
-def _moved(eqn: Any) -> int:
-    """Bytes that XLA reads and writes at least; in place, no more than a part of an array."""
-    arrays = {atom: None for atom in (*eqn.invars, *eqn.outvars) if not isinstance(atom, jex.Literal)}
-    if eqn.primitive is not in_place_p:
-        return nbytes(*arrays)
-    whole = eqn.outvars[0].aval.shape
-    return 2 * nbytes(*(atom for atom in arrays if atom.aval.shape != whole))

@@ -60,7 +60,7 @@ def _modelled(cycles: Cycles, policy: Policy) -> float | None:
 
 def _of_xla(leftover: Leftover, policy: Policy) -> float | None:
     """At least: a launch, and to move what it reads and writes; of a loop its launches."""
-    moved = leftover.nbytes / policy.target.memory_rate / 1000
+    moved = policy.target.moving(leftover.nbytes)
     if leftover.launches is None:
         return policy.products.launch + moved
     return None if leftover.launches.in_all is None else policy.loops.launch * leftover.launches.in_all + moved

@@ -62,10 +62,10 @@ def _in_loop(cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mappin
     if sums:
         kinds = {kind for eqn in sums for kind in _kinds(cuts, eqn)}.intersection(_parallel(cuts, scan))
         return _in_chunks(cuts, scan, sums, others, *kinds) if len(kinds) == 1 else None
-    lanes = _parallel(cuts, scan)
-    for kind in sorted(lanes, key=lambda each: -lanes[each]):
-        found = _in_chunks(cuts, scan, *_summed_by_itself(cuts, scan, kind), kind)
-        if found is not None:
+    beside, lanes = _sums_beside(cuts, scan), _parallel(cuts, scan)
+    for kind in sorted(lanes, key=lambda each: -lanes[each]) if beside else ():
+        sums = [eqn for eqn in beside if kind in _kinds(cuts, eqn)]
+        if sums and (found := _in_chunks(cuts, scan, sums, _written_with(cuts, scan, sums), kind)) is not None:
             return found
     return None
 
@@ -96,12 +96,10 @@ def _with_chunks(eqn: Eqn, chunked: Mapping[Var, Chunked], *operands: jax.Array)
     return [boundary_p.bind(x, dim=chunked[var].dims[0]) if var in chunked else x for var, x in pairs]
 
 
-def _summed_by_itself(cuts: Cuts, scan: Scan, kind: Hashable) -> tuple[list[Eqn], list[Var]]:
-    """The sums over lanes that the loop's own kernels make, of what its steps put out, and what else these write."""
-    spaces = {root: space for root, space in cuts.spaces.items() if id(scan.eqn) in space.loops}
-    sums = [eqn for eqn in _sums_beside(cuts, scan) if kind in _kinds(cuts, eqn)]
+def _written_with(cuts: Cuts, scan: Scan, sums: Sequence[Eqn]) -> list[Var]:
+    """What the kernels of a loop write besides, that does not wait for these sums."""
     waiting = made_of(cuts.inside, (var for eqn in sums for var in eqn.outvars))
-    return sums, [root for root in cuts.roots if root in spaces and root not in waiting]
+    return [root for root in cuts.roots if id(scan.eqn) in cuts.spaces[root].loops and root not in waiting]
 
 
 def _sums_beside(cuts: Cuts, scan: Scan) -> list[Eqn]:
@@ -110,11 +108,11 @@ def _sums_beside(cuts: Cuts, scan: Scan) -> list[Eqn]:
     there = frozenset[int]().union(*computed)
     eqns = [eqn for eqn in cuts.inside if id(eqn) in there]
     late = made_of(eqns, (result for _, result in scan.ys))
-    return [eqn for eqn in eqns if is_a_sum(eqn) and not late.isdisjoint(variables(eqn.invars))]
+    return [eqn for eqn in eqns if is_reduction(eqn) and not late.isdisjoint(variables(eqn.invars))]
 
 
-def is_a_sum(eqn: Eqn) -> bool:
-    """Whether it reduces values to one that needs no place."""
+def is_reduction(eqn: Eqn) -> bool:
+    """Whether it reduces values to one, not to the place of one."""
     return eqn.primitive.name in TABLE and not TABLE[eqn.primitive.name].indexed
 
 

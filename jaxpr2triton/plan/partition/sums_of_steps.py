@@ -29,7 +29,7 @@ from jaxpr2triton.ir.scans import Body, Scan, body_of, scan_of, scanned
 from jaxpr2triton.ir.tracing import traced
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.split import Rewritten, reduced, wide_of
-from jaxpr2triton.plan.partition.split_lanes import is_a_sum, lanes_of_a_chunk, programs_beside
+from jaxpr2triton.plan.partition.split_lanes import is_reduction, lanes_of_a_chunk, programs_beside
 from jaxpr2triton.rules.reductions import TABLE
 
 Values = Sequence[jax.Array]
@@ -57,7 +57,7 @@ def _held(scan: Scan) -> Iterator[Kind]:
 def _without(cuts: Cuts, scan: Scan, kind: Kind) -> Rewritten | None:
     """The loop without its sums along lanes, if these are all that keeps the lanes together, and processors idle."""
     facts, body = facts_of(scan), body_of(scan.eqn.params)
-    sums = [eqn for eqn in body.jaxpr.eqns if _is_a_sum(eqn) and kind in _summed(facts, eqn)]
+    sums = [eqn for eqn in body.jaxpr.eqns if _combines_lanes(eqn) and kind in _summed(facts, eqn)]
     late = _late(body, sums)
     if late is None:
         return None
@@ -125,9 +125,9 @@ def _are_apart(scan: Scan, facts: LoopFacts, kind: Kind, other: Scan) -> bool:
     return now.held.isdisjoint(kinds)
 
 
-def _is_a_sum(eqn: Eqn) -> bool:
-    """Whether it reduces values, or products of which each has two factors of its own, or of one of them."""
-    if is_a_sum(eqn):
+def _combines_lanes(eqn: Eqn) -> bool:
+    """Whether it reduces values, or multiplies vectors with a matrix: each term has a factor of its own."""
+    if is_reduction(eqn):
         return True
     if eqn.primitive.name != "dot_general" or any(isinstance(atom, Literal) for atom in eqn.invars):
         return False

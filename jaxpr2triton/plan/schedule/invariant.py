@@ -64,4 +64,4 @@ def _moved(space: Space, read: Shapes, written: Shapes, policy: Policy) -> float
     widths = {node.buffer: node.dtype.itemsize for node in space.graph.of_kind(Load)}
     nbytes = sum(math.prod(read[buffer]) * width for buffer, width in widths.items())
     nbytes += sum(math.prod(written[store.output]) * store.value.dtype.itemsize for store in space.graph.stores)
-    return nbytes / policy.target.memory_rate / 1000
+    return policy.target.moving(nbytes)
