@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
+from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.nodes import Load, Reduce
 from jaxpr2triton.graph.space import Space, feeds_a_reduction
 from jaxpr2triton.ir.dtypes import is_float
@@ -185,7 +186,7 @@ def split_reductions(
         anew: dict[Eqn, Rewritten] = dict(others)
         anew |= {eqn: partial(_IN_TWO.get(eqn.primitive.name, _in_two), eqn, split) for eqn, split in long.items()}
         run(inner.eqns, env, lambda eqn, values: _results(anew[eqn](*values)) if eqn in anew else None)
-        shown = {root: seen_in_chunks(env[root], how) for root, how in chunked.items()}
+        shown = {root: seen_in_chunks(env[root], how, cuts.maker(root)) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
         env.update(shown)
         return [read(env, atom) for atom in inner.outvars]
@@ -205,7 +206,13 @@ def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
     return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
 
 
-def seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
+def seen_in_chunks(value: jax.Array, how: Chunked, maker: Eqn) -> jax.Array:
+    """A value as programs write it by chunks, which stays what its maker has made: a gradient, say."""
+    with source_of(maker):
+        return _seen_in_chunks(value, how)
+
+
+def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
     seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 

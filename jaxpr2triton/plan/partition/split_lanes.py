@@ -91,7 +91,7 @@ def _in_chunks(cuts: Cuts, scan: Scan, sums: Sequence[Eqn], others: Sequence[Var
 def _with_chunks(eqn: Eqn, chunked: Mapping[Var, Chunked], *operands: jax.Array) -> list[jax.Array]:
     """What an equation makes; some of it is in memory, and was written in chunks."""
     results = bind_equation(eqn, operands)
-    seen = [seen_in_chunks(x, chunked[var]) if var in chunked else x for var, x in zip(eqn.outvars, results)]
+    seen = [seen_in_chunks(x, chunked[var], eqn) if var in chunked else x for var, x in zip(eqn.outvars, results)]
     pairs = zip(eqn.outvars, seen)
     return [boundary_p.bind(x, dim=chunked[var].dims[0]) if var in chunked else x for var, x in pairs]
 

@@ -53,6 +53,11 @@ def test_all_kernels_of_a_selective_scans_gradient_have_as_many_programs_as_ther
     assert min(programs_of(gradients, *(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes))) >= 128
 
 
+def test_what_is_written_in_chunks_keeps_its_name() -> None:
+    source = j2t.transpile(gradients, *channels(2, 5, 256, 4)).source
+    assert "out0_ptr" not in source and "tl.store(d_args_0_ptr" in source
+
+
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
 def test_a_selective_scans_gradient_is_right_in_parts(backend: str) -> None:
     args = channels(2, 5, 256, 4)
