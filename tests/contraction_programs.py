@@ -341,7 +341,7 @@ PROGRAMS: Sequence[Contraction] = (
         "gaussian_gradients",
         mean_square(contractions.gaussian_product),
         ("f32 100 3", "f32 90 3", "f32 90"),
-        4,
+        5,
         (0, 1, 2),
         1e-4,
     ),

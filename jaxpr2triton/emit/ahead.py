@@ -30,15 +30,23 @@ import ast
 import copy
 import math
 import operator
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.round_parts import written_out
-from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, is_store, named_as, parsed_with
+from jaxpr2triton.emit.syntax import (
+    Fresh,
+    Replaced,
+    calls,
+    has_values_after,
+    is_in_text,
+    is_store,
+    named_as,
+    parsed_with,
+    stored_in,
+)
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.emit.widths import WORD, fits
@@ -101,13 +109,11 @@ def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset
         return body
     if not price.is_latency_seen:
         return body
-    used = {name.id for name in names_in(*body)}
 
     def early(reads: Sequence[Read], loop: ast.For) -> Early:
         return Early(0, 0) if id(loop) in short else price.early(reads, loop)
 
-    stored = Counter(name.id for name in names_in(*body) if is_store(name))
-    return without_idle_comments(in_block(body, early, Fresh(names, used, stored)))
+    return without_idle_comments(in_block(body, early, Fresh.beside(body, names)))
 
 
 class _Price:
@@ -207,29 +213,18 @@ def in_block(body: Body, ahead: Ahead, fresh: Fresh, outside: Set[str] = frozens
     found: Body = []
     defined = set(outside)
     for statement in body:
-        own = Counter(name.id for name in names_in(statement) if is_store(name))
+        own = stored_in(statement)
         if isinstance(statement, ast.For | ast.While | ast.If):
             statement.body = in_block(statement.body, ahead, fresh, defined)
             statement.orelse = in_block(statement.orelse, ahead, fresh, defined)
         if isinstance(statement, ast.For) and not is_in_text(statement):
             before, after = _around(statement, ahead, fresh, defined)
-            elsewhere = {name for name in own if name not in defined and fresh.stored.get(name, 0) > own[name]}
-            found += [*before, statement, *_with_names_of_their_own(after, elsewhere, fresh)]
-            defined |= {name.id for name in names_in(*before) if is_store(name)}
+            found += [*before, statement, *fresh.moved_out(after, own, defined)]
+            defined |= has_values_after(*before)
         else:
             found.append(statement)
-            if not isinstance(statement, ast.While):
-                defined |= {name.id for name in names_in(statement) if is_store(name)}
+            defined |= has_values_after(statement)
     return found
-
-
-def _with_names_of_their_own(last: Body, elsewhere: Set[str], fresh: Fresh) -> Body:
-    """Steps that stand behind their loop: there a name would go on to stand for what is something else elsewhere."""
-    asked = elsewhere & {name.id for name in names_in(*last)}
-    names = {name: fresh(re.sub(r"_\d+$", "", name)) for name in sorted(asked)}
-    for name in names_in(*last):
-        name.id = names.get(name.id, name.id)
-    return last
 
 
 def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tuple[Body, Body]:
@@ -353,11 +348,6 @@ def is_innermost(node: ast.AST) -> bool:
     return not any(isinstance(each, ast.For | ast.While) and not is_in_text(each) for each in node.body)
 
 
-def is_in_text(loop: ast.For | ast.While) -> bool:
-    """Whether its steps are written one after the other."""
-    return isinstance(loop, ast.For) and next(calls(loop.iter, "static_range"), None) is not None
-
-
 def own_name(read: Read, body: Body) -> str | None:
     """The variable that a step gives the value to, if what it held before is not wanted in the step.
 
@@ -404,7 +394,7 @@ def bounds_of(loop: ast.For) -> tuple[int, int, int] | None:
 def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
     """What each step reads that another step does not, in the order of its lines; and the names of places in a step."""
     (step,) = names_in(loop.target)
-    counts = Counter(name.id for name in names_in(*loop.body) if is_store(name))
+    counts = stored_in(*loop.body)
     written = {name for statement in loop.body for store in calls(statement, "store") for name in pointers(store)}
     known: dict[str, ast.expr] = {}  # what follows from the number of the step
     found: dict[str, Read] = {}

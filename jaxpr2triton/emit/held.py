@@ -32,7 +32,7 @@ from jaxpr2triton.emit.ahead import (
     with_names,
 )
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.syntax import Fresh, calls, is_store, parsed_with
+from jaxpr2triton.emit.syntax import Fresh, calls, has_values_after, is_store, parsed_with, stored_in
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.ir.kernel import Buffer
@@ -47,9 +47,8 @@ def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) 
     """
     if plan.choice is None or plan.form is Form.DOT:
         return body, set()
-    used = {name.id for name in names_in(*body)}
     words = {f"{buffer.name}_ptr": -(-buffer.dtype.itemsize // 4) for buffer in inputs}
-    holding = _Holding(plan, Fresh(names, used), words)
+    holding = _Holding(plan, Fresh.beside(body, names), words)
     loops = [each for each in ast.walk(ast.Module(body, [])) if isinstance(each, ast.For | ast.While)]
     walked = [pieces.each for loop in loops for pieces in holding.walked(loop)]
     if not walked:
@@ -95,7 +94,7 @@ class _Holding:
             if isinstance(statement, ast.For | ast.While):
                 found += self._before(statement, beside, defined)
             found.append(statement)
-            defined |= {name.id for name in names_in(statement) if is_store(name)}
+            defined |= has_values_after(statement)
         return found
 
     def room(self, pieces: _Pieces, beside: int) -> int:
@@ -128,7 +127,7 @@ class _Holding:
             if count or more:
                 beside += count * pieces.each + sum(map(self._of_a_thread, more))
                 place = outer.body.index(pieces.loop)
-                defined = outside | {name.id for name in names_in(*outer.body[:place]) if is_store(name)}
+                defined = outside | has_values_after(*outer.body[:place])
                 held, outer.body[place : place + 1] = self._divided(pieces, count, more, defined)
                 before += held
         return before
@@ -146,11 +145,12 @@ class _Holding:
         parts = [(pieces.steps[:count], pieces.reads), (pieces.steps[count : count + 1], more)]
         before: Body = []
         instead: Body = []
-        held = 0
+        held, own = 0, stored_in(pieces.loop)
         for steps, reads in parts:
             if steps and reads:
                 first, loop = self._held(pieces, steps, reads, outside)
                 before += first
+                loop.body = self.fresh.moved_out(loop.body, own, outside)
                 instead += loop.body if len(steps) == 1 else [loop]
                 held += len(steps)
         return before, [*instead, *self._rest(pieces.loop, pieces.steps[held:])]

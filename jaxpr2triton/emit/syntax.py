@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
 from typing import cast
 
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body
+from jaxpr2triton.emit.variables import Body, names_in
 
 
 @dataclass
@@ -16,17 +18,60 @@ class Fresh:
     """Names that are not used yet."""
 
     names: Names
+    stored: Counter[str]  # how often the kernel assigns each
     used: set[str]
-    stored: Mapping[str, int] = field(default_factory=dict)  # how often the kernel assigns each
+
+    @classmethod
+    def beside(cls, body: Body, names: Names) -> Fresh:
+        """Beside the names of a kernel."""
+        return cls(names, stored_in(*body), {name.id for name in names_in(*body)})
 
     def __call__(self, wish: str) -> str:
         while (name := self.names.new(wish, 0)) in self.used:
             pass
         return name
 
+    def moved_out(self, body: Body, own: Counter[str], outside: Set[str]) -> Body:
+        """Steps of a loop that stand beside it: there a name would go on to stand for what is something else elsewhere.
+
+        `own` says how often the loop assigns each name; those `outside` have a value before it.
+        """
+        elsewhere = {name for name in own if name not in outside and self.stored[name] > own[name]}
+        asked = elsewhere & {name.id for name in names_in(*body)}
+        instead = {name: self(re.sub(r"_\d+$", "", name)) for name in sorted(asked)}
+        for name in names_in(*body):
+            name.id = instead.get(name.id, name.id)
+        return body
+
 
 def is_store(name: ast.Name) -> bool:
     return isinstance(name.ctx, ast.Store)
+
+
+def stored_in(*nodes: ast.AST) -> Counter[str]:
+    """How often each name is assigned."""
+    return Counter(name.id for name in names_in(*nodes) if is_store(name))
+
+
+def has_values_after(*body: ast.stmt) -> set[str]:
+    """The names that these statements give a value; not those of a loop's steps, which end with it."""
+    found: set[str] = set()
+    for statement in body:
+        match statement:
+            case ast.For() | ast.While() if not is_in_text(statement):
+                pass
+            case ast.For(body=inner) | ast.While(body=inner):
+                found |= has_values_after(*inner)
+            case ast.If(body=inner, orelse=other):
+                found |= has_values_after(*inner, *other)
+            case _:
+                found |= stored_in(statement).keys()
+    return found
+
+
+def is_in_text(loop: ast.For | ast.While) -> bool:
+    """Whether its steps are written one after the other."""
+    return isinstance(loop, ast.For) and next(calls(loop.iter, "static_range"), None) is not None
 
 
 def calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:

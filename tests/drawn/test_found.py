@@ -643,11 +643,40 @@ FOUND = {
         small=True,
         seed=474,
     ),
+    # A step that was taken out of its loop kept its names, which the next loop has for something else.
+    "names_of_a_step_that_is_held": Program(
+        inputs=(Input("x2", (6, 4, 2), "float32", "normal"), Input("x3", (6, 4, 2), "int32", "normal")),
+        lines=(
+            Loop(
+                "fori",
+                label="9",
+                steps="5",
+                carries=(Carry("c2", "x2", "v7", "v8"),),
+                lines=(
+                    Line("v4", "(jnp.abs(c2) * 3).astype(jnp.int32)", ("c2",)),
+                    Line("v5", "(x3 + i3).astype(jnp.int32)", ("x3", "i3")),
+                    Line(
+                        "v6",
+                        "c2.at[x3 % 6, v4 % 4, v5 % 2].set(jnp.tanh(c2))",
+                        ("c2", "x3", "v4", "v5"),
+                    ),
+                    Line("v7", "v6 * 0.5 + c2", ("v6", "c2")),
+                ),
+                counter="i3",
+            ),
+        ),
+        outputs=("v8",),
+        transform="vmap_grad",
+        batched=(3, None),
+        small=True,
+        seed=998,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",
     "lanes_are_turned_around",
     "a_number_is_a_factor_of_what_is_stored",
+    "names_of_a_step_that_is_held",
 )
 
 
