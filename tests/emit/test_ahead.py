@@ -145,7 +145,7 @@ def test_many_warps_wait_for_nothing() -> None:
 
 def early(*step: str) -> str:
     body = parsed([("for t in range(100):", list(step))])
-    return "\n".join(text_of(in_block(body, lambda reads, loop: Early(8, 8), Fresh(Names([]), {"x"})), ""))
+    return "\n".join(text_of(in_block(body, lambda reads, loop: Early(8, 8), Fresh.beside(body, Names([]))), ""))
 
 
 def test_what_a_loop_writes_is_read_when_it_is_there() -> None:

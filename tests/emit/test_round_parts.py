@@ -16,8 +16,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton.emit.layout import parsed, text_of
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.round_parts import Parted, parted
-from jaxpr2triton.emit.syntax import Fresh, is_store
-from jaxpr2triton.emit.variables import names_in
+from jaxpr2triton.emit.syntax import Fresh, stored_in
 from tests.policies import planned_with
 
 RNG = np.random.default_rng(5)
@@ -26,8 +25,8 @@ FAR = {"under_way": 1 << 14}  # cycles: steps are read ahead of in rounds, howev
 
 def parts_of(text: str, outside: tuple[str, ...] = ()) -> Parted | None:
     body = parsed(text.strip().split("\n"))
-    stored = Counter(name.id for name in names_in(*body) if is_store(name)) + Counter(outside)
-    return parted(body, {"x", "y", "t"}, Fresh(Names([]), {*stored, "x", "y", "t"}, stored))
+    stored = stored_in(*body) + Counter(outside)
+    return parted(body, {"x", "y", "t"}, Fresh(Names([]), stored, {*stored, "x", "y", "t"}))
 
 
 STEP = """
