@@ -80,7 +80,8 @@ def _why_not_written(eqn: Eqn) -> WhyNot | None:
         return pools.why_not(name, shapes, eqn.params)
     if name == "reduce":
         starts = eqn.invars[len(eqn.outvars) :]
-        return folds.why_not([start.val if isinstance(start, Literal) else None for start in starts], eqn.params)
+        known = [start.val if isinstance(start, Literal) else None for start in starts]
+        return folds.why_not(known, eqn.params, (None,) * len(known))
     return sorts.why_not(name, shapes[0], eqn.params) if name in sorts.TABLE else None
 
 

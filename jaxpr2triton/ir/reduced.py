@@ -95,29 +95,33 @@ class Law(Enum):
     COMMUTATIVE = auto()
 
 
+COUNTED = "counted"  # a part that is the place of an element
+Parts = tuple[Any, ...]  # of each part of the elements: the one number that it is, COUNTED, or None
+
+
 @lru_cache(maxsize=256)
-def broken(combine: Combination, empty: Empty) -> frozenset[Law]:
-    """The laws that do not hold; none if all seem to.
+def broken(combine: Combination, empty: Empty, parts: Parts) -> frozenset[Law]:
+    """The laws that do not hold for elements with such parts, and for what is combined of them; none if all seem to.
 
     It is tried with positive numbers, of few values so that many are equal: weights and counts are such, and where a
     function is of no use for others it need not hold for these.
     """
     rng = np.random.default_rng(0)
-    parts = len(empty)
-    samples = [[_some(each.dtype, rng) for each in empty] for _ in range(3)]
+    drawn = list(zip(*(_drawn(part, each.dtype, rng) for part, each in zip(parts, empty, strict=True))))
     nothing = [np.broadcast_to(each, (_TRIED,)) for each in empty]
 
     def both(one: Sequence[Any], other: Sequence[Any]) -> list[Any]:
         return combined(combine, list(one), list(other))
 
     def tried(*args: Any) -> list[tuple[list[Any], list[Any]]]:
-        a, b, c, e = (list(args[n * parts : (n + 1) * parts]) for n in range(4))
-        ordered = both(both(a, b), c), both(a, both(b, c))
-        return [(both(e, a), a), (both(a, e), a), ordered, (both(a, b), both(b, a))]
+        a, b, c, e = (list(args[n * len(parts) : (n + 1) * len(parts)]) for n in range(4))
+        ab = both(a, b)
+        neutral = [(both(e, ab), ab), (both(ab, e), ab), (both(e, a), a), (both(a, e), a)]
+        return [*neutral, (both(ab, c), both(a, both(b, c))), (ab, both(b, a)), (both(ab, c), both(c, ab))]
 
     with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
-        found = jax.jit(tried)(*(part for each in (*samples, nothing) for part in each))
-    laws = zip((Law.NEUTRAL, Law.NEUTRAL, Law.ASSOCIATIVE, Law.COMMUTATIVE), found)
+        found = jax.jit(tried)(*(part for each in (*drawn, nothing) for part in each))
+    laws = zip((*[Law.NEUTRAL] * 4, Law.ASSOCIATIVE, *[Law.COMMUTATIVE] * 2), found, strict=True)
     return frozenset(law for law, (one, other) in laws if not all(map(_alike, one, other)))
 
 
@@ -128,8 +132,13 @@ def _alike(one: Any, other: Any) -> bool:
     return alike(np.asarray(one), np.asarray(other))
 
 
-def _some(dtype: Any, rng: np.random.Generator) -> np.ndarray:
+def _drawn(part: Any, dtype: np.dtype, rng: np.random.Generator) -> np.ndarray:
+    """What this part is in three elements, many times over."""
+    if isinstance(part, str):  # no two are at one place
+        return np.argsort(rng.random((3, _TRIED)), axis=0).astype(dtype)
+    if part is not None:
+        return np.full((3, _TRIED), part, dtype)
     if dtype == np.dtype(bool):
-        return rng.random(_TRIED) < 0.5
-    whole = rng.integers(1, 5, _TRIED)
+        return rng.random((3, _TRIED)) < 0.5
+    whole = rng.integers(1, 5, (3, _TRIED))
     return (whole / 2 if jnp.issubdtype(dtype, jnp.floating) else whole).astype(dtype)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.reduced import COUNTED
 from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.numbers.powers import by_halves
@@ -69,7 +70,7 @@ def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
 
 def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name == "reduce":
-        return _reduced(node)
+        return _reduced(node, rewriter)
     if node.name in WHOLE:
         family, may_be = WHOLE[node.name]
         return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
@@ -85,11 +86,24 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)
 
 
-def _reduced(node: Node) -> Sequence[Value] | None:
-    operands, starts = node.args[: len(node.out_avals)], [constant(each) for each in node.args[len(node.out_avals) :]]
-    if any(unsupported(jax.typeof(each).dtype) for each in operands) or folds.why_not(starts, node.params) is not None:
+def _reduced(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    count = len(node.out_avals)
+    operands, starts = node.args[:count], [constant(each) for each in node.args[count:]]
+    parts = tuple(_part(each, node.params["dimensions"], rewriter) for each in operands)
+    if any(unsupported(jax.typeof(each).dtype) for each in operands):
         return None
-    return folds.reduce(operands, starts, node.params)
+    if folds.why_not(starts, node.params, parts) is not None:
+        return None
+    return folds.reduce(operands, starts, node.params, parts)
+
+
+def _part(value: Value, dims: Sequence[int], rewriter: Rewriter) -> object:
+    """What is known of a part of the elements that are reduced along these dimensions."""
+    if (known := splat(value, rewriter)) is not None:
+        return known[()]
+    maker = rewriter.maker(value)
+    is_place = maker is not None and maker.name == "iota" and tuple(dims) == (maker.params["dimension"],)
+    return COUNTED if is_place else None
 
 
 def _are_small_matrices(node: Node) -> bool:
