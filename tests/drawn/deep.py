@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.drawn import generator, loop_families
 from tests.drawn.check import check
 from tests.drawn.choices import Random
-from tests.drawn.families import ALL, COMPARED, CONTRACTIONS, WINDOWS, unary
+from tests.drawn.families import ALL, COMPARED, CONTRACTIONS, REDUCTIONS, WINDOWS, own_reduction, unary
 from tests.drawn.generator import Family, drawn_program
 from tests.drawn.known import is_known
 from tests.drawn.loop_families import drawn_loop_program, lanes_apart, loop, over_places
@@ -31,6 +31,7 @@ FAMILIES = {
     "windows": (*WINDOWS, unary),
     "contractions": (*CONTRACTIONS, unary),
     "compared": (*COMPARED, unary),
+    "reductions": (*REDUCTIONS, own_reduction, unary),
 }
 
 # Time in parallel, values ahead, sums and rows in chunks: as is drawn, wherever they can be, or nowhere.

@@ -557,6 +557,18 @@ def associative(draft: Draft) -> None:
         draft.add(draft.pick(SCANS).format(x.name, draft.axis(x)), x)
 
 
+def own_reduction(draft: Draft) -> None:
+    """By a function of several parts."""
+    x = draft.float_value(lambda value: value.rank > 0 and value.size > 0 and value.dtype.itemsize > 2)
+    if not x.rank or not x.size or x.dtype.itemsize <= 2:
+        return
+    if draft.chance():
+        draft.add(f"helpers.first_two({x.name}, {draft.axis(x)})", x)
+    else:
+        axes = _axes(draft, x) or (0,)
+        draft.add(f"helpers.{draft.pick(('weighted_moments', 'sum_and_product'))}({x.name}, {axes})", x)
+
+
 MATRICES = ("eigenvalues", "root", "orthogonal", "triangular", "factor", "solved")
 COLLECTIVES = (
     "x - lax.psum(x, 'i')",
@@ -588,7 +600,7 @@ POINTWISE: tuple[Family, ...] = (unary, binary, same_shape, with_scalar, compare
 INTEGER: tuple[Family, ...] = (integer, logic, is_finite, convert, bitcast, iota, select_by_number)
 INDEXING: tuple[Family, ...] = (broadcast, transpose, reshape, merge_or_split, expand_or_squeeze, slicing, pad)
 INDEXING += (concatenate, stack, split, reverse, pick_one, written_or_read)
-REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, place_of_extreme)
+REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, place_of_extreme, own_reduction)
 IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
 WINDOWS: tuple[Family, ...] = (pool, convolution)

@@ -207,6 +207,46 @@ def scanned(x: Any, axis: int, combine: Any, reverse: bool = False) -> Any:
     return lax.associative_scan(combine, (factors, jnp.tanh(x)), axis=axis, reverse=reverse)[1]
 
 
+def weighted_moments(x: Any, axes: tuple[int, ...]) -> Any:
+    """By a reduction of the user's own, of weights, means and sums of squares; all of them have tangents."""
+
+    def merge(a: Any, b: Any) -> Any:
+        weight, apart = a[0] + b[0], b[1] - a[1]
+        share = b[0] / jnp.where(weight == 0, 1, weight)
+        return weight, a[1] + apart * share, a[2] + b[2] + apart * apart * a[0] * share
+
+    parts, nothing = (1 + x * x, jnp.tanh(x), 0 * x), (np.zeros((), x.dtype)[()],) * 3
+    weight, mean, square = lax.reduce(parts, nothing, merge, axes)
+    return mean + square / weight
+
+
+def sum_and_product(x: Any, axes: tuple[int, ...]) -> Any:
+    start = np.zeros((), x.dtype)[()], np.ones((), x.dtype)[()]
+    added, multiplied = lax.reduce((x, jnp.tanh(x)), start, lambda a, b: (a[0] + b[0], a[1] * b[1]), axes)
+    return added * multiplied
+
+
+def first_two(x: Any, axis: int) -> Any:
+    """The largest, and its place, among the elements that come before the second largest one in their order."""
+    x = lax.stop_gradient(x)
+    place, least = lax.broadcasted_iota(jnp.int32, x.shape, axis), np.asarray(-np.inf, x.dtype)[()]
+
+    def before(v: Any, i: Any, w: Any, j: Any) -> Any:
+        return (v > w) | ((v == w) & (i < j))
+
+    def merge(a: Any, b: Any) -> Any:
+        mine = before(a[0], a[1], b[0], b[1])
+        best, rest = ([jnp.where(mine, p, q) for p, q in zip(one[:2], other[:2])] for one, other in ((a, b), (b, a)))
+        other = [jnp.where(mine, p, q) for p, q in zip(a[2:], b[2:])]
+        second = before(*rest, *other)
+        return (*best, *(jnp.where(second, p, q) for p, q in zip(rest, other)))
+
+    nowhere = np.int32(2**31 - 1)
+    parts = x, place, jnp.full_like(x, least), jnp.full(x.shape, nowhere, jnp.int32)
+    best, where, second, _ = lax.reduce(parts, (least, nowhere, least, nowhere), merge, (axis,))
+    return best - jnp.where(second == least, 0, second) + where.astype(x.dtype)
+
+
 def over_batch(x: Any, change: Any) -> Any:
     """The function of each row, which may ask for the others: their axis is called `i`."""
     return jax.vmap(change, axis_name="i")(x)

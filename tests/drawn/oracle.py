@@ -58,10 +58,10 @@ RIGHT |= {"reduce_sum", "reduce_prod", "one_minus_square", *SCATTERS}
 SUMS_OF_WINDOWS = {"conv_general_dilated", "reduce_window_sum", "reduce_window"}
 RIGHT |= {*SUMS_OF_WINDOWS, "select_and_scatter_add"}
 SUMS = frozenset({"reduce_sum", "reduce_prod", "cumsum", "cumprod", "dot_general", "cumlogsumexp", *SCATTERS})
-SUMS |= SUMS_OF_WINDOWS
+SUMS |= {*SUMS_OF_WINDOWS, "reduce"}
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "sign", "floor", "ceil", "round", "rem"})
 COMPARISONS |= {"select_and_gather_add", "select_and_scatter_add"}
-AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "scatter"})
+AS_THEY_ARE = frozenset({"bitcast_convert_type", "nextafter", "reduce", "scatter"})
 # A compiler may take a sum and the product in it for one operation, and round once.
 # What may be one product, of as little as one term.
 PRODUCTS = frozenset({"mul", "square", "integer_pow", "div", "dot_general", "conv_general_dilated"})

@@ -124,7 +124,7 @@ along_columns_and_rows = pytest.mark.parametrize(
 
 
 def test_every_row_is_exercised() -> None:
-    assert set(DTYPES) == set(TABLE)
+    assert {*DTYPES, "reduced"} == set(TABLE)  # whose function is the user's: test_own_reductions.py
 
 
 @along_columns_and_rows

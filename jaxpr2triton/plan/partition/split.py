@@ -212,7 +212,7 @@ def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
 def _in_two(shared: Shared, eqn: Eqn, split: Split, *operands: jax.Array) -> jax.Array:
     """The result; all results of one reduction have their parts in common."""
     law = law_of(eqn)
-    key = *map(id, operands), eqn.params.get("combine"), eqn.params["axes"], split
+    key = eqn.primitive, eqn.params.get("combine"), eqn.params["axes"], split, *map(id, operands)
     place = place_of_chunks(eqn, split)
     if key not in shared:
         lifted = zip(law.lift(operands), law.empty, strict=True)
