@@ -1,7 +1,7 @@
 """Results that one kernel writes, although one is made of the other: rows of a product that are a factor of the next.
 
-    h = tanh (dot_general x a)      written, as the gradient reads it
-    y = dot_general h b             made in the same programs, of the rows of h that they have
+h = tanh (dot_general x a)      written, as the gradient reads it
+y = dot_general h b             made in the same programs, of the rows of h that they have
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts

@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Compute, Reduce, Swept, operands_of
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.variables import as_variables
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.dataflow import forward_equations, needed_for, sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
 from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of

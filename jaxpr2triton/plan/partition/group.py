@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce, Take
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.ir.region import IN_MEMORY
