@@ -77,10 +77,11 @@ def build(builder: Builder, eqn: Eqn, asked: Elements, place: Place) -> Node | N
 def _terms_of_sum(builder: Builder, reads: Sequence[Read]) -> Sum | None:
     """The terms of all contractions below a sum, which may be as deep as the program is long: so no recursion."""
     found: Found = {}
+    summed = only_summed(builder.demands.jaxpr)
     stack = _values(reads)[::-1]
     while stack:
         read = stack[-1]
-        waiting = None if read in found else _waiting(builder, read)
+        waiting = None if read in found else _waiting(builder, summed, read)
         inner = waiting[1].operands if waiting is not None and isinstance(waiting[1], Elements) else ()
         missing = [each for each in _values(inner) if each not in found]
         if missing:
@@ -101,15 +102,15 @@ def _values(reads: Sequence[Read]) -> list[Read]:
     return [read for read in reads if not isinstance(read[0], Literal)]
 
 
-def _waiting(builder: Builder, read: Read) -> tuple[Eqn, Elements | Terms] | None:
+def _waiting(builder: Builder, summed: Mapping[Var, Eqn], read: Read) -> tuple[Eqn, Elements | Terms] | None:
     """The equation of what was left for the sum that reads it, and is not made yet; with what it reads."""
     atom, demand = read
-    if isinstance(atom, Literal | Filling) or atom not in only_summed(builder.demands.jaxpr):
+    if isinstance(atom, Literal | Filling) or atom not in summed:
         return None
     asked = builder.demands.reads.get((atom, demand))
     if (atom, demand) in builder.nodes or read in builder.apart or not isinstance(asked, Elements | Terms):
         return None
-    return only_summed(builder.demands.jaxpr)[atom], asked
+    return summed[atom], asked
 
 
 def _terms(builder: Builder, eqn: Eqn, asked: Terms) -> Sum:

@@ -1,7 +1,7 @@
 """Results that one kernel writes, although one is made of the other: rows of a product that are a factor of the next.
 
-h = tanh (dot_general x a)      written, as the gradient reads it
-y = dot_general h b             made in the same programs, of the rows of h that they have
+    h = tanh (dot_general x a)      written, as the gradient reads it
+    y = dot_general h b             made in the same programs, of the rows of h that they have
 """
 
 from __future__ import annotations
