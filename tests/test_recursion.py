@@ -159,7 +159,6 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "normalize/random/key_loops.py": {BODIES: "_raw"},
     "normalize/random/unkey.py": {BODIES: "_is_random unkey_equation"},
     "plan/partition/keeping.py": {BODIES: "Copies._rewritten Copies.written_out _defined_in"},
-    "plan/partition/partition.py": {STEPS: "_cut_and_split"},
     "plan/schedule/tiled_products.py": {BODIES: "large_products"},
     "rules/helpers.py": {TABLES: "with_callees"},
     "rules/written/convolutions.py": {ONCE: "_in_classes convolution"},  # to convolutions of one class

@@ -75,18 +75,20 @@ def _end_loop(builder: Builder, number: int) -> None:
 
 def _build(builder: Builder, atom: Var, demand: Demand) -> None:
     """Make the node of a value that an equation computes, and of all that it needs."""
-    stack: list[Read] = [(atom, demand)]
+    demands, stack = builder.demands, list[Read]([(atom, demand)])
     opened: set[Read] = set()
     while stack:
         read = stack[-1]
         computed = _computed(builder, read)
         if computed is None:
             builder.node(*stack.pop())
-        elif read in opened:
+            continue
+        eqn, asked = demands.jaxpr.eqns[demands.makers[computed[0]]], demands.reads[computed]
+        if read in opened:
             stack.pop()
-            _build_one(builder, _equation(builder, computed), read[1])
-        elif joined := _joined(builder, computed):  # its operands are not made
-            builder.nodes[computed] = joined
+            _build_one(builder, eqn, read[1])
+        elif isinstance(asked, Elements) and (joined := joint_sums.build(builder, eqn, asked, read[1][0])):
+            builder.nodes[computed] = joined  # one sum of the terms of several contractions: its operands are not made
             stack.pop()
         else:
             opened.add(read)
@@ -108,16 +110,6 @@ def _computed(builder: Builder, read: Read) -> Computed | None:
             raise CompilerBug(f"a loop needs a value of its own end, {atom}, before it is over")
         return None
     return atom, demand
-
-
-def _equation(builder: Builder, read: Computed) -> Eqn:
-    return builder.demands.jaxpr.eqns[builder.demands.makers[read[0]]]
-
-
-def _joined(builder: Builder, read: Computed) -> Node | None:
-    """One sum of the terms of several contractions, if that is what the value is."""
-    asked, (place, _) = builder.demands.reads[read], read[1]
-    return joint_sums.build(builder, _equation(builder, read), asked, place) if isinstance(asked, Elements) else None
 
 
 def _first(builder: Builder, read: Computed) -> list[Read]:
@@ -153,8 +145,9 @@ def _built(builder: Builder, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.d
             return accumulate.build(builder, eqn, asked, demand)
         case Brought():
             return brought.build(builder, asked)
-        case Pieces():
-            return _first_piece(builder, asked)
+        case Pieces(pieces):
+            found = [(conditions, builder.node(*read)) for conditions, read in reversed(pieces)]
+            return builder.chosen_from(found[::-1])
         case Counted(index):
             needs = builder.needs([index])
             axes = index.axes | axes_of(needs)
@@ -166,8 +159,3 @@ def _compute(builder: Builder, eqn: Eqn, asked: Elements, dtype: np.dtype, place
     return left_alone(eqn, operands) or builder.make(
         ("compute", id(eqn), operands), lambda n: Compute(n, axes_of(operands), dtype, eqn, operands, place)
     )
-
-
-def _first_piece(builder: Builder, asked: Pieces) -> Node:
-    found = [(conditions, builder.node(*read)) for conditions, read in reversed(asked.pieces)]
-    return builder.chosen_from(found[::-1])

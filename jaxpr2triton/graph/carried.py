@@ -12,12 +12,13 @@ from collections.abc import Mapping
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.builder import Builder
-from jaxpr2triton.graph.nodes import Node, Place
+from jaxpr2triton.graph.nodes import Demand, Node, Place
 from jaxpr2triton.ir.index import Axis, Condition, Index, decide, divide, modulo, of_axis, plain_axis, shift
 
 
-def found_at(builder: Builder, tiles: Mapping[Place, Node], place: Place) -> Node:
+def found_at(builder: Builder, tiles: Mapping[Place, Node], demand: Demand) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    place, _ = demand
     if place in tiles:
         return tiles[place]
     pieces = []

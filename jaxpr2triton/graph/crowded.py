@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from jaxpr2triton import policy
 from jaxpr2triton.graph.brought import waits_for
 from jaxpr2triton.graph.chooser import Chooser, Number
-from jaxpr2triton.graph.crowds import Crowds
-from jaxpr2triton.graph.demands import Demands
+from jaxpr2triton.graph.demands import Crowds, Demands
 from jaxpr2triton.graph.nodes import Demand, Place
 from jaxpr2triton.graph.reads import ordered_axes
 from jaxpr2triton.ir.evaluate import variables

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
+from jaxpr2triton import policy
 from jaxpr2triton.graph import guards
 from jaxpr2triton.graph.chooser import Chooser, Number
-from jaxpr2triton.graph.crowds import Crowds
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.nodes import Demand, Place, Remembered, axes_in
 from jaxpr2triton.graph.reads import Asked, Combined, Filling, Pieces, Read, Terms, ordered_axes, with_reduced
@@ -43,23 +43,28 @@ Dims = tuple[int, ...]
 Some = TypeVar("Some", bound=Atom)
 
 
+@dataclass(eq=False)
 class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(
-        self,
-        variable: Var,
-        dims: Dims | None = None,
-        beside: Sequence[Var] = (),
-        along: Dims = (),
-        others: Sequence[Var] = (),
-    ) -> None:
-        super().__init__(f"{variable} is wanted at too many places")
-        self.variable = variable
-        self.others = tuple(others)  # with this one in memory, so are these
-        self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
-        self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
-        self.along = along  # … if it is not kept, and wanted at several places of these dimensions only
+    variable: Var
+    dims: Dims | None = None  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
+    along: Dims = ()  # … if it is not kept, and wanted at several places of these dimensions only
+    beside: Sequence[Var] = ()  # what the same loop makes, and is wanted at too many places as well
+    others: Sequence[Var] = ()  # with this one in memory, so are these
+
+
+@dataclass
+class Crowds:
+    """What a trial walk through the body of a loop has found wanted at many places (`graph/crowded.py`)."""
+
+    dims: dict[Var, tuple[int, ...]] = field(default_factory=dict)  # what might be kept, and along which dimensions
+    times: dict[Var, float] = field(default_factory=dict)  # how often values would be computed if nothing were kept
+
+    @property
+    def are_large(self) -> bool:
+        """Whether a step would do anything so often that it takes less time to keep it all."""
+        return any(self.times[var] > policy.COMMON.times_in_a_step for var in self.dims)
 
 
 @dataclass

@@ -180,12 +180,7 @@ def enter_loop(demands: Demands, number: Number, scan: Scan, facts: LoopFacts) -
     return loop
 
 
-def roots_of(demands: Demands, loop: EnteredLoop) -> list[tuple[Atom, Place]]:
-    """What is wanted of the body, and where."""
-    return [*_handed_on(demands, loop), *_put_out_at(demands, loop)]
-
-
-def _handed_on(demands: Demands, loop: EnteredLoop) -> list[tuple[Atom, Place]]:
+def handed_on(demands: Demands, loop: EnteredLoop) -> list[tuple[Atom, Place]]:
     """What a step hands on to the next one, where it is carried; what the first one finds is asked for at once."""
     roots = []
     for position, places in loop.places.items():
@@ -195,7 +190,7 @@ def _handed_on(demands: Demands, loop: EnteredLoop) -> list[tuple[Atom, Place]]:
     return roots
 
 
-def _put_out_at(demands: Demands, loop: EnteredLoop) -> Iterator[tuple[Atom, Place]]:
+def put_out_at(demands: Demands, loop: EnteredLoop) -> Iterator[tuple[Atom, Place]]:
     """What a step puts out, where that is wanted: in this very step, and not where the loop itself says at its end."""
     elsewhere = []
     for atom, result in loop.scan.ys:

@@ -16,8 +16,7 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph import accumulate, brought, crowded, dynamic, keep, loops, sweeps
 from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
-from jaxpr2triton.graph.crowds import Crowds
-from jaxpr2triton.graph.demands import Demands, EnteredLoop
+from jaxpr2triton.graph.demands import Crowds, Demands, EnteredLoop
 from jaxpr2triton.graph.facts import LoopFacts
 from jaxpr2triton.graph.nodes import Demand, Place, axes_in
 from jaxpr2triton.graph.reads import Asked, Counted, Elements, aligned
@@ -57,7 +56,7 @@ def _propagate_through(demands: Demands, number: Number, scan: Scan) -> EnteredL
         →   c0[j] and xs[t, j]
     """
     loop = loops.enter_loop(demands, number, scan, facts_of(scan))
-    propagate(loop.inner, loops.roots_of(demands, loop))
+    propagate(loop.inner, [*loops.handed_on(demands, loop), *loops.put_out_at(demands, loop)])
     loops.want_operands(demands, loop)
     return loop
 

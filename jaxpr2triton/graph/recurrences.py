@@ -9,7 +9,7 @@ outside.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 
@@ -21,36 +21,24 @@ from jaxpr2triton.ir.jaxprs import Atom, Var
 
 
 def begin_loops(builder: Builder) -> None:
-    """Make the leaves of all loops, and let each body find what lies outside of it."""
+    """Make the leaves of all loops, and let the body of each find them and what lies outside."""
     for number, loop in builder.demands.entered.items():
-        builder.builders[builder.demands.path] = builder
-        inner = builder.inside(loop)
-        builder.builders[loop.inner.path] = inner
+        scan, inner = loop.scan, builder.inside(loop)
+        builder.builders.update({builder.demands.path: builder, loop.inner.path: inner})
         builder.loops[number] = begun = LoopNodes(loop, inner)
-        _connect(builder, begun)
+        for position in loop.live:
+            before = scan.carries[position][1]
+            tiles = {}
+            for place in loop.places[position]:
+                axes = frozenset(axes_in(place, ())) | loop.step.axes | builder.demands.steps
+                leaf = builder.make(("carried", loop.inner.path, position, place), _leaf(axes, before, loop.step))
+                tiles[place] = begun.leaves[position, place] = leaf
+            inner.outside[before] = functools.partial(found_at, inner, tiles)
+        for outside, inside in scan.consts:
+            inner.outside[inside] = functools.partial(_element, builder, outside, ())
+        for outside, inside in scan.xs:
+            inner.outside[inside] = functools.partial(_element, builder, outside, (loop.step,))
         begin_loops(inner)
-
-
-def _connect(builder: Builder, begun: LoopNodes) -> None:
-    """Make the leaves of a loop, and let its body find them and what lies outside."""
-    loop, inner = begun.loop, begun.inner
-    scan = loop.scan
-    for position in loop.live:
-        before = scan.carries[position][1]
-        tiles = {}
-        for place in loop.places[position]:
-            axes = frozenset(axes_in(place, ())) | loop.step.axes | builder.demands.steps
-            leaf = builder.make(("carried", loop.inner.path, position, place), _leaf(axes, before, loop.step))
-            tiles[place] = begun.leaves[position, place] = leaf
-        inner.outside[before] = functools.partial(_tile, inner, tiles)
-    for outside, inside in scan.consts:
-        inner.outside[inside] = functools.partial(_element, builder, outside, ())
-    for outside, inside in scan.xs:
-        inner.outside[inside] = functools.partial(_element, builder, outside, (loop.step,))
-
-
-def _tile(builder: Builder, tiles: Mapping[Place, Node], demand: Demand) -> Node:
-    return found_at(builder, tiles, demand[0])
 
 
 def _element(builder: Builder, outside: Atom, step: Place, demand: Demand) -> Node:
@@ -105,7 +93,7 @@ def end_loop(builder: Builder, begun: LoopNodes, starts: tuple[Node, ...]) -> No
     }
     for position in loop.live:
         tiles = {place: finals[position, place] for place in loop.places[position]}
-        builder.outside[scan.carries[position][3]] = functools.partial(_tile, builder, tiles)
+        builder.outside[scan.carries[position][3]] = functools.partial(found_at, builder, tiles)
     for atom, result in scan.ys:
         builder.outside[result] = functools.partial(_put_out, inner, atom)
 
