@@ -70,22 +70,10 @@ def end_loop(builder: Builder, begun: LoopNodes, starts: tuple[Node, ...]) -> No
     nexts = tuple(inner.node(*inner.demands.reading(scan.carries[p][2], place, ())) for p, place in begun.leaves)
     leaves = tuple(begun.leaves.values())
     axes = frozenset().union(*(leaf.axes for leaf in leaves)) - {step_axis}
+    run, values = (step_axis, loop.held, loop.bound, scan.reverse, scan.conditional), (starts, leaves, nexts)
     recurrence = builder.make(
         ("recurrence", loop.inner.path, leaves),
-        lambda n: Recurrence(
-            n,
-            axes,
-            np.dtype(bool),
-            scan.eqn,
-            step_axis,
-            loop.held,
-            loop.bound,
-            scan.reverse,
-            scan.conditional,
-            starts,
-            leaves,
-            nexts,
-        ),
+        lambda n: Recurrence(n, axes, np.dtype(bool), scan.eqn, *run, *values),
     )
     finals = {
         slot: builder.make(("final", recurrence, n), functools.partial(_final, leaf, recurrence, n))

@@ -41,8 +41,7 @@ def walk(
         targets = propagate(demands, [(atom, place) for _, atom, place in places])
     finally:
         if demands.crowding:  # this comes before whatever else was met
-            first, *others = demands.crowding
-            raise TooManyPlaces(first, others=others)
+            raise TooManyPlaces(demands.crowding[0], others=demands.crowding[1:])
     builder = build_all(demands)
     stores = tuple(Store(output, place, builder.node(*read)) for (output, _, place), read in zip(places, targets))
     return Graph(tuple(builder.made.values()), stores, builder.computed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.order import Order
@@ -15,14 +14,12 @@ from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, culprits_of, fits, kept_at_a_cost, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.excess import cut_excess
-from jaxpr2triton.plan.partition.first_cuts import cut_after_loops, cut_chains, cut_contractions
+from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.lanes import read_together, summed_over_lanes
-from jaxpr2triton.plan.partition.results_to_keep import kept_by_choice, kept_from_the_start, kept_in_steps, kept_instead
+from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_from_the_start, kept_in_steps, kept_instead
 from jaxpr2triton.plan.refusal import refuse_loops, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
-
-NOTHING: Mapping[Var, str] = MappingProxyType({})
 
 
 def find_cuts(
@@ -33,12 +30,7 @@ def find_cuts(
     So is what is to be `brought` there, each for a reason. A wish, where more loops have to stay with XLA, or other
     results of loops be kept in their kernels.
     """
-    cuts = Cuts(jaxpr, decisions, policy)
-    cut_contractions(cuts)
-    cut_chains(cuts)
-    for value, why in brought.items():
-        cuts.add_root(value, why)
-    cut_after_loops(cuts)
+    cuts = first_cuts(jaxpr, decisions, policy, brought)
     return kept_in_steps(cuts) or kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
 
 
@@ -63,8 +55,7 @@ class Pending:
 
     def extend(self, roots: Iterable[Var]) -> None:
         for root in roots:
-            self._roots.pop(root, None)
-            self._later.pop(root, None)
+            self.drop([root])
             self._roots[root] = None
 
     def drop(self, roots: Iterable[Var]) -> None:

@@ -76,9 +76,8 @@ def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Ref
     """Cut what the programs of a loop have no room for, or would compute alone before it or after it."""
     if not fits(cuts, space) and (found := _without_room(cuts, space, root)):
         return found
-    if values := much_beside_steps(cuts, space, root):
-        return [root, *cuts.cut(*values, why=because.MUCH_BESIDE_STEPS)]
-    return None
+    values = much_beside_steps(cuts, space, root)
+    return [root, *cuts.cut(*values, why=because.MUCH_BESIDE_STEPS)] if values else None
 
 
 def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:

@@ -28,8 +28,9 @@ from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.compared import made_apart
-from jaxpr2triton.plan.partition.cut import NOTHING, find_cuts
+from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.first_cuts import NOTHING
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of

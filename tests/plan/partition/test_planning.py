@@ -22,7 +22,7 @@ from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.decisions import FIRM
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.cut import Pending, find_cuts
-from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.first_cuts import first_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
 from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.programs import windows
@@ -288,7 +288,7 @@ def test_what_results_of_a_loop_need_is_found_once(monkeypatch: pytest.MonkeyPat
     work = []
     for count in (32, 64):
         fn, args = FAMILIES["carries"].make(count)
-        cuts = Cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr, FIRM, DEFAULT_POLICY)
+        cuts = first_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr, FIRM, DEFAULT_POLICY)
         asked.clear()
         (batch,) = {tuple(batch) for batch in alike(cuts).values()}
         work.append(sum(asked))
