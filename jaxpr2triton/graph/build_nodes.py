@@ -135,7 +135,7 @@ def _built(builder: Builder, eqn: Eqn, asked: Asked, demand: Demand, dtype: np.d
             terms = tuple(builder.term(left, right, dtype) for left, right in asked.factors)
             return builder.reduced(eqn, terms, asked, dtype, demand[0])
         case Combined():
-            operands = tuple(builder.node(*read) for read in asked.operands)
+            operands = tuple(map(builder.element, asked.elements))
             return builder.reduced(eqn, operands, asked, dtype, demand[0])
         case Along():
             return sweeps.build(builder, eqn, asked, dtype)

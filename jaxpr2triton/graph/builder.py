@@ -23,6 +23,7 @@ from jaxpr2triton.graph.nodes import (
     Choose,
     Constant,
     Demand,
+    Element,
     Load,
     Lookup,
     Node,
@@ -104,6 +105,13 @@ class Builder:
     def term(self, left: Read, right: Read, dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
+
+    def element(self, reads: Sequence[Read]) -> Node:
+        """What a reduction combines: a value, or several parts of one."""
+        parts = tuple(self.node(*read) for read in reads)
+        if len(parts) == 1:
+            return parts[0]
+        return self.make(("element", parts), lambda n: Element(n, axes_of(parts), parts[0].dtype, parts))
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])

@@ -172,9 +172,8 @@ class Demands:
         positions = tuple(each[0] if each else ZERO for each in chosen)
         if eqn.primitive.name == "dot_general":
             return Terms([self._ask_term(eqn, each, place, guard) for each in chosen], over, positions)
-        (operand,) = eqn.invars
-        places = [with_reduced(place, dict(zip(dims, each)), operand.aval.shape) for each in chosen]
-        return Combined([self.want(operand, each, guard) for each in places], over, positions)
+        places = [with_reduced(place, dict(zip(dims, each)), eqn.invars[0].aval.shape) for each in chosen]
+        return Combined([[self.want(part, each, guard) for part in eqn.invars] for each in places], over, positions)
 
     def _ask_term(self, eqn: Eqn, chosen: Place, place: Place, guard: Guard) -> tuple[Read, Read]:
         """The two factors of one term of a contraction."""

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from jaxpr2triton._compat import CALLS
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.reduced import COUNTED
 from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.numbers.powers import by_halves
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
-from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite, splat
+from jaxpr2triton.rules.written import folds, linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
@@ -31,7 +32,7 @@ def decompose(closed: Closed) -> Closed:
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    names = DECOMPOSITIONS.keys() | WHOLE.keys() | {POWER}
+    names = DECOMPOSITIONS.keys() | WHOLE.keys() | {POWER, "reduce"}
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
@@ -68,6 +69,8 @@ def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
 
 
 def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name == "reduce":
+        return _reduced(node, rewriter)
     if node.name in WHOLE:
         family, may_be = WHOLE[node.name]
         return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
@@ -81,6 +84,26 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name == POWER:
         return by_halves(args[0], splat(node.args[1], rewriter), rewriter)
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)
+
+
+def _reduced(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    count = len(node.out_avals)
+    operands, starts = node.args[:count], [constant(each) for each in node.args[count:]]
+    parts = tuple(_part(each, node.params["dimensions"], rewriter) for each in operands)
+    if any(unsupported(jax.typeof(each).dtype) for each in operands):
+        return None
+    if folds.why_not(starts, node.params, parts) is not None:
+        return None
+    return folds.reduce(operands, starts, node.params, parts)
+
+
+def _part(value: Value, dims: Sequence[int], rewriter: Rewriter) -> object:
+    """What is known of a part of the elements that are reduced along these dimensions."""
+    if (known := splat(value, rewriter)) is not None:
+        return known[()]
+    maker = rewriter.maker(value)
+    is_place = maker is not None and maker.name == "iota" and tuple(dims) == (maker.params["dimension"],)
+    return COUNTED if is_place else None
 
 
 def _are_small_matrices(node: Node) -> bool:

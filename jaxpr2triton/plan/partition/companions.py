@@ -110,8 +110,8 @@ def _ready(program: Program, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Va
     """The outputs that can be written while these rows are summed: they wait for no sum of rows, nor for parts of one,
     that the operand does not wait for.
     """
-    (summed,) = variables(eqn.invars)
-    kinds = {program.classes.of(summed)[d] for d in dims}
+    summed = variables(eqn.invars)
+    kinds = {program.classes.of(part)[d] for part in summed for d in dims}
 
     def transfer(other: Eqn, before: list[frozenset[Eqn]]) -> frozenset[Eqn]:
         reduced = {program.classes.of(operand)[d] for operand in variables(other.invars) for d in _reduced_dims(other)}
@@ -119,7 +119,8 @@ def _ready(program: Program, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Va
         return frozenset((other,) if sums else ()).union(*before)
 
     waits = forward_equations(program.jaxpr.eqns if roots else (), transfer)
-    return [root for root in roots if waits.get(root, frozenset()) <= waits.get(summed, frozenset())]
+    there = frozenset[Eqn]().union(*(waits.get(part, frozenset()) for part in summed))
+    return [root for root in roots if waits.get(root, frozenset()) <= there]
 
 
 def _reduced_dims(eqn: Eqn) -> tuple[int, ...]:
@@ -135,7 +136,7 @@ def _has_all(program: Program, root: Var, eqn: Eqn) -> bool:
 
 def _seen_along(cuts: Cuts, root: Var, eqn: Eqn, dims: tuple[int, ...]) -> tuple[int, ...] | None:
     """The dimensions of an output along which it has the rows that are summed, if it has and may be cut there."""
-    (operand,) = variables(eqn.invars)
+    operand = next(iter(variables(eqn.invars)))
     kinds = [cuts.classes.of(operand)[d] for d in dims]
     sizes = [operand.aval.shape[d] for d in dims]
     space = cuts.spaces[root]
