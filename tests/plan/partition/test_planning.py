@@ -300,14 +300,14 @@ def test_roots_that_share_a_space_are_noted_with_it() -> None:
     fn, args = FAMILIES["carries"].make(12)
     cuts = find_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr)
     (loop,) = (eqn for eqn in cuts.inside if eqn.primitive.name == "scan")
-    assert set(cuts.readers_of(loop)) == set(cuts.roots)
+    assert set(cuts.spaces.computing(loop)) == set(cuts.roots)
     assert len({id(space) for space in cuts.spaces.values()}) <= 2  # the ys have one of their own
-    readers, first = cuts.readers_of(loop), cuts.roots[0]
+    readers, first = cuts.spaces.computing(loop), cuts.roots[0]
     for _ in range(2):  # a space of its own, and another one
         alone = cuts.space_of([first])
         assert alone is not None
         cuts.note(first, alone)
-        assert cuts.readers_of(loop) == readers
+        assert cuts.spaces.computing(loop) == readers
 
 
 # what partition is made of
