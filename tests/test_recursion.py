@@ -117,12 +117,15 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     },
     "emit/variables.py": {STATEMENTS: "Resolved.block Resolved.enter"},
     "emit/widths.py": {PLACES: "Widths._ends Widths._found Widths._of_sum Widths.of Widths.own Widths.sum"},
+    "graph/build_nodes.py": {LOOPS: "_build_wanted _end_loop"},
     "graph/classes.py": {LOOPS: "counted_in"},
     "graph/covered.py": {BODIES: "_why_not_loop all_in_the_way why_not with_effects"},
     "graph/loops.py": {LOOPS: "_whole_inside"},
     "graph/moved.py": {LANES: "_axes along of_piece pieces_of shifts"},
     "graph/needless.py": {BODIES: "only_if_taken"},
     "graph/order.py": {ONCE: "Order.keys"},  # to what another sum goes along with
+    "graph/propagate_demands.py": {LOOPS: "_propagate_through _trial facts_of propagate"},
+    "graph/recurrences.py": {LOOPS: "begin_loops"},
     "graph/simplify.py": {
         ONCE: "_Simplifying._chosen _Simplifying._computed _Simplifying._selected",  # to the elements of one tile
         PLACES: "_Simplifying._index",
@@ -156,7 +159,6 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "normalize/random/key_loops.py": {BODIES: "_raw"},
     "normalize/random/unkey.py": {BODIES: "_is_random unkey_equation"},
     "plan/partition/keeping.py": {BODIES: "Copies._rewritten Copies.written_out _defined_in"},
-    "plan/partition/partition.py": {STEPS: "_cut_and_split"},
     "plan/schedule/tiled_products.py": {BODIES: "large_products"},
     "rules/helpers.py": {TABLES: "with_callees"},
     "rules/written/convolutions.py": {ONCE: "_in_classes convolution"},  # to convolutions of one class

@@ -19,48 +19,48 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.graph.builder import Builder
 from jaxpr2triton.graph.chooser import Number
+from jaxpr2triton.graph.demands import Demands, TooManyPlaces
 from jaxpr2triton.graph.dynamic import limits_near
 from jaxpr2triton.graph.keep import can_be_written, read_of
-from jaxpr2triton.graph.loops import every_place
 from jaxpr2triton.graph.nodes import Accumulated, Demand, Keep, Kept, Place, axes_in, axes_of
-from jaxpr2triton.graph.reads import Accumulating, Update, ordered_axes
-from jaxpr2triton.graph.walking import Keeping
+from jaxpr2triton.graph.reads import Accumulating, Update, every_place, ordered_axes
 from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, add, computed_in, constant, decide, values_at
 from jaxpr2triton.ir.jaxprs import Eqn
 
 ENUMERATED = 1 << 16  # elements whose places are compared one by one
 
 
-def ask(walk: Keeping, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> None:
+def ask(demands: Demands, number: Number, eqn: Eqn, wanted: Sequence[Demand]) -> None:
     """Choose along what is begun and along what meets there, and ask for all of both."""
     operand, _, updates = eqn.invars
     batch, indexed = eqn.params["batch"], eqn.params["indexed"]
     whole = tuple(range(batch, batch + indexed))
-    _check_beside(walk, eqn, whole, demands)
-    taken = walk.choose.steps.union(*(axes_in(*demand) for demand in demands))
-    begun = walk.choose.reduction((*number, 0), operand, whole, taken, walk.hints(operand, whole))
+    _check_beside(demands, eqn, whole, wanted)
+    taken = demands.choose.steps.union(*(axes_in(*demand) for demand in wanted))
+    begun = demands.choose.reduction((*number, 0), operand, whole, taken, demands.hints(operand, whole))
     met = (0, *range(1 + batch, 1 + batch + indexed))
     at_begun = taken.union(*(index.axes for index in begun))
     own = [Axis(f"p{n}", updates.aval.shape[d]) for n, d in enumerate(met)]  # what else is made of them has its own
-    added = walk.choose.reduction((*number, 1), updates, met, at_begun, own)
-    walk.reduced_axes.update(axes_in(begun, ()), axes_in(added, ()))
-    over = tuple(axis for axis in ordered_axes(begun) if axis not in walk.unrolled)
-    for place, guard in demands:
+    added = demands.choose.reduction((*number, 1), updates, met, at_begun, own)
+    demands.reduced_axes.update(axes_in(begun, ()), axes_in(added, ()))
+    over = tuple(axis for axis in ordered_axes(begun) if axis not in demands.unrolled)
+    for place, guard in wanted:
         usual = tuple(begun[whole.index(d)] if d in whole else index for d, index in enumerate(place))
-        places = tuple(every_place(usual, walk.unrolled))
-        starts = [walk.want(operand, each, ()) for each in places]
-        made = every_place((*added, *usual[:batch], *usual[batch + indexed :]), walk.unrolled)
-        parts = [part for each in made if (part := _update(walk, eqn, each)) is not None]
-        along = tuple(axis for axis in ordered_axes(added) if axis not in walk.unrolled)
-        walk.reads[eqn.outvars[0], (place, guard)] = Accumulating(number, places, starts, over, parts, along)
+        places = tuple(every_place(usual, demands.unrolled))
+        starts = [demands.want(operand, each, ()) for each in places]
+        made = every_place((*added, *usual[:batch], *usual[batch + indexed :]), demands.unrolled)
+        parts = [part for each in made if (part := _update(demands, eqn, each)) is not None]
+        along = tuple(axis for axis in ordered_axes(added) if axis not in demands.unrolled)
+        demands.reads[eqn.outvars[0], (place, guard)] = Accumulating(number, places, starts, over, parts, along)
 
 
-def _check_beside(walk: Keeping, eqn: Eqn, whole: Sequence[int], demands: Sequence[Demand]) -> None:
+def _check_beside(demands: Demands, eqn: Eqn, whole: Sequence[int], wanted: Sequence[Demand]) -> None:
     """Along what is not indexed, an element is read where it is made, and made once; else it is to be kept as well."""
-    (out,), reading = eqn.outvars, walk.choose.steps - walk.steps
+    (out,), reading = eqn.outvars, demands.choose.steps - demands.steps
     beside = [d for d in range(len(out.aval.shape)) if d not in whole]
-    places = list(dict.fromkeys(tuple(place[d] for d in beside) for place, _ in demands))
+    places = list(dict.fromkeys(tuple(place[d] for d in beside) for place, _ in wanted))
     conflicting = {
         d
         for place in places
@@ -71,7 +71,7 @@ def _check_beside(walk: Keeping, eqn: Eqn, whole: Sequence[int], demands: Sequen
         if not any(map(_are_apart, one, other)):
             conflicting.update(d for d, mine, theirs in zip(beside, one, other) if mine != theirs)
     if conflicting:
-        raise walk.crowded(out, tuple(sorted((*whole, *conflicting))))
+        raise TooManyPlaces(out, tuple(sorted((*whole, *conflicting))))
 
 
 def _is_met_once(place: Place) -> bool:
@@ -99,7 +99,7 @@ def _are_apart(one: Index, other: Index) -> bool:
     return high < first or last < low or (step > 1 and (one.const - other.const) % step != 0)
 
 
-def _update(walk: Keeping, eqn: Eqn, place: Place) -> Update | None:
+def _update(demands: Demands, eqn: Eqn, place: Place) -> Update | None:
     """One update, or all along lanes: where it goes, and when; None if it always lies outside."""
     operand, indices, updates = eqn.invars
     batch, indexed = eqn.params["batch"], eqn.params["indexed"]
@@ -109,38 +109,38 @@ def _update(walk: Keeping, eqn: Eqn, place: Place) -> Update | None:
     target, guard, reads = [], list[Condition](), []
     for d in range(indexed):
         where, last = (number, *lead, constant(d)), shape[d] - sizes[d]
-        reads.append(walk.want(indices, where, ()))
-        anywhere = walk.number(indices, where, limits_near(shape[d]), False)
+        reads.append(demands.want(indices, where, ()))
+        anywhere = demands.number(indices, where, limits_near(shape[d]), False)
         guard.append(Condition(anywhere, 0, last + 1))
-        target.append(add(walk.number(indices, where, (0, last), True), window[d]))
+        target.append(add(demands.number(indices, where, (0, last), True), window[d]))
     decided = [decide(condition) for condition in guard]
     if False in decided:
         return None
     undecided = tuple(condition for condition, known in zip(guard, decided) if known is None)
-    value = walk.want(updates, (number, *lead, *window, *rest), ())
+    value = demands.want(updates, (number, *lead, *window, *rest), ())
     return Update((*lead, *target, *rest), undecided, value, tuple(reads))
 
 
-def build(walk: Keeping, eqn: Eqn, asked: Accumulating, demand: Demand) -> Kept:
+def build(builder: Builder, eqn: Eqn, asked: Accumulating, demand: Demand) -> Kept:
     """What is read of the buffer at one place, after all has met there."""
     dtype = np.dtype(eqn.outvars[0].aval.dtype)
-    begun = tuple(walk.node(*read) for read in asked.starts)
-    updates = tuple(walk.node(*part.value) for part in asked.updates)
+    begun = tuple(builder.node(*read) for read in asked.starts)
+    updates = tuple(builder.node(*part.value) for part in asked.updates)
     places, guards = tuple(part.place for part in asked.updates), tuple(part.guard for part in asked.updates)
-    needs = walk.needs([*_indices(places, guards)])
-    walk.needs(index for each in asked.places for index in each)
+    needs = builder.needs([*_indices(places, guards)])
+    builder.needs(index for each in asked.places for index in each)
     own = frozenset(axis for each in asked.places for axis in axes_in(each, ()))
-    _check(walk, own | frozenset(asked.along), axes_of((*begun, *updates, *needs)))
+    _check(builder, own | frozenset(asked.along), axes_of((*begun, *updates, *needs)))
     over, along, op = frozenset(asked.over), frozenset(asked.along), eqn.params["op"]
     made = axes_of((*updates, *needs)).union(*(axes_in(*each) for each in zip(places, guards)))
-    again = (made - along) & walk.steps
+    again = (made - along) & builder.demands.steps
     begins = (own | axes_of(begun) | again) - over
-    keep = walk.make(
+    keep = builder.make(
         ("begin", asked.number, asked.places, begun, again),
         lambda n: Keep(n, begins, dtype, eqn, begun, asked.over, asked.places, asked.number, again=again),
     )
     axes = (made | begins) - along
-    met = walk.make(
+    met = builder.make(
         ("accumulate", keep, places, guards, updates),
         lambda n: Accumulated(
             n,
@@ -157,7 +157,7 @@ def build(walk: Keeping, eqn: Eqn, asked: Accumulating, demand: Demand) -> Kept:
             op=op,
         ),
     )
-    return read_of(walk, met, demand)
+    return read_of(builder, met, demand)
 
 
 def _indices(places: Sequence[Place], guards: Sequence[Guard]) -> Iterator[Index]:
@@ -167,6 +167,6 @@ def _indices(places: Sequence[Place], guards: Sequence[Guard]) -> Iterator[Index
         yield from (condition.index for condition in guard)
 
 
-def _check(walk: Keeping, own: frozenset[Axis], made: frozenset[Axis]) -> None:
-    if beyond := made - own - walk.steps:
+def _check(builder: Builder, own: frozenset[Axis], made: frozenset[Axis]) -> None:
+    if beyond := made - own - builder.demands.steps:
         raise CompilerBug(f"what meets varies along {', '.join(axis.name for axis in beyond)}, its place does not")

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxpr2triton import policy
+from jaxpr2triton.graph.builder import Builder
+from jaxpr2triton.graph.demands import Demands
 from jaxpr2triton.graph.nodes import Demand, Node, Place
 from jaxpr2triton.graph.reads import Brought
-from jaxpr2triton.graph.walking import Bringing
 from jaxpr2triton.ir.dataflow import on_demand
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, computed_in, of_axis
@@ -24,42 +25,42 @@ from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 
 
-def ask(walk: Bringing, eqn: Eqn, demands: Sequence[Demand]) -> list[Demand]:
+def ask(demands: Demands, eqn: Eqn, wanted: Sequence[Demand]) -> list[Demand]:
     """Let what is dear be computed at one place of its lanes; gives back where it is computed."""
-    held = walk.held.union(*(loop.held for loop in walk.entered.values()))
+    held = demands.held.union(*(loop.held for loop in demands.entered.values()))
     if not held or not isinstance(TABLE.get(eqn.primitive.name), Pointwise):
-        return list(demands)
+        return list(wanted)
     (out,) = eqn.outvars
-    own = _own_axes(held, demands, out.aval.shape)
+    own = _own_axes(held, wanted, out.aval.shape)
     computed: dict[Demand, None] = {}
-    for place, guard in demands:
+    for place, guard in wanted:
         moves = {axis: place[d] for d, axis in own.items() if _is_moved(place[d], axis)}
-        if not moves or not _is_dear(walk, out, place):
+        if not moves or not _is_dear(demands, out, place):
             computed[place, guard] = None
             continue
         home: Place = tuple(of_axis(own[d]) if own.get(d) in moves else index for d, index in enumerate(place))
         rest = tuple(condition for condition in guard if condition.index.axes.isdisjoint(moves))
-        read = walk.want(out, home, rest)
-        walk.reads[out, (place, guard)] = Brought([read], moves)
+        read = demands.want(out, home, rest)
+        demands.reads[out, (place, guard)] = Brought([read], moves)
         computed[read[1]] = None
     return list(computed)
 
 
-def build(walk: Bringing, asked: Brought) -> Node:
+def build(builder: Builder, asked: Brought) -> Node:
     """The lanes that are wanted, of what is computed for all of them."""
     (read,) = asked.operands
-    node = walk.node(*read)
+    node = builder.node(*read)
     for axis, index in asked.moves.items():
-        node = walk.take(node, axis, index) if axis in node.axes else node
+        node = builder.take(node, axis, index) if axis in node.axes else node
     return node
 
 
-def _own_axes(held: frozenset[Axis], demands: Sequence[Demand], shape: Sequence[int]) -> Mapping[int, Axis]:
+def _own_axes(held: frozenset[Axis], wanted: Sequence[Demand], shape: Sequence[int]) -> Mapping[int, Axis]:
     """The dimensions that run along one held axis wherever the value is wanted, each along its own."""
     found: dict[int, Axis] = {}
     for d, size in enumerate(shape):
-        axes = {axis for place, _ in demands for axis in place[d].axes}
-        beside = {axis for place, _ in demands for e, index in enumerate(place) if e != d for axis in index.axes}
+        axes = {axis for place, _ in wanted for axis in place[d].axes}
+        beside = {axis for place, _ in wanted for e, index in enumerate(place) if e != d for axis in index.axes}
         own = [axis for axis in axes if len(axes) == 1 and axis in held and axis not in beside and axis.size == size]
         found.update((d, axis) for axis in own)
     return found
@@ -70,19 +71,19 @@ def _is_moved(index: Index, axis: Axis) -> bool:
     return index != of_axis(axis) and not any(computed_in(index))
 
 
-def _is_dear(walk: Bringing, var: Var, place: Place) -> bool:
+def _is_dear(demands: Demands, var: Var, place: Place) -> bool:
     """Whether a step waits for long for a value."""
-    steps = walk.steps or walk.choose.steps.intersection(*(index.axes for index in place))
-    return bool(steps) and (waits_for(walk, var) or 0) >= policy.COMMON.worth_bringing
+    steps = demands.steps or demands.choose.steps.intersection(*(index.axes for index in place))
+    return bool(steps) and (waits_for(demands, var) or 0) >= policy.COMMON.worth_bringing
 
 
-def waits_for(walk: Bringing, var: Var) -> float | None:
+def waits_for(demands: Demands, var: Var) -> float | None:
     """The instructions on the longest way to a value, since something was read or carried or summed; None if no step
     of the loop around changes it.
     """
 
     def maker(each: Var) -> Eqn | None:
-        return walk.jaxpr.eqns[walk.makers[each]] if _is_made(walk, each) else None
+        return demands.jaxpr.eqns[demands.makers[each]] if _is_made(demands, each) else None
 
     def operands(each: Var) -> list[Var]:
         eqn = maker(each)
@@ -94,24 +95,24 @@ def waits_for(walk: Bringing, var: Var) -> float | None:
             return 0.0
         return max(known) + _weight(eqn) if known else None
 
-    return on_demand(var, operands, transfer, walk.waits)
+    return on_demand(var, operands, transfer, demands.waits)
 
 
-def enter(walk: Bringing, inner: Bringing, scan: Scan) -> None:
+def enter(demands: Demands, inner: Demands, scan: Scan) -> None:
     """Let a walk through a body know what its steps wait for outside."""
     inner.waits.update((inside, None) for _, inside in scan.consts)
-    inner.waits.update((inside, _before(walk, outside)) for outside, inside in scan.xs)
+    inner.waits.update((inside, _before(demands, outside)) for outside, inside in scan.xs)
 
 
-def _before(walk: Bringing, atom: Atom) -> float:
-    return 0.0 if isinstance(atom, Literal) else waits_for(walk, atom) or 0.0
+def _before(demands: Demands, atom: Atom) -> float:
+    return 0.0 if isinstance(atom, Literal) else waits_for(demands, atom) or 0.0
 
 
-def _is_made(walk: Bringing, var: Var) -> bool:
-    """Whether an equation of the walk computes it lane by lane, of nothing at all, or finds it elsewhere."""
-    if var not in walk.makers or var in walk.buffers:
+def _is_made(demands: Demands, var: Var) -> bool:
+    """Whether an equation of the jaxpr computes it lane by lane, of nothing at all, or finds it elsewhere."""
+    if var not in demands.makers or var in demands.buffers:
         return False
-    eqn = walk.jaxpr.eqns[walk.makers[var]]
+    eqn = demands.jaxpr.eqns[demands.makers[var]]
     return isinstance(TABLE.get(eqn.primitive.name), Pointwise | Indexing) or not variables(eqn.invars)
 
 

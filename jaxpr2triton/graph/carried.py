@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.graph.nodes import Node, Place
-from jaxpr2triton.graph.walking import Looping
+from jaxpr2triton.graph.builder import Builder
+from jaxpr2triton.graph.nodes import Demand, Node, Place
 from jaxpr2triton.ir.index import Axis, Condition, Index, decide, divide, modulo, of_axis, plain_axis, shift
 
 
-def found_at(walk: Looping, tiles: Mapping[Place, Node], place: Place) -> Node:
+def found_at(builder: Builder, tiles: Mapping[Place, Node], demand: Demand) -> Node:
     """A carried value at some place: the tile itself, the tile along another axis, or one of several variables."""
+    place, _ = demand
     if place in tiles:
         return tiles[place]
     pieces = []
@@ -26,8 +27,8 @@ def found_at(walk: Looping, tiles: Mapping[Place, Node], place: Place) -> Node:
         decided = [decide(condition) for condition in conditions]
         if False not in decided:
             undecided = tuple(c for c, known in zip(conditions, decided) if known is None)
-            pieces.append((undecided, _along(walk, node, usual, place)))
-    return walk.chosen_from(pieces)
+            pieces.append((undecided, _along(builder, node, usual, place)))
+    return builder.chosen_from(pieces)
 
 
 def _lying_in(usual: Place, place: Place) -> list[Condition]:
@@ -42,7 +43,7 @@ def _lying_in(usual: Place, place: Place) -> list[Condition]:
     return found
 
 
-def _along(walk: Looping, node: Node, usual: Place, place: Place) -> Node:
+def _along(builder: Builder, node: Node, usual: Place, place: Place) -> Node:
     """A tile, read at other indices of its axes."""
     moves: dict[Axis, Index] = {}
     for have, want in zip(usual, place):
@@ -54,34 +55,34 @@ def _along(walk: Looping, node: Node, usual: Place, place: Place) -> Node:
         moves[axis] = divide(shift(want, -have.const), step)
     moves = {axis: want for axis, want in moves.items() if want != of_axis(axis)}
     while moves:
-        ready = [axis for axis in moves if _goes_first(walk, node, moves, axis)]
+        ready = [axis for axis in moves if _goes_first(builder, node, moves, axis)]
         for axis in ready:
-            node = walk.take(node, axis, moves.pop(axis))
+            node = builder.take(node, axis, moves.pop(axis))
         if not ready:
-            return _at_once(walk, node, moves)
+            return _at_once(builder, node, moves)
     return node
 
 
-def _goes_first(walk: Looping, node: Node, moves: Mapping[Axis, Index], axis: Axis) -> bool:
+def _goes_first(builder: Builder, node: Node, moves: Mapping[Axis, Index], axis: Axis) -> bool:
     """Whether a tile may be read along one axis before the others: what is wanted along those is found in it still.
 
     Nor is it read along one first where that would leave a tile with the lanes of the place beside those of another
     axis which is read at a place of the same lanes: of 64 by 64 numbers at 1,000 places 64,000, and 1,000 in the end.
     """
     want, others = moves[axis], [index for other, index in moves.items() if other != axis]
-    new = want.axes - node.axes - walk.steps
+    new = want.axes - node.axes - builder.demands.steps
     alone = plain_axis(want) is not None or all(new.isdisjoint(other.axes) for other in others)
     return alone and want.axes.isdisjoint(moves.keys() - {axis})
 
 
-def _at_once(walk: Looping, node: Node, moves: Mapping[Axis, Index]) -> Node:
+def _at_once(builder: Builder, node: Node, moves: Mapping[Axis, Index]) -> Node:
     """A tile read along several axes at once; if they merely change places, and then at other indices of their own."""
     renamed = {axis: other for axis, want in moves.items() for other in want.axes & moves.keys()}
     alone = all(len(want.axes & moves.keys()) == 1 for want in moves.values()) and set(renamed.values()) == set(moves)
     if not alone or any(axis.size != other.size for axis, other in renamed.items()):
-        return walk.look_up(node, moves)
-    node = walk.look_up(node, {axis: of_axis(other) for axis, other in renamed.items()})
+        return builder.look_up(node, moves)
+    node = builder.look_up(node, {axis: of_axis(other) for axis, other in renamed.items()})
     for axis, want in moves.items():
         if want != of_axis(renamed[axis]):
-            node = walk.take(node, renamed[axis], want)
+            node = builder.take(node, renamed[axis], want)
     return node

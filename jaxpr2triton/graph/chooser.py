@@ -17,6 +17,8 @@ Axes = frozenset[Axis]
 Hints = Sequence[Axis | None]  # of each dimension
 Kinds = Sequence[Kind]
 
+STEP = ("step", 0)  # where a hint says which axis should count the steps
+
 
 class Chooser(Protocol):
     """Says which axes reductions and loops run along."""

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 
 from jaxpr2triton import policy
 from jaxpr2triton.graph.brought import waits_for
-from jaxpr2triton.graph.chooser import Number
-from jaxpr2triton.graph.crowds import Crowds
+from jaxpr2triton.graph.chooser import Chooser, Number
+from jaxpr2triton.graph.demands import Crowds, Demands
 from jaxpr2triton.graph.nodes import Demand, Place
 from jaxpr2triton.graph.reads import ordered_axes
-from jaxpr2triton.graph.walking import Choosing, Crowding
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, of_axis, plain_axis, substitute
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
@@ -33,32 +32,32 @@ from jaxpr2triton.rules.rows import TABLE
 ANY = 1 << 31  # the length of an axis that stands for any other
 
 
-def at_once(walk: Crowding, number: Number, eqn: Eqn, demands: Sequence[Demand]) -> Sequence[Demand]:
+def at_once(demands: Demands, number: Number, eqn: Eqn, wanted: Sequence[Demand]) -> Sequence[Demand]:
     """Where a trial asks for a value: at one place, if it is wanted at too many."""
-    if walk.crowds is None:
-        return demands
-    (out, *_), times = eqn.outvars, walk.crowds.times
-    if (again := _times_computed(walk, eqn, demands)) > policy.COMMON.places_in_a_step:
+    if demands.crowds is None:
+        return wanted
+    (out, *_), times = eqn.outvars, demands.crowds.times
+    if (again := _times_computed(demands, eqn, wanted)) > policy.COMMON.places_in_a_step:
         times[out] = times.get(out, 1) * again
-        demands = [(_where_it_is_kept(walk, number, out, demands, walk.crowds), ())]
+        wanted = [(_where_it_is_kept(demands, number, out, wanted, demands.crowds), ())]
     for operand in variables(eqn.invars):
         times[operand] = max(times.get(operand, 1), times.get(out, 1))
-    return demands
+    return wanted
 
 
-def _times_computed(walk: Crowding, eqn: Eqn, demands: Sequence[Demand]) -> float:
+def _times_computed(demands: Demands, eqn: Eqn, wanted: Sequence[Demand]) -> float:
     """How often each element would be computed, about, if it were at each of these places.
 
     One that is wanted along other axes too is the same once more, named otherwise; a column is a part of the whole.
     """
     row, (out, *_) = TABLE.get(eqn.primitive.name), eqn.outvars
     is_computed = isinstance(row, Pointwise | Reduction) or eqn.primitive.name == "dot_general"
-    if len(demands) <= policy.COMMON.places_in_a_step or not is_computed or waits_for(walk, out) is None:
+    if len(wanted) <= policy.COMMON.places_in_a_step or not is_computed or waits_for(demands, out) is None:
         return 1
-    if _instructions(walk.jaxpr)[out] <= policy.COMMON.read_in_a_step:
+    if _instructions(demands.jaxpr)[out] <= policy.COMMON.read_in_a_step:
         return 1
     elements: dict[Place, int] = {}
-    for place, _ in demands:
+    for place, _ in wanted:
         axes = ordered_axes(place)
         names = {axis: of_axis(Axis(str(n), ANY)) for n, axis in enumerate(axes)}
         kind = tuple(substitute(index, names) for index in place)
@@ -79,26 +78,26 @@ def _instructions(body: Jaxpr) -> Mapping[Var, float]:
     return found
 
 
-def _where_it_is_kept(walk: Crowding, number: Number, out: Var, demands: Sequence[Demand], crowds: Crowds) -> Place:
-    (first, *_) = places = [place for place, _ in demands]
+def _where_it_is_kept(demands: Demands, number: Number, out: Var, wanted: Sequence[Demand], crowds: Crowds) -> Place:
+    (first, *_) = places = [place for place, _ in wanted]
     indices = [set(each) for each in zip(*places)]
     crowds.dims[out] = dims = tuple(d for d, of in enumerate(indices) if len(of) > 1 or plain_axis(first[d]) is None)
-    written = written_along(walk, number, out, dims, demands)
-    walk.reduced_axes.update(axis for index in written for axis in index.axes)
+    written = written_along(demands.choose, number, out, dims, wanted)
+    demands.reduced_axes.update(axis for index in written for axis in index.axes)
     return tuple(written[dims.index(d)] if d in dims else index for d, index in enumerate(first))
 
 
 def written_along(
-    walk: Choosing, number: Number, operand: Atom, dims: Sequence[int], demands: Sequence[Demand]
+    choose: Chooser, number: Number, operand: Atom, dims: Sequence[int], wanted: Sequence[Demand]
 ) -> Place:
     """Where the lanes of a step write a value that they read again: along the axes at which it is read, if they can.
 
     Lanes write at once, and read behind a barrier. So other than for a sum, these axes may be the same.
     """
-    places = [place for place, _ in demands]
+    places = [place for place, _ in wanted]
     beside = frozenset(axis for place in places for d, i in enumerate(place) if d not in dims for axis in i.axes)
     hints = [_read_along([place[d] for place in places], operand.aval.shape[d]) for d in dims]
-    return walk.choose.reduction(number, operand, dims, beside | walk.choose.steps, hints)
+    return choose.reduction(number, operand, dims, beside | choose.steps, hints)
 
 
 def _read_along(indices: Sequence[Index], size: int) -> Axis | None:

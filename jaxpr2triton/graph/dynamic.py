@@ -15,7 +15,7 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.graph.walking import Numbering
+from jaxpr2triton.graph.demands import Demands
 from jaxpr2triton.ir.index import ZERO, Condition, Guard, Index, add, constant, scale
 from jaxpr2triton.ir.jaxprs import Atom, Eqn
 from jaxpr2triton.rules.indexing import Piece
@@ -25,29 +25,29 @@ Place = tuple[Index, ...]
 FAR = 1 << 30  # beyond most arrays
 
 
-def _dynamic_slice(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _dynamic_slice(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, *starts = eqn.invars
     sizes = zip(operand.aval.shape, eqn.params["slice_sizes"])
-    firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [_first(demands, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
     return (Piece(0, tuple(add(first, index) for first, index in zip(firsts, place))),)
 
 
-def _dynamic_update_slice(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _dynamic_update_slice(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, update, *starts = eqn.invars
     sizes = zip(operand.aval.shape, update.aval.shape)
-    firsts = [_first(walk, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
+    firsts = [_first(demands, start, whole - size, guard) for start, (whole, size) in zip(starts, sizes)]
     inside = tuple(add(index, scale(first, -1)) for index, first in zip(place, firsts))
     conditions = tuple(Condition(index, 0, size) for index, size in zip(inside, update.aval.shape))
     update_place = tuple(ZERO if size == 1 else index for index, size in zip(inside, update.aval.shape))
     return (Piece(1, update_place, conditions), Piece(0, place))
 
 
-def _first(walk: Numbering, start: Atom, last: int, guard: Guard) -> Index:
+def _first(demands: Demands, start: Atom, last: int, guard: Guard) -> Index:
     """Where a slice begins; one as long as the whole begins at its beginning."""
-    return walk.number(start, (), (0, last), True, guard) if last else ZERO
+    return demands.number(start, (), (0, last), True, guard) if last else ZERO
 
 
-def _gather(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _gather(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     operand, indices = eqn.invars
     numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     batch = [index for d, index in enumerate(place) if d not in numbers.offset_dims]
@@ -62,8 +62,9 @@ def _gather(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piec
             where = (*batch, constant(numbers.start_index_map.index(d)))
             last = whole - sizes[d]
             if fill:
-                conditions.append(Condition(walk.number(indices, where, limits_near(whole), False, guard), 0, last + 1))
-            index = add(index, walk.number(indices, where, (0, last), True, guard))
+                found = demands.number(indices, where, limits_near(whole), False, guard)
+                conditions.append(Condition(found, 0, last + 1))
+            index = add(index, demands.number(indices, where, (0, last), True, guard))
         if d in numbers.operand_batching_dims:
             index = batch[numbers.start_indices_batching_dims[numbers.operand_batching_dims.index(d)]]
         source.append(index)
@@ -78,7 +79,7 @@ def limits_near(size: int) -> tuple[int, int]:
     return -far, far
 
 
-def _scatter(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
+def _scatter(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> tuple[Piece, ...]:
     """One window for each batch, as `x.at[i].set(v)` writes."""
     operand, indices, updates = eqn.invars
     numbers = eqn.params["dimension_numbers"]
@@ -96,12 +97,12 @@ def _scatter(walk: Numbering, eqn: Eqn, place: Place, guard: Guard) -> tuple[Pie
         if d in numbers.scatter_dims_to_operand_dims:
             slot = numbers.scatter_dims_to_operand_dims.index(d)
             limits = (0, whole - size) if clipped else limits_near(whole)
-            first = walk.number(indices, (*where, constant(slot)), limits, clipped, guard)
+            first = demands.number(indices, (*where, constant(slot)), limits, clipped, guard)
             if not clipped and size > 1:  # else a place of the array is the one, or not
                 conditions.append(Condition(first, 0, whole - size + 1))
         conditions.append(Condition(add(place[d], scale(first, -1)), 0, size))
         if size > 1 and d in numbers.scatter_dims_to_operand_dims:  # a place near the array, whatever is computed
-            first = walk.number(indices, (*where, constant(slot)), (0, whole - size), True, guard)
+            first = demands.number(indices, (*where, constant(slot)), (0, whole - size), True, guard)
         inside[d] = add(place[d], scale(first, -1)) if size > 1 else ZERO
     scattered = iter(where)
     update = tuple(
@@ -153,7 +154,7 @@ def fill_value(eqn: Eqn) -> np.generic:
     return dtype.type(limits.min if limits.min < 0 else limits.max)
 
 
-Read = Callable[[Numbering, Eqn, Place, Guard], tuple[Piece, ...]]
+Read = Callable[[Demands, Eqn, Place, Guard], tuple[Piece, ...]]
 
 TABLE: dict[str, Read] = {
     "dynamic_slice": _dynamic_slice,

@@ -4,7 +4,7 @@ a = dot_general x u
 b = dot_general h w         →       tl.sum(x * u + h * w, axis=0)
 c = add a b
 
-Contractions are found by the walk, so that what is counted of them is counted once; all others in the finished graph.
+Contractions are found before their nodes are made, so that each counts once; all others in the finished graph.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from jaxpr2triton.graph.builder import Builder
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Place, Reduce, Store, axes_of, operands_of, with_operands
 from jaxpr2triton.graph.reads import Elements, Filling, Read, Terms
-from jaxpr2triton.graph.walking import Summing
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import ZERO, Axis
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
@@ -62,25 +62,26 @@ def only_summed(jaxpr: Jaxpr) -> dict[Var, Eqn]:
     return found
 
 
-def build(walk: Summing, eqn: Eqn, asked: Elements, place: Place) -> Node | None:
+def build(builder: Builder, eqn: Eqn, asked: Elements, place: Place) -> Node | None:
     """One sum of the terms of all, if an equation sums contractions along the same axes."""
-    if eqn.primitive.name not in SUMS or (found := _terms_of_sum(walk, asked.operands)) is None:
+    if eqn.primitive.name not in SUMS or (found := _terms_of_sum(builder, asked.operands)) is None:
         return None
     first, terms, over = found.first, found.terms, found.over
     axes, dtype, positions = axes_of(terms) - frozenset(over), np.dtype(eqn.outvars[0].aval.dtype), (ZERO,) * len(terms)
-    return walk.make(
+    return builder.make(
         ("reduce", id(eqn), terms, over),
         lambda n: Reduce(n, axes, dtype, first, terms, over, positions, place, eqn),
     )
 
 
-def _terms_of_sum(walk: Summing, reads: Sequence[Read]) -> Sum | None:
+def _terms_of_sum(builder: Builder, reads: Sequence[Read]) -> Sum | None:
     """The terms of all contractions below a sum, which may be as deep as the program is long: so no recursion."""
     found: Found = {}
+    summed = only_summed(builder.demands.jaxpr)
     stack = _values(reads)[::-1]
     while stack:
         read = stack[-1]
-        waiting = None if read in found else _waiting(walk, read)
+        waiting = None if read in found else _waiting(builder, summed, read)
         inner = waiting[1].operands if waiting is not None and isinstance(waiting[1], Elements) else ()
         missing = [each for each in _values(inner) if each not in found]
         if missing:
@@ -91,9 +92,9 @@ def _terms_of_sum(walk: Summing, reads: Sequence[Read]) -> Sum | None:
             found.setdefault(read, None)
             continue
         eqn, asked = waiting
-        found[read] = _terms(walk, eqn, asked) if isinstance(asked, Terms) else _added(found, inner)
+        found[read] = _terms(builder, eqn, asked) if isinstance(asked, Terms) else _added(found, inner)
         if found[read] is None:
-            walk.apart.add(read)
+            builder.apart.add(read)
     return _added(found, reads)
 
 
@@ -101,20 +102,20 @@ def _values(reads: Sequence[Read]) -> list[Read]:
     return [read for read in reads if not isinstance(read[0], Literal)]
 
 
-def _waiting(walk: Summing, read: Read) -> tuple[Eqn, Elements | Terms] | None:
+def _waiting(builder: Builder, summed: Mapping[Var, Eqn], read: Read) -> tuple[Eqn, Elements | Terms] | None:
     """The equation of what was left for the sum that reads it, and is not made yet; with what it reads."""
     atom, demand = read
-    if isinstance(atom, Literal | Filling) or atom not in walk.summed:
+    if isinstance(atom, Literal | Filling) or atom not in summed:
         return None
-    asked = walk.reads.get((atom, demand))
-    if (atom, demand) in walk.nodes or read in walk.apart or not isinstance(asked, Elements | Terms):
+    asked = builder.demands.reads.get((atom, demand))
+    if (atom, demand) in builder.nodes or read in builder.apart or not isinstance(asked, Elements | Terms):
         return None
-    return walk.summed[atom], asked
+    return summed[atom], asked
 
 
-def _terms(walk: Summing, eqn: Eqn, asked: Terms) -> Sum:
+def _terms(builder: Builder, eqn: Eqn, asked: Terms) -> Sum:
     dtype = np.dtype(eqn.outvars[0].aval.dtype)
-    return Sum(eqn, tuple(walk.term(left, right, dtype) for left, right in asked.factors), asked.over)
+    return Sum(eqn, tuple(builder.term(left, right, dtype) for left, right in asked.factors), asked.over)
 
 
 def _added(found: Mapping[Read, Sum | None], reads: Sequence[Read]) -> Sum | None:
@@ -171,6 +172,4 @@ def _joined(node: Compute) -> Reduce | None:
     if axes_of(one.operands) != axes_of(other.operands):
         return None
     operands, positions = (*one.operands, *other.operands), (*one.positions, *other.positions)
-    return replace(
-        one, number=node.number, operands=operands, positions=positions, place=node.place, total=node.eqn
-    )
+    return replace(one, number=node.number, operands=operands, positions=positions, place=node.place, total=node.eqn)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.nodes import Demand, Place
-from jaxpr2triton.ir.index import ZERO, Axis, Guard, Index
+from jaxpr2triton.ir.index import ZERO, Axis, Guard, Index, constant, substitute
 from jaxpr2triton.ir.jaxprs import Atom, Eqn
 
 
@@ -153,3 +154,10 @@ def ordered_axes(place: Place) -> tuple[Axis, ...]:
         for axis in sorted(index.axes, key=lambda a: (-(index.coefficient(a) or 0), a.name)):
             found[axis] = None
     return tuple(found)
+
+
+def every_place(place: Place, unrolled: frozenset[Axis]) -> Iterable[Place]:
+    """The place, once for each index of the unrolled axes in it."""
+    axes = sorted({a for i in place for a in i.axes if a in unrolled}, key=lambda a: a.name)
+    for values in itertools.product(*(range(axis.size) for axis in axes)):
+        yield tuple(substitute(i, dict(zip(axes, map(constant, values)))) for i in place)

@@ -14,9 +14,9 @@ from functools import cached_property
 
 from jaxpr2triton import policy
 from jaxpr2triton.graph.beside import is_beside, summed_beside
+from jaxpr2triton.graph.by_class import ByClass
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import Classes, chunk_and_row, counted_in
-from jaxpr2triton.graph.loops import ByClass
 from jaxpr2triton.graph.nodes import (
     Carried,
     Collected,

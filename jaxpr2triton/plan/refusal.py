@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.mistakes import mistake_of
+from jaxpr2triton.mistakes import Mistake, mistake_of
 from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse
 
 
@@ -20,14 +20,18 @@ def is_refused(eqn: Eqn, decisions: Decisions) -> bool:
     return decisions.reach is not Reach.ALL or body_of(eqn) in decisions.refused
 
 
+def refuse_loops(eqns: Iterable[Eqn], why: str | Mistake) -> Refuse:
+    """To leave all loops among these equations to XLA."""
+    return Refuse({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
+
+
 def refused_for_code(plan: Plan) -> Refuse | None:
     """The loops of a kernel whose steps are longer than what compilers come to an end with, in all of its schedules."""
     most = plan.policy.cuts.instructions
     if plan.code <= most:
         return None
-    loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name in LOOPS]
     why = f"a step would be {plan.code:,} instructions of each thread, and compilers come to an end with {most:,}"
-    return Refuse({body_of(eqn): why for eqn in loops})
+    return refuse_loops(plan.jaxpr.jaxpr.eqns, why)
 
 
 def refused_for(problem: Exception, eqns: Sequence[Eqn]) -> Refuse | None:
@@ -35,5 +39,4 @@ def refused_for(problem: Exception, eqns: Sequence[Eqn]) -> Refuse | None:
     loops = [eqn for eqn in eqns if eqn.primitive.name in LOOPS]
     if not loops:
         return None
-    mistake = mistake_of(problem, loops)
-    return Refuse({body_of(eqn): mistake for eqn in loops})
+    return refuse_loops(loops, mistake_of(problem, loops))

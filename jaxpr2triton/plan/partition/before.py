@@ -34,7 +34,7 @@ def computed_before(cuts: Cuts, root: Var, space: Space) -> list[Var]:
 
 def _is_made_before(cuts: Cuts, root: Var, node: Compute) -> bool:
     """Whether an earlier kernel than this root's computes it; the root itself is none."""
-    readers = cuts.readers_of(node.eqn)
+    readers = cuts.spaces.computing(node.eqn)
     return node.eqn.outvars[0] is not root and any(cuts.depths[reader] < cuts.depths[root] for reader in readers)
 
 

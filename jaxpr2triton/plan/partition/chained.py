@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
-from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -32,12 +30,11 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
         if chain[0] not in products:
             continue
         together = [*chain, last]
-        if _space_of(cuts, together) is None:
+        if not _is_chain(cuts, together):
             continue
-        cuts.at_once[last] = chain[0]
-        levels = _levels(cuts)
         for each in together:
             chains[each] = together
+        levels = _levels(cuts, chains.values())
     return list({id(chain): chain for chain in chains.values()}.values())
 
 
@@ -48,9 +45,9 @@ def _by_level(cuts: Cuts, levels: Mapping[Var, int]) -> list[Var]:
     return sorted(sums, key=lambda root: (added[root], levels[root]))
 
 
-def _levels(cuts: Cuts) -> dict[Var, int]:
+def _levels(cuts: Cuts, chains: Iterable[Sequence[Var]] = ()) -> dict[Var, int]:
     """How many kernels or XLA equations come before each result, and before those of each equation that XLA keeps."""
-    levels, outside = levels_of(cuts)
+    levels, outside = levels_of(cuts, chains)
     return levels | {var: level for eqn, level in outside.items() for var in eqn.outvars}
 
 
@@ -61,15 +58,10 @@ def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> list[Var]:
     return late if all(load in cuts.spaces for load in late) else []
 
 
-def _space_of(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
-    """Of a kernel that makes all of these; None if it is no chain that fits."""
-    try:
-        space = cuts.space_of(roots, union=True)
-    except TooManyPlaces:
-        return None
+def _is_chain(cuts: Cuts, roots: Sequence[Var]) -> bool:
+    """Whether one kernel can make all of these, each of what it has made before."""
+    space, policy = cuts.joint_space(roots, union=True), cuts.policy
     if space is None:
-        return None
-    is_chain = chain_of(space, cuts.policy.axes.unrolled_sum) is not None
-    if not is_chain and not sums_of_results(space, cuts.policy):
-        return None
-    return space if acceptable(space, cuts.policy) else None
+        return False
+    is_chain = chain_of(space, policy.axes.unrolled_sum) is not None or bool(sums_of_results(space, policy))
+    return is_chain and acceptable(space, policy)

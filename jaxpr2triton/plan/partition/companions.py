@@ -21,6 +21,7 @@ from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.split import Chunked, Split, are_apart, runs, size_along, with_each
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -35,8 +36,8 @@ def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     found: dict[Var, Chunked] = {}
 
     def join(eqn: Eqn, ways: Iterable[tuple[int, ...]], roots: Iterable[Var]) -> bool:
-        shared = loads[owners[eqn]]
-        beside = [root for root in roots if _saves_much(cuts, shared & loads[root], splits[eqn])]
+        shared, much = loads[owners[eqn]], cuts.policy.splits.worth_sharing
+        beside = [root for root in roots if _saves_much(much, shared & loads[root], splits[eqn])]
         joint = _in_chunks(cuts, eqn, splits[eqn], ways, beside, found)
         if joint is not None:
             splits[eqn], seen = joint
@@ -91,34 +92,33 @@ def _written_beside(
     return {root: along[root] for root in ready if root not in found or found[root].dims == along[root]}
 
 
-def outputs_of(cuts: Cuts) -> set[Var]:
+def outputs_of(program: Program) -> set[Var]:
     """What is written for nobody but the caller, as it is or reshaped, and could be written in another order."""
-    outputs = set(variables(cuts.jaxpr.outvars))
-    for eqn in reversed(cuts.views):
+    outputs = set(variables(program.jaxpr.outvars))
+    for eqn in reversed(program.views):
         outputs |= {atom for atom in variables(eqn.invars) if eqn.outvars[0] in outputs}
-    in_chunks = {eqn.outvars[0] for eqn in cuts.jaxpr.eqns if eqn.primitive is chunked_p}
-    return outputs - in_chunks - {atom for eqn in cuts.outside for atom in variables(eqn.invars)}
+    in_chunks = {eqn.outvars[0] for eqn in program.jaxpr.eqns if eqn.primitive is chunked_p}
+    return outputs - in_chunks - {atom for eqn in program.outside for atom in variables(eqn.invars)}
 
 
-def _saves_much(cuts: Cuts, shared: frozenset[Var], split: Split) -> bool:
+def _saves_much(much: int, shared: frozenset[Var], split: Split) -> bool:
     """Whether reading these once saves much, or a launch of the two that there would be anyway."""
-    much = cuts.policy.splits.worth_sharing
     return bool(shared) and (split.chunks > 1 or any(elements(operand) >= much for operand in shared))
 
 
-def _ready(cuts: Cuts, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Var]) -> list[Var]:
+def _ready(program: Program, eqn: Eqn, dims: tuple[int, ...], roots: Iterable[Var]) -> list[Var]:
     """The outputs that can be written while these rows are summed: they wait for no sum of rows, nor for parts of one,
     that the operand does not wait for.
     """
     summed = variables(eqn.invars)
-    kinds = {cuts.classes.of(part)[d] for part in summed for d in dims}
+    kinds = {program.classes.of(part)[d] for part in summed for d in dims}
 
     def transfer(other: Eqn, before: list[frozenset[Eqn]]) -> frozenset[Eqn]:
-        reduced = {cuts.classes.of(operand)[d] for operand in variables(other.invars) for d in _reduced_dims(other)}
+        reduced = {program.classes.of(operand)[d] for operand in variables(other.invars) for d in _reduced_dims(other)}
         sums = other.primitive is boundary_p or not kinds.isdisjoint(reduced)
         return frozenset((other,) if sums else ()).union(*before)
 
-    waits = forward_equations(cuts.jaxpr.eqns if roots else (), transfer)
+    waits = forward_equations(program.jaxpr.eqns if roots else (), transfer)
     there = frozenset[Eqn]().union(*(waits.get(part, frozenset()) for part in summed))
     return [root for root in roots if waits.get(root, frozenset()) <= there]
 
@@ -127,11 +127,11 @@ def _reduced_dims(eqn: Eqn) -> tuple[int, ...]:
     return eqn.params["axes"] if isinstance(TABLE.get(eqn.primitive.name), Reduction) else ()
 
 
-def _has_all(cuts: Cuts, root: Var, eqn: Eqn) -> bool:
+def _has_all(program: Program, root: Var, eqn: Eqn) -> bool:
     """Whether an output has all dimensions along which there are sums, so that these fit its kernel."""
     sums = eqn.outvars[0]
-    kinds = {kind for kind, size in zip(cuts.classes.of(sums), sums.aval.shape) if size != 1}
-    return kinds <= set(cuts.classes.of(root))
+    kinds = {kind for kind, size in zip(program.classes.of(sums), sums.aval.shape) if size != 1}
+    return kinds <= set(program.classes.of(root))
 
 
 def _seen_along(cuts: Cuts, root: Var, eqn: Eqn, dims: tuple[int, ...]) -> tuple[int, ...] | None:

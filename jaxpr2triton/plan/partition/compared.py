@@ -21,6 +21,7 @@ from jaxpr2triton.plan.decisions import KeepMore, Refuse
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.group import Group
+from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.refusal import body_of
 
 WHY = "a step compares copies of a value that it makes at several places"
@@ -65,9 +66,9 @@ def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:
         yield Kernel(space.graph, cuts.in_memory, space.outputs, {})
 
 
-def _loop_of(cuts: Cuts, eqn: Eqn) -> Eqn | None:
+def _loop_of(program: Program, eqn: Eqn) -> Eqn | None:
     """The loop in whose body, or in a body of that, an equation is."""
-    for loop in cuts.inside:
+    for loop in program.inside:
         bodies = reachable(jaxprs_in(loop), lambda body: (inner for each in body.eqns for inner in jaxprs_in(each)), id)
         if any(each is eqn for body in bodies for each in body.eqns):
             return loop

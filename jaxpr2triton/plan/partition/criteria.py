@@ -23,20 +23,21 @@ from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Var, elements
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.policy import Cutting, Policy
 
 
-def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
+def kept_at_a_cost(program: Program, space: Space) -> list[Var]:
     """What is kept although programs could share out more of the work without that."""
-    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(cuts.jaxpr)]
-    if not cuts.decisions.chooses or not kept:
+    kept = [node for node in space.graph.of_kind(Keep) if node.eqn.outvars[0] in makers_of(program.jaxpr)]
+    if not program.decisions.chooses or not kept:
         return []
     lanes = frozenset(space.axes) - space.steps
     loops = list(space.graph.of_kind(Recurrence))
     apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(size_of(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
+    if any(size_of(axes) > program.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
         return [var for node in kept for var in variables(node.eqn.invars)]
-    if size_of(lanes) <= cuts.policy.cuts.small_loop:
+    if size_of(lanes) <= program.policy.cuts.small_loop:
         return []
     whole = [*space.graph.of_kind((Reduce, Recurrence)), *space.graph.of_kind(Swept)]
     walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in whole))
@@ -51,7 +52,7 @@ def fits(cuts: Cuts, space: Space) -> bool:
 
 def may_be_weighed(cuts: Cuts, space: Space) -> bool:
     """Whether it reads more than that, and there is no other way, but `beside_xla.py` can say what that takes."""
-    return not cuts.decisions.keeps_by_choice and _holds(cuts, space, most_read(cuts, space))
+    return not cuts.decisions.keeps_by_choice and _holds(cuts, space, most_read(cuts.policy, space))
 
 
 def _holds(cuts: Cuts, space: Space, most: int) -> bool:
@@ -59,9 +60,9 @@ def _holds(cuts: Cuts, space: Space, most: int) -> bool:
     return carried <= cuts.policy.cuts.carried and carried + read <= most
 
 
-def most_read(cuts: Cuts, space: Space) -> int:
+def most_read(policy: Policy, space: Space) -> int:
     """The numbers that a program may read in every step."""
-    most = cuts.policy.cuts
+    most = policy.cuts
     return most.multiplied_again if multiplied_in(space.graph, space.steps) else most.read_again
 
 
@@ -81,19 +82,18 @@ def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
     return carried, read
 
 
-def culprits_of(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
+def culprits_of(policy: Policy, space: Space, root: Var) -> list[Reduce | Swept]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
-    policy = cuts.policy.cuts
-    beside = beside_contractions(space, cuts.policy)
+    beside, most = beside_contractions(space, policy), policy.cuts
     if any(node.eqn.outvars[0] is not root for node in beside):
         return [node for node in beside if node.eqn.outvars[0] is not root]
-    again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
+    again = [node for node in holding(space) if repeats(space, node, most)] or _crossing(space, most)
     nodes: Sequence[Reduce | Swept] = again
     nodes = nodes or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     nodes = nodes or list(space.graph.of_kind(Swept))  # of whose axes a program has all
     nodes = [node for node in nodes if node.eqn.outvars[0] is not root]
-    return [node for node in _without_which_enough(space, cuts.policy) if node in nodes] or nodes
+    return [node for node in _without_which_enough(space, policy) if node in nodes] or nodes
 
 
 def _without_which_enough(space: Space, policy: Policy) -> list[Reduce | Swept]:
@@ -112,10 +112,11 @@ def _without_which_enough(space: Space, policy: Policy) -> list[Reduce | Swept]:
     return []
 
 
-def sums_over_lanes(cuts: Cuts, space: Space, root: Var) -> list[Reduce | Swept]:
+def sums_over_lanes(program: Program, space: Space, root: Var) -> list[Reduce | Swept]:
     """What loops have to wait for, and a program has all of their lanes for."""
     lanes = frozenset().union(*(loop.axes - loop.held for loop in space.graph.of_kind(Recurrence)))
-    nodes = [node for node in holding(space) if node.eqn.outvars[0] in cuts.makers and not lanes.isdisjoint(node.over)]
+    found, makers = holding(space), program.makers
+    nodes = [node for node in found if node.eqn.outvars[0] in makers and not lanes.isdisjoint(node.over)]
     return [node for node in nodes if node.eqn.outvars[0] is not root]
 
 
@@ -125,7 +126,7 @@ def made_again(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
     if len(made) < 2:
         return []
     others = [node for node in made if node.eqn.outvars[0] in cuts.makers and node.eqn.outvars[0] is not root]
-    return [node for node in others if len(cuts.readers_of(node.eqn)) > 1 and _is_dear(node, cuts.policy)]
+    return [node for node in others if len(cuts.spaces.computing(node.eqn)) > 1 and _is_dear(node, cuts.policy)]
 
 
 def _is_dear(node: Reduce, policy: Policy) -> bool:

@@ -23,7 +23,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import flag_p, flagged_p
 from jaxpr2triton.plan.decisions import Decisions
-from jaxpr2triton.plan.partition.cut import inside_and_outside
+from jaxpr2triton.plan.partition.program import inside_and_outside
 
 VIEWS = ("reshape", "squeeze")
 SAME = (*VIEWS, "broadcast_in_dim", "convert_element_type", "not")

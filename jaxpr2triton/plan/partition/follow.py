@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
 from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
@@ -65,9 +64,9 @@ def _reads_more(cuts: Cuts, home: Group, group: Group) -> bool:
     return not {*loads_of(cuts, home.space), *home.roots}.issuperset(loads_of(cuts, group.space))
 
 
-def _has_sides(space: Space, cuts: Cuts) -> bool:
+def _has_sides(space: Space, unrolled: int) -> bool:
     """Whether it combines pairs, of which programs have a block: what they read is little beside what they compute."""
-    axes, unrolled = frozenset(space.axes), cuts.policy.axes.unrolled_sum
+    axes = frozenset(space.axes)
     return any(sides_of(node, axes, unrolled) is not None for node in space.graph.of_kind(Reduce))
 
 
@@ -79,14 +78,12 @@ def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
         return None
     if len(roots) > policy.outputs or len({cuts.levels[root] for root in roots}) > 1:
         return None
-    try:
-        joined = cuts.space_of(roots)
-    except TooManyPlaces:
-        return None
+    joined = cuts.joint_space(roots)
     if joined is None or len(roots) + len(joined.buffers) > policy.pointers:
         return None
     programs, inner, alone = _walks(group.space)
-    if alone and (_reads_more(cuts, home, group) or _has_sides(joined, cuts) or not acceptable(joined, cuts.policy)):
+    dear = _has_sides(joined, cuts.policy.axes.unrolled_sum) or not acceptable(joined, cuts.policy)
+    if alone and (dear or _reads_more(cuts, home, group)):
         return None
     same = _walks(joined) == (programs, inner, reduced + alone) if alone else _walks(joined) == _walks(home.space)
     return joined if same and joined.held <= home.space.held else None

@@ -7,17 +7,18 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce, Take
 from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.policy import Grouping, Policy
 
 WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
@@ -33,7 +34,7 @@ class Group:
     apart: str = ""  # why its first root did not come to the group before it on the same level
 
 
-def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
+def levels_of(cuts: Cuts, chains: Iterable[Sequence[Var]] = ()) -> tuple[dict[Var, int], dict[Eqn, int]]:
     """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
 
     A root counts for those that read it from memory; a kernel that computes it again does not wait for it. It waits for
@@ -50,6 +51,7 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
     root_level: dict[Var, int] = {}
     outside_level: dict[Eqn, int] = {}
     outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
+    first = {root: chain[0] for chain in chains for root in chain[1:]}  # whose kernel makes a root as well
     read = cuts.loaded.keys() - cuts.shared  # what is read wherever it is wanted
     last_effect = 0
     for eqn in cuts.jaxpr.eqns:
@@ -72,18 +74,20 @@ def levels_of(cuts: Cuts) -> tuple[dict[Var, int], dict[Eqn, int]]:
         later.update(dict.fromkeys(eqn.outvars, max(seen, default=0)))
         for var in eqn.outvars:
             if var in roots:
-                own = _beside(cuts, var, written, root_level) if var in cuts.at_once else own
+                own = _beside(cuts, first, var, written, root_level) if var in first else own
                 root_level[var] = own
                 written[var] = own + 1
     return root_level, outside_level
 
 
-def _beside(cuts: Cuts, root: Var, written: Mapping[Var, int], levels: Mapping[Var, int]) -> int:
+def _beside(
+    cuts: Cuts, first: Mapping[Var, Var], root: Var, written: Mapping[Var, int], levels: Mapping[Var, int]
+) -> int:
     """How many kernels or XLA equations come before a root, where the kernel of another one that it reads makes it."""
-    first, memory = cuts.at_once[root], cuts.memory([root])
+    leader, memory = first[root], cuts.memory([root])
     read = {atom for eqn in cuts.below([root]) for atom in variables(eqn.invars) if atom in memory}
-    beside = {first, *(other for other, chain in cuts.at_once.items() if chain is first)}
-    return max([levels[first], *(written.get(atom, 0) for atom in read - beside)])
+    beside = {leader, *(other for other, chain in first.items() if chain is leader)}
+    return max([levels[leader], *(written.get(atom, 0) for atom in read - beside)])
 
 
 def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:
@@ -161,10 +165,7 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
     """The space of a kernel of these roots; None if there had better be no such kernel, or it is not sure."""
     spaces = [cuts.spaces[root] for root in roots]
     common_loop = bool(spaces[0].loops)
-    try:
-        joined = cuts.space_of(roots, union=common_loop)
-    except TooManyPlaces:
-        return None
+    joined = cuts.joint_space(roots, union=common_loop)
     if joined is None or (joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts())):
         return None
     if common_loop:
@@ -211,11 +212,11 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     if common_loop:
         return joined  # no loop is run twice
     alone = group.space, cuts.spaces[root]
-    return _why_too_long(cuts, joined) or _why_apart(cuts, joined, alone, (mine, theirs)) or joined
+    return _why_too_long(joined, cuts.policy) or _why_apart(cuts, joined, alone, (mine, theirs)) or joined
 
 
-def _why_too_long(cuts: Cuts, space: Space) -> str:
-    count, most = computations(space), cuts.policy.cuts.steps
+def _why_too_long(space: Space, policy: Policy) -> str:
+    count, most = computations(space), policy.cuts.steps
     return because.too_long(count, most) if count >= most and not space.steps else ""
 
 
@@ -230,28 +231,28 @@ def _is_taken_apart(space: Space, policy: Policy) -> bool:
     return cycles > policy.loops.launch * policy.target.clock * 1000
 
 
-def _why_apart(cuts: Cuts, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:
+def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:
     """Why two kernels do better alone than joined; empty if they do not."""
-    policy, most = cuts.policy.groups, cuts.policy.cuts
-    shared_out = cuts.is_shared_out(joined)
-    if not acceptable(joined, cuts.policy, shared_out):
+    policy, groups, most = program.policy, program.policy.groups, program.policy.cuts
+    shared_out = program.is_shared_out(joined)
+    if not acceptable(joined, policy, shared_out):
         return FEW
-    if _is_taken_apart(joined, cuts.policy) and not any(_is_taken_apart(each, cuts.policy) for each in alone):
+    if _is_taken_apart(joined, policy) and not any(_is_taken_apart(each, policy) for each in alone):
         return TAKEN_APART
     if joined.held <= max(space.held for space in alone):
         return ""
-    if not contracts_in_blocks(joined, cuts.policy) and any(contracts_in_blocks(each, cuts.policy) for each in alone):
+    if not contracts_in_blocks(joined, policy) and any(contracts_in_blocks(each, policy) for each in alone):
         return because.BLOCKS
     mine, theirs = loads
-    if sum(map(elements, mine & theirs)) * policy.times < sum(map(elements, mine | theirs)):
+    if sum(map(elements, mine & theirs)) * groups.times < sum(map(elements, mine | theirs)):
         return "they read too little in common for what it would cost"
 
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
-        enough = joined.held <= policy.walked
-    elif joined.held <= policy.resident:
+        enough = joined.held <= groups.walked
+    elif joined.held <= groups.resident:
         enough = joined.parallel >= most.enough or joined.held * joined.parallel <= most.small
     else:
-        enough = joined.parallel >= 2 * most.enough and joined.held <= policy.walked
+        enough = joined.parallel >= 2 * most.enough and joined.held <= groups.walked
     return "" if joined.inner <= reduced and enough else FEW

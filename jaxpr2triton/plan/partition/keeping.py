@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
-from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.region import keep_p

@@ -19,6 +19,7 @@ from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import LOOPS, scans_in
 from jaxpr2triton.plan.partition.criteria import size_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.program import Program
 
 
 def summed_over_lanes(cuts: Cuts, space: Space) -> list[Var]:
@@ -58,12 +59,12 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
     return below(ends), below(carrying)
 
 
-def _in_parts(cuts: Cuts, node: Reduce, loop: Recurrence) -> bool:
+def _in_parts(program: Program, node: Reduce, loop: Recurrence) -> bool:
     """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it; of few those in a step."""
-    lanes, least = size_of(loop.axes & frozenset(node.over)), cuts.policy.cuts.lanes_in_parts
+    lanes, least = size_of(loop.axes & frozenset(node.over)), program.policy.cuts.lanes_in_parts
     few = 1 if loop.step in node.axes else 4
     as_usual = few * least <= lanes <= 16 * least and loop.step not in node.over
-    return as_usual and node.eqn.outvars[0] in cuts.in_chunks
+    return as_usual and node.eqn.outvars[0] in program.in_chunks
 
 
 def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:
@@ -75,7 +76,7 @@ def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:
 
 def summed_by_root(cuts: Cuts, space: Space, root: Var) -> list[Var]:
     """The results of a loop of whose lanes a program has all because the root is a sum of these."""
-    loops = {id(eqn): eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS}
+    loops = {id(eqn): eqn for eqn in cuts.loops}
     sums = [node for node in space.graph.of_kind(Reduce) if node.eqn.outvars[0] is root]
     for loop in space.graph.of_kind(Recurrence):
         lanes = loop.axes - loop.held
@@ -92,7 +93,6 @@ def much_beside_steps(cuts: Cuts, space: Space, root: Var) -> list[Var]:
     c = scan f c xs;  s = sum[axes=(1,)] (a * c)
     """
     grid = frozenset(space.axes) - space.inner
-    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
     for node in space.graph.of_kind((Reduce, Swept)):
         axes = node.axes.union(node.over) - grid
         if not axes.isdisjoint(space.steps) or size_of(axes) <= cuts.policy.cuts.much or is_contraction(node):
@@ -100,7 +100,7 @@ def much_beside_steps(cuts: Cuts, space: Space, root: Var) -> list[Var]:
         (made,) = node.eqn.outvars[:1]
         if made in cuts.makers and made is not root and made not in cuts.loaded:
             return [made]
-        if read := [var for loop in loops for var in _read_of(cuts, loop, node.eqn)]:
+        if read := [var for loop in cuts.loops for var in _read_of(cuts, loop, node.eqn)]:
             return read_together(cuts, read[0])
     return []
 

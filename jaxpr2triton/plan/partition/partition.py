@@ -20,7 +20,6 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
-from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
@@ -29,13 +28,15 @@ from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.compared import made_apart
-from jaxpr2triton.plan.partition.cut import NOTHING, find_cuts
+from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.first_cuts import NOTHING
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
+from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.partition.split_lanes import sums_in_loops
 from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moments
@@ -107,7 +108,7 @@ def _grouped(
             return found
         jaxpr, cuts = found
         chains = chain_results(cuts)
-        root_levels, outside_levels = levels_of(cuts)
+        root_levels, outside_levels = levels_of(cuts, chains)
         groups = with_what_follows(cuts, group_roots(cuts, root_levels, chains), outside_levels)
         if again := _run_again(cuts, groups, decisions) - decisions.ended:
             return RunOnce(again)
@@ -120,7 +121,7 @@ def _grouped(
         program = jaxpr
 
 
-def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> frozenset[int]:
+def _run_again(program: Program, groups: Sequence[Group], decisions: Decisions) -> frozenset[int]:
     """The loops that several kernels would run, by their bodies: before and after something that stays with XLA, or for
     the sake of what is kept by choice. Others share out what the loop makes.
     """
@@ -128,44 +129,45 @@ def _run_again(cuts: Cuts, groups: Sequence[Group], decisions: Decisions) -> fro
     levels: dict[int, list[int]] = {}
     for group in groups:
         for loop in group.space.loops:
-            levels.setdefault(loop, []).append(cuts.levels[group.roots[0]])
-    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    times = {body_of(eqn): levels.get(id(eqn), []) for eqn in loops}
+            levels.setdefault(loop, []).append(program.levels[group.roots[0]])
+    times = {body_of(eqn): levels.get(id(eqn), []) for eqn in program.loops}
     return frozenset(body for body, at in times.items() if len(at if chosen else set(at)) > 1)
 
 
 def _cut_and_split(
-    jaxpr: Closed,
-    decisions: Decisions,
-    policy: Policy,
-    brought: Mapping[Var, str] = NOTHING,
-    rounds: int = ROUNDS_AT_MOST,
+    jaxpr: Closed, decisions: Decisions, policy: Policy, brought: Mapping[Var, str]
 ) -> tuple[Closed, Cuts] | Wish:
     """The program with long reductions in two, and where its kernels end; what is `brought` there is in memory."""
-    cuts = find_cuts(jaxpr.jaxpr, decisions, policy, brought)
-    if not isinstance(cuts, Cuts):
-        return cuts
-    if rounds > 1 and (steps := sums_of_steps(cuts)):
-        found = split_reductions(cuts, jaxpr, {}, {}, steps)
-        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds=rounds - 1)
+    rounds = ROUNDS_AT_MOST
+    while isinstance(cuts := find_cuts(jaxpr.jaxpr, decisions, policy, brought), Cuts):
+        rounds -= 1
+        split = _split(jaxpr, cuts) if rounds else None
+        if split is None:
+            return jaxpr, cuts
+        jaxpr, decisions, brought = split, replace(decisions, chooses=False), NOTHING
+    return cuts
+
+
+def _split(jaxpr: Closed, cuts: Cuts) -> Closed | None:
+    """The program with some long reductions in two; None where no kernel has any."""
+    if steps := sums_of_steps(cuts):
+        return split_reductions(cuts, jaxpr, {}, {}, steps)
     splits = to_split(cuts)
-    if rounds > 1 and (apart := streams_apart(cuts, splits)):
-        return _cut_and_split(in_chunks(jaxpr, apart), replace(decisions, chooses=False), policy, rounds=rounds - 1)
-    if rounds > 1 and (spread := moments_apart(cuts, splits)):
-        return _cut_and_split(with_moments(jaxpr, spread), replace(decisions, chooses=False), policy, rounds=rounds - 1)
+    if apart := streams_apart(cuts, splits):
+        return in_chunks(jaxpr, apart)
+    if spread := moments_apart(cuts, splits):
+        return with_moments(jaxpr, spread)
     products = split_products(cuts)
-    if rounds > 1 and (summed := summed_products(cuts, splits, products)):
-        found = with_sums(cuts, jaxpr, summed)
-        return _cut_and_split(found, replace(decisions, chooses=False), policy, rounds=rounds - 1)
+    if summed := summed_products(cuts, splits, products):
+        return with_sums(cuts, jaxpr, summed)
     in_loops = sums_in_loops(cuts, splits)
     chunked = {**companions(cuts, splits), **in_loops.chunked}
     swept = long_sweeps(cuts)
     others = {**swept.rewritten(), **products, **in_loops.rewritten}
-    if rounds == 1 or (all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not others):
-        return jaxpr, cuts
+    if all(split.chunks == 1 for split in splits.values()) and not swept.sizes and not others:
+        return None
     splits = {eqn: split for eqn, split in splits.items() if eqn not in in_loops.rewritten}
-    split = split_reductions(cuts, jaxpr, splits, chunked | swept.seen, others)
-    return _cut_and_split(split, replace(decisions, chooses=False), policy, rounds=rounds - 1)
+    return split_reductions(cuts, jaxpr, splits, chunked | swept.seen, others)
 
 
 def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, levels: Mapping[Eqn, int]) -> Closed:
@@ -242,14 +244,14 @@ def _region(jaxpr: Closed, cuts: Cuts, group: Group, labels: dict[Var, str]) -> 
     return excerpt(jaxpr, [*eqns, *flags.values()], operands, results, names), operands
 
 
-def _labels(jaxpr: Closed, cuts: Cuts, groups: Sequence[Group], boundaries: Sequence[Eqn]) -> dict[Var, str]:
+def _labels(jaxpr: Closed, program: Program, groups: Sequence[Group], boundaries: Sequence[Eqn]) -> dict[Var, str]:
     """What is in memory by name; a view is called as what it shows."""
-    outside = [var for eqn in cuts.outside for var in eqn.outvars]
+    outside = [var for eqn in program.outside for var in eqn.outvars]
     flags = {operand: eqn.outvars[0] for operand, eqn in flags_of(jaxpr.jaxpr).items()}
     roots = [flags.get(root, root) for group in groups for root in group.roots]
     labels = memory_names(jaxpr, [*outside, *roots])
     labels |= {operand: labels[flag] for operand, flag in flags.items()}
-    same = {*boundaries, *cuts.views}
+    same = {*boundaries, *program.views}
     for eqn in jaxpr.jaxpr.eqns:
         if eqn in same:
             (source,) = variables(eqn.invars)

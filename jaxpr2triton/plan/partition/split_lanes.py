@@ -24,7 +24,7 @@ from jax import lax
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.loops import results_of
 from jaxpr2triton.graph.nodes import Reduce
-from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var

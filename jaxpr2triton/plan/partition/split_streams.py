@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Compute, Reduce
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.graph.streams import Shrinking, Stream, streams_along
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import needed, read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var

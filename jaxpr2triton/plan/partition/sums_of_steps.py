@@ -21,7 +21,7 @@ from jax import lax
 
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.loops import results_of
-from jaxpr2triton.graph.walk import facts_of
+from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space, space_of
-from jaxpr2triton.graph.walk import TooManyPlaces
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.cuts import Cuts
 

@@ -27,8 +27,8 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.facts import kinds_of
 from jaxpr2triton.graph.joint_sums import SUMS, only_summed
 from jaxpr2triton.graph.nodes import Graph, Kept, Load, Product, operands_of
+from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.graph.space import multiplied_in
-from jaxpr2triton.graph.walk import facts_of
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, flatten

@@ -21,7 +21,8 @@ from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.decisions import FIRM
 from jaxpr2triton.plan.partition.alike import alike
-from jaxpr2triton.plan.partition.cut import Pending, _first_cuts, find_cuts
+from jaxpr2triton.plan.partition.cut import Pending, find_cuts
+from jaxpr2triton.plan.partition.first_cuts import first_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
 from jaxpr2triton.policy import DEFAULT_POLICY
 from tests.programs import windows
@@ -287,7 +288,7 @@ def test_what_results_of_a_loop_need_is_found_once(monkeypatch: pytest.MonkeyPat
     work = []
     for count in (32, 64):
         fn, args = FAMILIES["carries"].make(count)
-        cuts = _first_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr, FIRM, DEFAULT_POLICY)
+        cuts = first_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr, FIRM, DEFAULT_POLICY)
         asked.clear()
         (batch,) = {tuple(batch) for batch in alike(cuts).values()}
         work.append(sum(asked))
@@ -299,14 +300,14 @@ def test_roots_that_share_a_space_are_noted_with_it() -> None:
     fn, args = FAMILIES["carries"].make(12)
     cuts = find_cuts(normalize(jax.make_jaxpr(fn)(*args)).jaxpr)
     (loop,) = (eqn for eqn in cuts.inside if eqn.primitive.name == "scan")
-    assert set(cuts.readers_of(loop)) == set(cuts.roots)
+    assert set(cuts.spaces.computing(loop)) == set(cuts.roots)
     assert len({id(space) for space in cuts.spaces.values()}) <= 2  # the ys have one of their own
-    readers, first = cuts.readers_of(loop), cuts.roots[0]
+    readers, first = cuts.spaces.computing(loop), cuts.roots[0]
     for _ in range(2):  # a space of its own, and another one
         alone = cuts.space_of([first])
         assert alone is not None
         cuts.note(first, alone)
-        assert cuts.readers_of(loop) == readers
+        assert cuts.spaces.computing(loop) == readers
 
 
 # what partition is made of

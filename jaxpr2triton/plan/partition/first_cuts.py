@@ -1,0 +1,68 @@
+"""Where kernels end whatever they are: at contractions beside loops, after many products, and at the ends of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from jaxpr2triton.graph.covered import is_short_contraction
+from jaxpr2triton.ir.dataflow import forward_equations
+from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import Atom, Jaxpr, Var
+from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.plan.decisions import Decisions
+from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.ends import end_of
+from jaxpr2triton.plan.partition.lanes import read_in, read_together
+from jaxpr2triton.plan.refusal import body_of
+from jaxpr2triton.policy import Policy
+
+NOTHING: Mapping[Var, str] = MappingProxyType({})
+
+
+def first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy, brought: Mapping[Var, str] = NOTHING) -> Cuts:
+    """The program with what needs no look at its kernels; what is to be `brought` into memory is there."""
+    cuts = Cuts(jaxpr, decisions, policy)
+    _cut_contractions(cuts)
+    _cut_chains(cuts)
+    for value, why in brought.items():
+        cuts.add_root(value, why)
+    _cut_after_loops(cuts)
+    return cuts
+
+
+def _cut_contractions(cuts: Cuts) -> None:
+    """Let contractions have kernels of their own, where there are loops: what a loop makes for them is in memory."""
+    of_loops = forward_equations(cuts.inside, lambda eqn, below: eqn.primitive.name in LOOPS or any(below))
+    if not any(of_loops.values()):
+        return
+    for eqn in cuts.inside:
+        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+            for value in variables(eqn.invars):
+                if of_loops.get(value) and value not in cuts.loaded and cuts.is_inside(value):
+                    for each in read_together(cuts, value):
+                        cuts.add_root(each, because.CONTRACTED)
+            cuts.add_root(eqn.outvars[0], because.CONTRACTED)
+
+
+def _cut_chains(cuts: Cuts) -> None:
+    """End kernels after so many contractions of each other, so that no walk sees all layers of a network."""
+    most, depths, ends = cuts.policy.products.links, dict[Atom, int](), set[Atom]()
+    for eqn in cuts.inside:
+        depth = max((depths.get(atom, 0) for atom in variables(eqn.invars)), default=0)
+        if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):
+            depth += 1
+            if depth == most:
+                ends.add(end := end_of(cuts, eqn, eqn.outvars[0]))
+                cuts.add_root(end, because.LINKS)
+        depths.update((var, 0 if var in ends else depth) for var in eqn.outvars)
+
+
+def _cut_after_loops(cuts: Cuts) -> None:
+    """Let all that is read of some loops come into memory, so that no other kernel runs them again."""
+    for eqn in cuts.loops:
+        if body_of(eqn) in cuts.decisions.ended:
+            for value in eqn.outvars:
+                if value in read_in(cuts.jaxpr):
+                    cuts.add_root(value, because.wanted_often(eqn))
