@@ -115,6 +115,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
         STATEMENTS: "_Renaming.block _Renaming.statement _find_clashes.before _find_clashes.before_all _moves"
         " without_idle_comments"
     },
+    "emit/syntax.py": {STATEMENTS: "has_values_after"},
     "emit/variables.py": {STATEMENTS: "Resolved.block Resolved.enter"},
     "emit/widths.py": {PLACES: "Widths._ends Widths._found Widths._of_sum Widths.of Widths.own Widths.sum"},
     "graph/build_nodes.py": {LOOPS: "_build_wanted _end_loop"},

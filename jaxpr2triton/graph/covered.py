@@ -17,12 +17,12 @@ from jaxpr2triton.ir.foreign import implementation
 from jaxpr2triton.ir.jaxprs import Eqn, Literal, calls_python, jaxprs_in
 from jaxpr2triton.ir.region import in_place_p
 from jaxpr2triton.ir.scans import LOOPS
-from jaxpr2triton.rules import products
+from jaxpr2triton.rules import folds, products
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
-from jaxpr2triton.rules.written import folds, jacobi, linalg, pools, sorts
+from jaxpr2triton.rules.written import jacobi, linalg, pools, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 
 

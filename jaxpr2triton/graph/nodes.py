@@ -106,7 +106,7 @@ class Reduce(Collected):
     @property
     def operations(self) -> int:
         """Of all operands, at each place along the axes."""
-        each = 1 if self.combined_by is None else len(self.combined_by.closed.jaxpr.eqns)
+        each = 1 if self.combined_by is None else len(self.combined_by.primitives)
         return len(self.operands) * each
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import mlir
 
-from jaxpr2triton._compat import called_jaxpr, operands_of_call
+from jaxpr2triton._compat import called_jaxpr, closed_with, operands_of_call
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, made
 from jaxpr2triton.ir.scanned import Combination, alike, combination, combined
@@ -54,7 +54,7 @@ mlir.register_lowering(reduced_p, mlir.lower_fun(_run, multiple_results=False))
 
 def monoid_of(starts: Sequence[Any], function: Any) -> tuple[Combination, Empty]:
     """What a `reduce` of JAX's combines elements by, and begins with."""
-    closed = made(function) if hasattr(function, "jaxpr") else made(jex.ClosedJaxpr(function, ()))
+    closed = made(function) if hasattr(function, "jaxpr") else made(closed_with(function, ()))
     avals = closed.in_avals[: len(starts)]
     empty = tuple(aval.dtype.type(start) for start, aval in zip(starts, avals, strict=True))
     return combination(_without_calls(closed)), empty

@@ -35,6 +35,11 @@ class Combination:
     def parts(self) -> int:
         return len(self.closed.out_avals)
 
+    @property
+    def primitives(self) -> list[str]:
+        """What it is made of."""
+        return [eqn.primitive.name for eqn in self.closed.jaxpr.eqns]
+
     def __str__(self) -> str:
         return self.text
 

@@ -30,6 +30,7 @@ NAMED = {
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
     "hardware.py": {"MOST_PROGRAMS": LIMIT},
+    "ir/reduced.py": {"_TRIED": WORK},
     "ir/digraph.py": dict.fromkeys(("_SOURCE", "_SINK"), "numbers of two nodes"),
     "ir/foreign.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "ir/hashing.py": {"ROTATIONS": "part of a definition"},

@@ -16,7 +16,8 @@ from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.numbers.powers import by_halves
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite, splat
-from jaxpr2triton.rules.written import folds, linalg, pools, ranks, sorts
+from jaxpr2triton.rules import folds
+from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 

@@ -18,7 +18,7 @@ def why_not(starts: Sequence[Any], params: Mapping[str, Any], parts: Parts) -> W
     if any(start is None for start in starts):
         return WhyNot("it begins with numbers that the program computes")
     combine, empty = monoid_of(starts, params["jaxpr"])
-    if unknown := [eqn.primitive.name for eqn in combine.closed.jaxpr.eqns if eqn.primitive.name not in POINTWISE]:
+    if unknown := [name for name in combine.primitives if name not in POINTWISE]:
         return WhyNot(f"its function has a `{unknown[0]}`, which is no operation on single numbers")
     laws = broken(combine, empty, parts)
     if Law.NEUTRAL in laws:
