@@ -32,10 +32,13 @@ def kept_at_a_cost(cuts: Cuts, space: Space) -> list[Var]:
     if not cuts.decisions.chooses or not kept:
         return []
     lanes = frozenset(space.axes) - space.steps
+    most = cuts.policy.cuts.small_loop
     loops = list(space.graph.of_kind(Recurrence))
-    apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(size_of(axes) > cuts.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
-        return [var for node in kept for var in variables(node.eqn.invars)]
+    many = [loop.axes - loop.held - space.steps for loop in loops if size_of(loop.axes - space.steps) > most]
+    taken = frozenset().union(*(axes - (lanes - space.inner) for axes in many))
+    if taken:
+        dear = [node for node in kept if not taken.isdisjoint(node.over)] or kept
+        return [var for node in dear for var in variables(node.eqn.invars)]
     if size_of(lanes) <= cuts.policy.cuts.small_loop:
         return []
     whole = [*space.graph.of_kind((Reduce, Recurrence)), *space.graph.of_kind(Swept)]
