@@ -238,3 +238,11 @@ def test_no_loop_of_full_size_is_left(case: Case) -> None:
     assert not j2t.transpile(case.fn, *full).leftovers
     if case.grad is not None:
         assert not j2t.transpile(jax.grad(weighed(case.fn), case.grad), *full).leftovers
+
+
+def test_a_direction_of_a_large_grid_is_one_kernel() -> None:
+    """No program holds the grid, so XLA runs the loop; the factors, which no step changes, are made before it."""
+    steps = steps_of(lambda u: solved(solved(u, 0.3).T, 0.3).T, 50)
+    program = j2t.transpile(steps, jax.ShapeDtypeStruct((256, 256), np.float32))
+    assert "each step launches 2 kernels" in program.explain()
+    assert len(program.kernels) == 1

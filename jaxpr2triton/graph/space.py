@@ -285,22 +285,32 @@ def _of_places_alone(graph: Graph) -> frozenset[Reduce | Swept]:
 
 
 def _is_little(node: Reduce | Swept) -> bool:
-    return math.prod(axis.size for axis in node.axes.union(node.over)) <= policy.COMMON.summed_by_each
+    return _size_of(node.axes.union(node.over)) <= policy.COMMON.summed_by_each
+
+
+def _size_of(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.size for axis in axes)
 
 
 def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
-    """What is little, and combined by every program for itself before a loop begins, so that none runs all lanes.
+    """What is little, and combined by every program for itself beside a loop, so that none runs all lanes.
 
     last = max(n);  x = repeat (λ go t x. ...) last go 0 x   →   each program has the maximum of all n, and some x
     first = cumsum(m)[2];  x = repeat (…) first …            →   each has the running sums of all m, and some x
+    large[t] = prod(max(a[t], 1)), in each step t            →   each has the product for all lanes, and some lanes
+
+    Little is also what has no more elements than each lane has of what is swept along.
     """
     lanes = frozenset().union(*(parallel_axes(loop) for loop in graph.of_kind(Recurrence)))
     if not lanes & axes:
         return frozenset()
     late = sources(graph.nodes, operands_of, graph.of_kind((Carried, Final)))
+    steps = frozenset(loop.step for loop in graph.of_kind(Recurrence))
+    a_lane = max((_size_of(node.axes - (lanes - steps)) for node in graph.of_kind(Swept)), default=0)
     found = set[Node]()
     for node in graph.of_kind((Reduce, Swept)):
-        if not late[node] and not node.axes.union(node.over) & axes and _is_little(node):
+        every = node.axes.union(node.over)
+        if not late[node] and not every & (axes - steps) and (_is_little(node) or _size_of(every) <= a_lane):
             found.add(node)
     return frozenset(found)
 

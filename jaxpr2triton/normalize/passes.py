@@ -28,6 +28,7 @@ from jaxpr2triton.normalize.loops.bodies import normalize_bodies
 from jaxpr2triton.normalize.loops.carry import carry_reductions
 from jaxpr2triton.normalize.loops.defer import defer_accumulation
 from jaxpr2triton.normalize.loops.handed import hand_on
+from jaxpr2triton.normalize.loops.invariant_motion import move_invariant_loops
 from jaxpr2triton.normalize.loops.lanes import part_lanes
 from jaxpr2triton.normalize.loops.last import carry_last
 from jaxpr2triton.normalize.loops.logs_of_sums import join_logs
@@ -68,6 +69,7 @@ class Fact(Flag):
     LIVE_SCANS = auto()  # scans carry, read and write what leads to an output
     PRODUCTS_APART = auto()  # what contracts in a loop waits for what it carries, and the other way round
     CORE_BODIES = auto()  # what loops run is normalised, and nothing is a `while` or `cond` that can be something else
+    INVARIANT_LOOPS_BEFORE = auto()  # no step of a loop runs what is the same in each of them, where that pays
     HANDED_ON = auto()  # what a step computes of what it carries on, no next step computes again, where that pays
     SUMS_APART = auto()  # no scan sums for others alone what is spread out or keeps lanes together, where that pays
     LEAST_STORED = auto()  # a scan stores as little as the rest can be computed from
@@ -121,6 +123,12 @@ def _swept(closed: Closed) -> Closed:
 
 def _plain(closed: Closed) -> Closed:
     return normalize(decompose_inside(inline_calls(closed)), inside=True)
+
+
+def _moved(closed: Closed) -> Closed:
+    """What only they have read, no step makes any more."""
+    changed = move_invariant_loops(closed)
+    return closed if changed is closed else normalize_bodies(changed, _plain)
 
 
 def _recomputed(closed: Closed) -> Closed:
@@ -199,6 +207,9 @@ LOOPS: tuple[Pass, ...] = (
         | Fact.KNOWN_INSIDE
         | Fact.SUMS_CARRIED
         | Fact.LIVE_SCANS,
+    ),
+    Pass(  # once it is known what steps run
+        "move_invariant_loops", _moved, gives=Fact.INVARIANT_LOOPS_BEFORE, needs=Fact.NO_CALLS | Fact.CORE_BODIES
     ),
     Pass("hand_on", hand_on, gives=Fact.HANDED_ON, needs=Fact.NO_CALLS | Fact.CORE_BODIES),
     Pass("sums_apart", sums_apart, gives=Fact.SUMS_APART, needs=Fact.NO_CALLS | Fact.CORE_BODIES),

@@ -33,11 +33,14 @@ def kept_at_a_cost(program: Program, space: Space) -> list[Var]:
     if not program.decisions.chooses or not kept:
         return []
     lanes = frozenset(space.axes) - space.steps
+    most = program.policy.cuts.small_loop
     loops = list(space.graph.of_kind(Recurrence))
-    apart = [loop.axes - loop.held - space.steps for loop in loops]
-    if any(size_of(axes) > program.policy.cuts.small_loop and axes - (lanes - space.inner) for axes in apart):
-        return [var for node in kept for var in variables(node.eqn.invars)]
-    if size_of(lanes) <= program.policy.cuts.small_loop:
+    many = [loop.axes - loop.held - space.steps for loop in loops if size_of(loop.axes - space.steps) > most]
+    taken = frozenset().union(*(axes - (lanes - space.inner) for axes in many))
+    if taken:
+        dear = [node for node in kept if not taken.isdisjoint(node.over)] or kept
+        return [var for node in dear for var in variables(node.eqn.invars)]
+    if size_of(lanes) <= most:
         return []
     whole = [*space.graph.of_kind((Reduce, Recurrence)), *space.graph.of_kind(Swept)]
     walked_anyway = frozenset().union(*(lanes - parallel_axes(node) for node in whole))

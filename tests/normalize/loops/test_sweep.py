@@ -200,6 +200,23 @@ def test_values_are_those_of_steps(function: Callable[..., Any], lanes: tuple[in
     compared(function, *inputs(lanes, steps))
 
 
+@pytest.mark.parametrize("steps", [256, 6144])
+def test_coefficients_that_lanes_share_leave_these_to_many_programs(steps: int) -> None:
+    """Whether they may be combined each program finds out for itself, in each tile."""
+    (c, _, b), (_, a, _) = inputs((256,), steps), inputs((), steps)
+    (kernel,) = j2t.transpile(linear, c, a, b).kernels
+    assert kernel.grid[0] >= 32
+
+
+def test_coefficients_that_lanes_share() -> None:
+    (c, _, b), (_, a, _) = inputs((256,), 256), inputs((), 256)
+    compared(linear, c, a, b)
+    a[100:] *= 1e3
+    compared(linear, c[:7], a, b[:, :7])
+    gradient = jax.grad(lambda *args: jnp.sin(linear(*args)[1]).sum(), (0, 1, 2))
+    compared(gradient, *inputs((256,), 64)[:1], *inputs((), 64)[1:2], *inputs((256,), 64)[2:], tolerance=2e-4)
+
+
 def test_one_flag_for_all_lanes() -> None:
     compared(one_flag, *inputs())
 

@@ -66,6 +66,17 @@ def test_nothing_is_kept_at_the_price_of_programs() -> None:
     assert first.grid[0] > 1
 
 
+def test_only_what_takes_programs_away_comes_into_memory() -> None:
+    """Down and up along rows, and then along columns: the programs of either direction keep what they read again."""
+
+    def fn(c: Any, xs: Any) -> Any:
+        return there_and_back(c, there_and_back(c, xs).T)
+
+    first, second = agrees(fn, normal(320), normal(320, 320)).kernels
+    assert [len(kernel.kept) for kernel in (first, second)] == [1, 1]
+    assert first.grid[0] > 1 and second.grid[0] > 1
+
+
 def test_within_a_loop_writing_waits_for_the_reading_of_the_step_before() -> None:
     def fn(c: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
