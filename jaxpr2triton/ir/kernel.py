@@ -150,7 +150,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Launches:
-    """How often XLA launches something for a loop, at least."""
+    """How often something is launched for a loop that XLA runs: an estimate, from the equations of a step."""
 
     a_step: int
     steps: int | None  # None: the device finds out
@@ -216,6 +216,7 @@ class Leftover:
     step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels
     is_fused: bool = field(default=False, repr=False)  # a function with kernels of its own
     nbytes: int = 0  # of what it reads and writes, each once
+    microseconds: float | None = None  # an estimate; None where the trip count of a loop is data-dependent
 
 
 @dataclass(frozen=True)

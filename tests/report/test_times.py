@@ -98,10 +98,10 @@ def test_what_an_estimate_is_made_of() -> None:
 
 
 def test_loops_that_stay_with_xla_are_their_launches() -> None:
-    loop = Leftover("scan", "", "", "", launches=Launches(3, 100))
+    loop = Leftover("scan", "", "", "", launches=Launches(3, 100), microseconds=450.0)
     (spent,) = times_of({}, [loop], DEFAULT_POLICY, None)
-    assert spent == Spent("XLA, 1 equation", "", None, 300 * DEFAULT_POLICY.loops.launch)
-    (spent,) = times_of({}, [replace(loop, launches=Launches(3, None))], DEFAULT_POLICY, None)
+    assert spent == Spent("XLA, 1 equation", "", None, 450.0)
+    (spent,) = times_of({}, [replace(loop, microseconds=None)], DEFAULT_POLICY, None)
     assert spent.microseconds is None
 
 
