@@ -2,7 +2,7 @@
 
     region softmax: f32[4096,1000] → f32[4096,1000]
         →
-    kernel softmax   row: grid 4096 by 1 | col: lane 1000 of 1024   warps 4
+    kernel softmax   row: grid 4096 by 2 | col: lane 1000 of 1024   warps 4
 
 `shrink` asks for a smaller schedule of the same region, for when Triton or the device refuses the first one. Kernels
 with loops have several schedules to choose from; the cheapest by `cost.py` is taken.
