@@ -227,7 +227,7 @@ def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], l
         cut = next((cut for cut in cuts if cut.unrolled in wish.axes), None)
         if cut is None:
             found.append(wish)
-        elif wish.role is not Role.UNROLL:
+        elif not wish.role.is_unrolled:
             left.remove(cut)
             found.append(Wish(wish.name, frozenset((cut.axis,)), wish.role))
     return left, found
@@ -235,7 +235,7 @@ def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], l
 
 def _moved(grid_axes: Sequence[Axis], wishes: Sequence[Wish]) -> dict[str, list[Axis]]:
     """Axes that could be on the grid and are to be elsewhere, by their names."""
-    asked = [wish for wish in wishes if wish.role is not Role.GRID]
+    asked = [wish for wish in wishes if not wish.role.is_parallel]
     found = {wish.name: [axis for axis in grid_axes if axis in wish.axes] for wish in asked}
     return {name: axes for name, axes in found.items() if axes}
 
@@ -245,7 +245,7 @@ def _follow(draft: Draft, wishes: Sequence[Wish]) -> None:
     for wish in wishes:
         names = [name for name, axes in draft.made_of.items() if axes & wish.axes]
         for axis in [axis for axis in draft.inner if axis.name in names]:
-            if wish.role is Role.UNROLL:
+            if wish.role.is_unrolled:
                 draft.inner.remove(axis)
                 draft.unrolled.append(axis)
             else:
@@ -295,7 +295,7 @@ def _contracts(
 ) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
-    if found is None or any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
+    if found is None or any(not wish.role.is_unrolled and wish.axes & found.thin for wish in wishes):
         return None
     if any(cut.axis in found.of_one_program | found.thin for cut in draft.cuts):
         return None

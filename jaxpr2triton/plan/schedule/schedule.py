@@ -284,7 +284,7 @@ def _without_loops(seen: Seen, scheduled: Scheduled) -> Candidate:
 
 
 def _walked(candidate: Candidate) -> set[Axis]:
-    return {planned.axis for planned in candidate.axes if planned.role is Role.LOOP}
+    return {planned.axis for planned in candidate.axes if planned.role.is_sequential}
 
 
 def _read_by_a_thread(candidate: Candidate, how: Contracting | None) -> int:
@@ -474,7 +474,7 @@ def _neighbours(draft: Draft, whole: int) -> list[int]:
 def code_of(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy) -> int:
     """The instructions of a thread for a step of each loop, as they are written: those of a loop in it once."""
     tiles = {each.axis: each.block for each in planned}
-    copies = {each.axis: each.steps if each.role is Role.UNROLL else 1 for each in planned}
+    copies = {each.axis: each.steps if each.role.is_unrolled else 1 for each in planned}
     once = [replace(each, times=1) for each in work.rounds]
     return round(spent_on(once, Shape(tiles, copies, warps, policy)).instructions)
 
@@ -484,6 +484,6 @@ def estimate_of(
 ) -> Estimate:
     one = {each.axis: 1 for each in planned}
     tiles = {each.axis: each.block for each in planned}
-    pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
-    programs = programs or math.prod(each.steps for each in planned if each.role is Role.GRID)
+    pieces = {each.axis: each.steps for each in planned if not each.role.is_parallel}
+    programs = programs or math.prod(each.steps for each in planned if each.role.is_parallel)
     return estimate(work, Shape(tiles, one | pieces, warps, policy), programs, width)

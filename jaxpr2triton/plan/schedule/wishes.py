@@ -50,7 +50,7 @@ def wishes_of(roles: Mapping[str, Role], draft: Draft, space: Space, kernel: str
     for wish in wishes:
         axes = originals(wish.axes, draft)
         reason = _why_not(wish, axes, space)
-        if wish.role is Role.UNROLL:
+        if wish.role.is_unrolled:
             unrolled *= size_of(wish.axes)
             if not reason and unrolled > most:
                 reason = f"that would be {unrolled} variables in place of one, and {most} are the most"
@@ -77,7 +77,7 @@ def _why_not(wish: Wish, axes: frozenset[Axis], space: Space) -> str:
     carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
     repeated = frozenset(axis for loop in loops for axis in loop.bound & carried)
     if axes & space.steps:
-        return "" if wish.role is Role.LOOP else "it counts the steps of a loop, which come one after the other"
+        return "" if wish.role.is_sequential else "it counts the steps of a loop, which come one after the other"
     match wish.role:
         case Role.GRID:
             free = frozenset(space.axes) - space.inner
