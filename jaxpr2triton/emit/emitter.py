@@ -32,6 +32,7 @@ from jaxpr2triton.graph.nodes import (
     Collected,
     Compute,
     Constant,
+    Element,
     Final,
     Graph,
     Keep,
@@ -156,8 +157,8 @@ class Emitter(Moves):
                 self._compute(node, scope)
             case Choose():
                 self._choose(node, scope)
-            case Product():
-                self._product(node, scope)
+            case Product() | Element():
+                self._term(node, scope)
             case Take():
                 self._take(node, scope)
             case Lookup():
@@ -182,6 +183,9 @@ class Emitter(Moves):
             self._reduce(node, scope)
 
     def _reduce(self, node: Reduce, scope: Scope) -> None:
+        if node.combined_by is not None:
+            self._fold(node, scope)
+            return
         if self._is_streamed(node):
             self._one_by_one(node, scope)
             return
@@ -437,6 +441,10 @@ class Emitter(Moves):
             scope.lines.append(f"{stem} = tl.zeros({self.spell.shape(dot.tile)}, {triton_name(dot.accumulated)})")
             self.running[node] = [stem], dot.tile
             return
+        if node.combined_by is not None:
+            running = (self.running[each] for each in self._results_of(node) if each in self.running)
+            self.running[node] = next(running, None) or self._begin_fold(node, scope)
+            return
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
         shape = self.spell.shape(tile)
@@ -462,8 +470,12 @@ class Emitter(Moves):
             return
         for operand in node.operands:
             self._require(operand, body)
-        parts, _ = self._parts(node, body)
         names, _ = self.running[node]
+        if node.combined_by is not None:
+            if node is next(each for each in self._results_of(node) if each in self.running):
+                self._go_on_folding(node, names, body)
+            return
+        parts, _ = self._parts(node, body)
         if not self._row(node).indexed:
             parts = [in_parentheses(parts[0])]
         combined = self._joined(node, self.keys[node]).format(*names, *parts)
@@ -475,6 +487,10 @@ class Emitter(Moves):
             return
         names, tile = self.running.pop(node)
         self.flops += work_of(node)
+        if node.combined_by is not None:
+            if not self._is_made(node, scope):
+                self._finish_fold(node, names, tile, scope)
+            return
         whole = names[0] if node in self.dots else self._collapsed(node, names, tile, scope)
         if whole == names[-1]:
             scope.known[node] = Written(whole, tile)

@@ -25,6 +25,7 @@ class Scope:
     clamped: dict[Limits, str] = field(default_factory=dict)  # numbers that were brought into range
     lanes: dict[str, str] = field(default_factory=dict)  # lanes that tiles are read at: the text → its name
     scans: dict[Hashable, str] = field(default_factory=dict)  # associative scans of several parts → their name
+    folds: dict[Hashable, list[str]] = field(default_factory=dict)  # reductions of several parts → their results
     early: dict[Node, str] = field(default_factory=dict)  # what was read at the beginning, before it is cast
     checked: set[Axis] = field(default_factory=set)  # axes whose `_ok` variable exists
     named: dict[Condition, str] = field(default_factory=dict)  # what holds for several values, as a variable

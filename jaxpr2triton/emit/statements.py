@@ -32,6 +32,7 @@ from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
+    Element,
     Graph,
     Keep,
     Kept,
@@ -327,6 +328,12 @@ class Statements:
         if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
             then = with_dtype(then, node.dtype)
         self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
+
+    def _term(self, node: Product | Element, scope: Scope) -> None:
+        if isinstance(node, Product):
+            self._product(node, scope)
+        else:
+            scope.known[node] = Written("", ())  # its parts are there
 
     def _product(self, node: Product, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)

@@ -9,8 +9,8 @@ A flag is only set: all programs that do so write the same, so that no order of 
 from __future__ import annotations
 
 from jaxpr2triton.emit.axes import first_programs
+from jaxpr2triton.emit.folds import Folds
 from jaxpr2triton.emit.scope import Scope
-from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import conjunction
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import Accumulated, Node, Place, Store, axes_in
@@ -22,7 +22,7 @@ from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.rows import TABLE
 
 
-class Stores(Sweeps):
+class Stores(Folds):
     """How a value is stored at a place, in a scope where it is known."""
 
     def _store(self, store: Store, scope: Scope) -> None:

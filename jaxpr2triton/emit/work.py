@@ -22,7 +22,7 @@ def weight_of(node: Node) -> int:
         case Swept():
             return TABLE[node.eqn.primitive.name].flops(node.axis.size)
         case Reduce():
-            return len(node.operands)
+            return node.operations
         case _:
             return 0
 

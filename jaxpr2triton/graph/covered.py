@@ -14,7 +14,7 @@ from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, why_not_c
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
-from jaxpr2triton.ir.jaxprs import Eqn, calls_python, jaxprs_in
+from jaxpr2triton.ir.jaxprs import Eqn, Literal, calls_python, jaxprs_in
 from jaxpr2triton.ir.region import in_place_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules import products
@@ -22,7 +22,7 @@ from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, too_long
 from jaxpr2triton.rules.writes import OPERATIONS
-from jaxpr2triton.rules.written import jacobi, linalg, pools, sorts
+from jaxpr2triton.rules.written import folds, jacobi, linalg, pools, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION
 
 
@@ -78,6 +78,9 @@ def _why_not_written(eqn: Eqn) -> WhyNot | None:
         return eqn.params.get("why", WhyNot("a library convolves", 'contractions="triton" makes a kernel of it'))
     if name in pools.TABLE:
         return pools.why_not(name, shapes, eqn.params)
+    if name == "reduce":
+        starts = eqn.invars[len(eqn.outvars) :]
+        return folds.why_not([start.val if isinstance(start, Literal) else None for start in starts], eqn.params)
     return sorts.why_not(name, shapes[0], eqn.params) if name in sorts.TABLE else None
 
 

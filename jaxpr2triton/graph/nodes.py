@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, plain_axis
 from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.ir.scanned import Combination
 
 Place = tuple[Index, ...]
 Demand = tuple[Place, Guard]
@@ -97,6 +98,17 @@ class Reduce(Collected):
         """The equation whose result it is."""
         return self.total or self.eqn
 
+    @property
+    def combined_by(self) -> Combination | None:
+        """The function that combines elements of several parts, if the equation has one."""
+        return self.eqn.params.get("combine")
+
+    @property
+    def operations(self) -> int:
+        """Of all operands, at each place along the axes."""
+        each = 1 if self.combined_by is None else len(self.combined_by.closed.jaxpr.eqns)
+        return len(self.operands) * each
+
 
 @dataclass(frozen=True, eq=False)
 class Swept(Collected):
@@ -150,6 +162,13 @@ class Product(Node):
     """One term of a contraction."""
 
     operands: tuple[Node, Node]
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Node):
+    """What a reduction combines, where that has several parts: a value and its place, a weight and a mean."""
+
+    operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +275,7 @@ def operands_of(node: Node) -> tuple[Node, ...]:
     match node:
         case Accumulated():
             return *node.operands, *node.needs, node.begun
-        case Compute() | Collected() | Product():
+        case Compute() | Collected() | Product() | Element():
             return node.operands
         case Choose():
             return node.then, node.other, *node.needs

@@ -50,7 +50,7 @@ EXTREMES = frozenset(("cummax", "cummin", "reduce_max", "reduce_min", "reduce_an
 EXACT = CHOICES | EXTREMES | {"rounded", "bitcast_convert_type", "optimization_barrier", "scatter"}
 LOOK_UP = frozenset(("gather", "dynamic_slice"))
 SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned"))
-SUMS |= {"accumulate"}
+SUMS |= {"accumulate", "reduced"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,7 +46,7 @@ class Counted:
 class Combined:
     """Of a reduction: the elements (several where an axis is unrolled) that are combined along the axes `over`."""
 
-    operands: Sequence[Read]
+    elements: Sequence[Sequence[Read]]  # the parts of each, of which most have one
     over: tuple[Axis, ...]
     positions: tuple[Index, ...]
 
@@ -125,6 +125,8 @@ def reads_of(asked: Asked) -> list[Read]:
             return []
         case Terms():
             return [read for pair in asked.factors for read in pair]
+        case Combined():
+            return [read for element in asked.elements for read in element]
         case _:
             return list(asked.operands)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
+    Element,
     Graph,
     Keep,
     Kept,
@@ -31,7 +32,7 @@ from jaxpr2triton.graph.simplify import only_wanted
 from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 
-FORMS = (Load, Kept, Position, Compute, Choose, Product, Reduce, Swept)  # that are the same along other axes
+FORMS = (Load, Kept, Position, Compute, Choose, Product, Element, Reduce, Swept)  # that are the same along other axes
 
 
 def share_renamed(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
@@ -181,8 +182,8 @@ class _Sharing:
                 return "compute", id(node.eqn)
             case Choose():
                 return "choose", self._guard(node.conditions, axis)
-            case Product():
-                return "product", node.dtype
+            case Product() | Element():
+                return type(node).__name__, node.dtype
             case Reduce():
                 return "reduce", id(node.eqn), node.over
             case Swept():

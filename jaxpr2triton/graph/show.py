@@ -16,6 +16,7 @@ from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
     Constant,
+    Element,
     Final,
     Graph,
     Keep,
@@ -72,8 +73,8 @@ class _Shown:
                 return f"index {self._index(node.index)}"
             case Compute():
                 return f"{node.eqn.primitive.name} {self._of(node.operands)}"
-            case Product():
-                return f"product {self._of(node.operands)}"
+            case Product() | Element():
+                return f"{type(node).__name__.lower()} {self._of(node.operands)}"
             case Choose():
                 return f"{self._of([node.then])}{self._if(node.conditions)} else {self._of([node.other])}"
             case Keep():

@@ -35,6 +35,7 @@ from jaxpr2triton.graph.nodes import (
     Choose,
     Compute,
     Constant,
+    Element,
     Final,
     Graph,
     Kept,
@@ -454,6 +455,8 @@ def _key(node: Node) -> Hashable:
             return "choose", node.conditions, node.then, node.other
         case Product():
             return "product", str(node.dtype), node.operands
+        case Element():
+            return "element", node.operands
         case Reduce():
             return "reduce", equation_key(node.eqn), str(node.dtype), node.operands, node.over, node.positions
         case Swept():

@@ -78,7 +78,7 @@ def _up_to(share: float) -> float:
 def limits_of(node: Reduce, axis: Axis) -> frozenset[Limit]:
     """What all terms of a reduction are within, along one of its axes."""
     row = TABLE["reduce_sum" if node.eqn.primitive.name == "dot_general" else node.eqn.primitive.name]
-    if not isinstance(row, Reduction) or row.indexed:
+    if not isinstance(row, Reduction) or row.several:
         return frozenset()
     found = [frozenset(_of_term(operand, axis, row)) for operand in node.operands]
     return frozenset.intersection(*found)

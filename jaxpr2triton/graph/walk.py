@@ -29,6 +29,7 @@ from jaxpr2triton.graph.nodes import (
     Compute,
     Constant,
     Demand,
+    Element,
     Graph,
     Load,
     Lookup,
@@ -305,9 +306,8 @@ class Walk:
         positions = tuple(each[0] if each else ZERO for each in chosen)
         if eqn.primitive.name == "dot_general":
             return Terms([self._ask_term(eqn, each, place, guard) for each in chosen], over, positions)
-        (operand,) = eqn.invars
-        places = [with_reduced(place, dict(zip(dims, each)), operand.aval.shape) for each in chosen]
-        return Combined([self.want(operand, each, guard) for each in places], over, positions)
+        places = [with_reduced(place, dict(zip(dims, each)), eqn.invars[0].aval.shape) for each in chosen]
+        return Combined([[self.want(part, each, guard) for part in eqn.invars] for each in places], over, positions)
 
     def _ask_term(self, eqn: Eqn, chosen: Place, place: Place, guard: Guard) -> tuple[Read, Read]:
         """The two factors of one term of a contraction."""
@@ -392,7 +392,7 @@ class Walk:
                 terms = tuple(self.term(left, right, dtype) for left, right in asked.factors)
                 return self._reduced(eqn, terms, asked, dtype, demand[0])
             case Combined():
-                operands = tuple(self.node(*read) for read in asked.operands)
+                operands = tuple(map(self.element, asked.elements))
                 return self._reduced(eqn, operands, asked, dtype, demand[0])
             case Along():
                 return sweeps.build(self, eqn, asked, dtype)
@@ -427,6 +427,13 @@ class Walk:
     def term(self, left: Read, right: Read, dtype: np.dtype) -> Node:
         pair = self.node(*left), self.node(*right)
         return self.make(("term", pair, str(dtype)), lambda n: Product(n, axes_of(pair), dtype, pair))
+
+    def element(self, reads: Sequence[Read]) -> Node:
+        """What a reduction combines: a value, or several parts of one."""
+        parts = tuple(self.node(*read) for read in reads)
+        if len(parts) == 1:
+            return parts[0]
+        return self.make(("element", parts), lambda n: Element(n, axes_of(parts), parts[0].dtype, parts))
 
     def take(self, source: Node, axis: Axis, index: Index) -> Node:
         needs = self.needs([index])

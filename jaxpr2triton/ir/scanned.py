@@ -100,7 +100,7 @@ def is_associative(combine: Combination) -> bool:
 
     with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         one, other = jax.jit(both)(*(part for triple in triples for part in triple))
-    return all(map(_alike, map(np.asarray, one), map(np.asarray, other)))
+    return all(map(alike, map(np.asarray, one), map(np.asarray, other)))
 
 
 def _some(dtype: Any, rng: np.random.Generator) -> np.ndarray:
@@ -111,7 +111,7 @@ def _some(dtype: Any, rng: np.random.Generator) -> np.ndarray:
     return (whole / 2 if jnp.issubdtype(dtype, jnp.floating) else whole).astype(dtype)
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+def alike(one: np.ndarray, other: np.ndarray) -> bool:
     if not jnp.issubdtype(one.dtype, jnp.floating):
         return bool((one == other).all())
     digits = 64 * float(jnp.finfo(one.dtype).eps)

@@ -138,8 +138,8 @@ def _elementwise(eqn: Any) -> Iterator[Kept]:
 
 
 def _left_by_reduction(eqn: Any) -> Iterator[Kept]:
-    left = (d for d in range(len(eqn.invars[0].aval.shape)) if d not in eqn.params["axes"])
-    yield from (Kept(0, d, place) for place, d in enumerate(left))
+    left = [d for d in range(len(eqn.invars[0].aval.shape)) if d not in eqn.params["axes"]]
+    yield from (Kept(operand, d, place) for operand in range(len(eqn.invars)) for place, d in enumerate(left))
 
 
 def _left_by_contraction(eqn: Any) -> Iterator[Kept]:

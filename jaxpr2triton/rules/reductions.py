@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.errors import CompilerBug, WhyNot
 from jaxpr2triton.ir.dtypes import is_bool, is_float, working_dtype
 
 
@@ -25,7 +25,8 @@ class Reduction:
     identity: Callable[[np.dtype], Any]
     helper: Callable[[np.dtype], str | None] = lambda dtype: None
     refuse: Callable[[Any], WhyNot | None] = lambda eqn: None
-    indexed: bool = False  # the result is the place of the chosen element, not its value
+    several: bool = False  # an element has several parts, of which the result is one
+    indexed: bool = False  # … its value and its place, which is the result
     follow: str | None = None  # of an indexed one: the helper that joins them where the places of the second are later
     linear_in: tuple[int, ...] = ()  # as of a pointwise row
 
@@ -97,9 +98,14 @@ def _place(direction: str) -> Reduction:
         identity=extreme.identity,
         helper=_always(helper),
         refuse=_one_axis,
+        several=True,
         indexed=True,
         follow=f"_next_{direction}",
     )
+
+
+def _by_equation(dtype: np.dtype) -> Any:
+    raise CompilerBug("what changes nothing in a reduction by a function is a part of its equation")
 
 
 TABLE: dict[str, Reduction] = {
@@ -112,6 +118,9 @@ TABLE: dict[str, Reduction] = {
     "reduce_xor": Reduction(lambda d: "{0} ^ {1}", _through("_differ"), _nothing, _always("_differ")),
     "argmax": _place("max"),
     "argmin": _place("min"),
+    "reduced": Reduction(  # by a function {function} that the emitter writes for the equation's own program
+        lambda d: "{function}({parts})", lambda d: "tl.reduce({0}, {axis}, {function})", _by_equation, several=True
+    ),
 }
 
 

@@ -14,8 +14,8 @@ from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.region import library_convolution_p
 from jaxpr2triton.normalize.calls.inline import inline_call
 from jaxpr2triton.normalize.numbers.powers import by_halves
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
-from jaxpr2triton.rules.written import linalg, pools, ranks, sorts
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, constant, named, primitive_names, rewrite, splat
+from jaxpr2triton.rules.written import folds, linalg, pools, ranks, sorts
 from jaxpr2triton.rules.written.convolutions import CONVOLUTION, convolution
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
@@ -31,7 +31,7 @@ def decompose(closed: Closed) -> Closed:
     What a function writes is decomposed in turn, and calls in it are inlined. Left alone: dtypes of no kernel, large
     matrices.
     """
-    names = DECOMPOSITIONS.keys() | WHOLE.keys() | {POWER}
+    names = DECOMPOSITIONS.keys() | WHOLE.keys() | {POWER, "reduce"}
     return rewrite(closed, _decompose, named(names | CALLS)) if primitive_names(closed) & names else closed
 
 
@@ -68,6 +68,8 @@ def convolved(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
 
 
 def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
+    if node.name == "reduce":
+        return _reduced(node)
     if node.name in WHOLE:
         family, may_be = WHOLE[node.name]
         return rewriter.expand(family[node.name], node.args, **node.params) if may_be(node) else None
@@ -81,6 +83,13 @@ def _decompose(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
     if node.name == POWER:
         return by_halves(args[0], splat(node.args[1], rewriter), rewriter)
     return rewriter.expand(DECOMPOSITIONS[node.name], args, **params)
+
+
+def _reduced(node: Node) -> Sequence[Value] | None:
+    operands, starts = node.args[: len(node.out_avals)], [constant(each) for each in node.args[len(node.out_avals) :]]
+    if any(unsupported(jax.typeof(each).dtype) for each in operands) or folds.why_not(starts, node.params) is not None:
+        return None
+    return folds.reduce(operands, starts, node.params)
 
 
 def _are_small_matrices(node: Node) -> bool:

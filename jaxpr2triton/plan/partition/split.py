@@ -14,29 +14,28 @@ chunk has its best element, and where that is. Left alone are reductions whose r
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 import jax
-import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.nodes import Load, Reduce
 from jaxpr2triton.graph.space import Space, feeds_a_reduction
-from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of
 from jaxpr2triton.policy import Policy, Splitting
-from jaxpr2triton.rules.reductions import TABLE, identity_of
+from jaxpr2triton.rules.reductions import TABLE
 
+Shared = dict[Hashable, tuple[Sequence[jax.Array], list[jax.Array]]]  # operands, which are kept, and their parts
 Rewritten = Callable[..., jax.Array | list[jax.Array]]  # operands → the result of an equation, or all of its results
 
 
@@ -184,7 +183,8 @@ def split_reductions(
         env = dict(zip(inner.invars, args))
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         anew: dict[Eqn, Rewritten] = dict(others)
-        anew |= {eqn: partial(_IN_TWO.get(eqn.primitive.name, _in_two), eqn, split) for eqn, split in long.items()}
+        shared: Shared = {}
+        anew |= {eqn: partial(_in_two, shared, eqn, split) for eqn, split in long.items()}
         run(inner.eqns, env, lambda eqn, values: _results(anew[eqn](*values)) if eqn in anew else None)
         shown = {root: seen_in_chunks(env[root], how, cuts.maker(root)) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
@@ -198,14 +198,6 @@ def _results(made: jax.Array | list[jax.Array]) -> list[jax.Array]:
     return made if isinstance(made, list) else [made]
 
 
-def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
-    """With one dimension in the place of several."""
-    if len(dims) == 1:
-        return value
-    first, last = dims[0], dims[-1]
-    return lax.reshape(value, (*value.shape[:first], size_along(value.shape, dims), *value.shape[last + 1 :]))
-
-
 def seen_in_chunks(value: jax.Array, how: Chunked, maker: Eqn) -> jax.Array:
     """A value as programs write it by chunks, which stays what its maker has made: a gradient, say."""
     with source_of(maker):
@@ -213,25 +205,28 @@ def seen_in_chunks(value: jax.Array, how: Chunked, maker: Eqn) -> jax.Array:
 
 
 def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
-    seen = chunked_p.bind(_flattened(value, how.dims), dim=how.dims[0], size=how.size)
+    seen = chunked_p.bind(flattened(value, how.dims), dim=how.dims[0], size=how.size)
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 
 
-def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
-    dtype = eqn.outvars[0].aval.dtype
-    made = of_chunks(eqn, split, lax.convert_element_type(operand, wide_of(dtype)))
+def _in_two(shared: Shared, eqn: Eqn, split: Split, *operands: jax.Array) -> jax.Array:
+    """The result; all results of one reduction have their parts in common."""
+    law = law_of(eqn)
+    key = *map(id, operands), eqn.params.get("combine"), eqn.params["axes"], split
     place = place_of_chunks(eqn, split)
-    return lax.convert_element_type(along(eqn, boundary_p.bind(made, dim=place), place), dtype)
-
-
-def wide_of(dtype: jnp.dtype) -> jnp.dtype:
-    return jnp.dtype(jnp.float32) if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else jnp.dtype(dtype)
+    if key not in shared:
+        lifted = zip(law.lift(operands), law.empty, strict=True)
+        made = law.fold([parts_of(x, split.dims, split.size, empty) for x, empty in lifted], _inside(eqn, split))
+        shared[key] = operands, [boundary_p.bind(each, dim=place) for each in made]
+    _, states = shared[key]
+    return law.end(law.fold(states, (place,)))
 
 
 def of_chunks(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     """What each chunk has."""
-    parts = _parts(operand, split, identity_of(TABLE[eqn.primitive.name], operand.dtype))
-    return reduced(eqn, parts, *_inside(eqn, split))
+    law = law_of(eqn)
+    (made,) = law.fold([parts_of(operand, split.dims, split.size, *law.empty)], _inside(eqn, split))
+    return made
 
 
 def place_of_chunks(eqn: Eqn, split: Split) -> int:
@@ -262,31 +257,5 @@ def _inside(eqn: Eqn, split: Split) -> tuple[int, ...]:
     return (*before, first + 1, *after)
 
 
-def _place_in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
-    """The best of each chunk and its place; then the first chunk whose best is the best of all, and its place."""
-    (dim,), wide = split.dims, wide_of(operand.dtype)
-    parts = _parts(lax.convert_element_type(operand, wide), split, TABLE[eqn.primitive.name].identity(wide))
-    extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
-    best = boundary_p.bind(extreme(parts, (dim + 1,)), dim=dim)
-    place = boundary_p.bind(reduced(eqn, parts, dim + 1), dim=dim)
-    chunk = lax.broadcasted_iota(place.dtype, place.shape, dim)
-    which = lax.broadcast_in_dim(reduced(eqn, best, dim), place.shape, [d for d in range(place.ndim) if d != dim])
-    place = lax.add(place, lax.mul(chunk, lax.full_like(chunk, split.size)))
-    return lax.reduce_sum(lax.select(lax.eq(chunk, which), place, lax.full_like(place, 0)), (dim,))
-
-
-def _parts(operand: jax.Array, split: Split, neutral: ArrayLike) -> jax.Array:
-    """The chunks and what is in them as two dimensions; neutral elements behind the end."""
-    first, chunks, size = split.dims[0], split.chunks, split.size
-    flat = _flattened(operand, split.dims)
-    if beyond := chunks * size - split.length:
-        config = [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)]
-        flat = lax.pad(flat, jnp.asarray(neutral, flat.dtype), config)
-    return lax.reshape(flat, (*flat.shape[:first], chunks, size, *flat.shape[first + 1 :]))
-
-
 def reduced(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
     return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})
-
-
-_IN_TWO: dict[str, Callable[[Eqn, Split, jax.Array], jax.Array]] = {"argmax": _place_in_two, "argmin": _place_in_two}

@@ -33,7 +33,8 @@ from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.plan.partition.companions import outputs_of
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.split import Chunked, Rewritten, Split, reduced, seen_in_chunks, wide_of, with_each
+from jaxpr2triton.plan.partition.in_two import in_two, law_of, parts_of
+from jaxpr2triton.plan.partition.split import Chunked, Rewritten, Split, seen_in_chunks, with_each
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -112,8 +113,8 @@ def _sums_beside(cuts: Cuts, scan: Scan) -> list[Eqn]:
 
 
 def is_reduction(eqn: Eqn) -> bool:
-    """Whether it reduces values to one, not to the place of one."""
-    return eqn.primitive.name in TABLE and not TABLE[eqn.primitive.name].indexed
+    """Whether it reduces values, not elements of several parts."""
+    return eqn.primitive.name in TABLE and not TABLE[eqn.primitive.name].several
 
 
 def _summed(
@@ -124,7 +125,7 @@ def _summed(
     No sums, if none is of what its steps put out: what it has in the end is written once.
     """
     results = {result for _, result, _ in results_of(scan) if result in cuts.spaces}
-    plain = {owners[eqn] for eqn in splits} - {owners[eqn] for eqn in splits if TABLE[eqn.primitive.name].indexed}
+    plain = {owners[eqn] for eqn in splits} - {owners[eqn] for eqn in splits if TABLE[eqn.primitive.name].several}
     summed = {var for var in results if _is_read_by(cuts, var, plain)}
     others = [root for root in cuts.roots if id(scan.eqn) in cuts.spaces[root].loops and root not in summed]
     if summed.isdisjoint(result for _, result in scan.ys) or not outputs_of(cuts).issuperset(others):
@@ -193,10 +194,8 @@ def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
 
 def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
     """With the lanes first, as what else the loop gives out is cut into chunks."""
-    (dim,), dtype = split.dims, eqn.outvars[0].aval.dtype
+    (dim,), law = split.dims, law_of(eqn)
     order = (dim, *(d for d in range(operand.ndim) if d != dim))
-    lanes = lax.transpose(lax.convert_element_type(operand, wide_of(dtype)), order)
-    parts = lax.reshape(lanes, (split.chunks, split.size, *lanes.shape[1:]))
+    (wide,), (empty,) = law.lift([operand]), law.empty
     inside = (1, *(order.index(d) + 1 for d in eqn.params["axes"] if d != dim))
-    made = boundary_p.bind(reduced(eqn, parts, *inside), dim=0)
-    return lax.convert_element_type(reduced(eqn, made, 0), dtype)
+    return in_two(law, [parts_of(lax.transpose(wide, order), (0,), split.size, empty)], inside, 0)

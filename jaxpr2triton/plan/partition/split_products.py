@@ -11,20 +11,19 @@ several dimensions, as the images and the pixels of a kernel's gradient, are sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.in_two import Law, in_two, parts_of, wide_of
 from jaxpr2triton.policy import Policy
 
 
@@ -76,26 +75,24 @@ def _has_rows(eqn: Eqn, side: int) -> bool:
 
 def _in_two(eqn: Eqn, chunks: int, left: jax.Array, right: jax.Array) -> jax.Array:
     one, other, terms = _longest(eqn)
+    size = -(-terms // chunks)
+    return in_two(_law(eqn, one, other), [parts_of(left, (one,), size, 0), parts_of(right, (other,), size, 0)], (), 0)
+
+
+def _law(eqn: Eqn, one: int, other: int) -> Law:
+    """Its sums, of factors whose dimensions `one` and `other` are in chunks."""
     dtype = eqn.outvars[0].aval.dtype
-    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
     (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]
     sums = _behind(left_sums, one), _behind(right_sums, other)
     batch = (one, *_behind(left_batch, one)), (other, *_behind(right_batch, other))
-    operands = _in_chunks(left, one, chunks), _in_chunks(right, other, chunks)
-    params = {**eqn.params, "dimension_numbers": (sums, batch), "preferred_element_type": jnp.dtype(wide)}
-    parts = boundary_p.bind(eqn.primitive.bind(*operands, **params), dim=0)
-    return lax.convert_element_type(lax.reduce_sum(parts, (0,)), dtype)
+    params = {**eqn.params, "dimension_numbers": (sums, batch), "preferred_element_type": wide_of(dtype)}
+
+    def fold(states: Sequence[jax.Array], axes: Sequence[int]) -> list[jax.Array]:
+        return [eqn.primitive.bind(*states, **params) if len(states) == 2 else lax.reduce_sum(states[0], tuple(axes))]
+
+    return Law(lambda factors: factors, (0, 0), fold, lambda states: lax.convert_element_type(states[0], dtype))
 
 
 def _behind(dims: tuple[int, ...], cut: int) -> tuple[int, ...]:
     """Dimensions, once one is two: that one is known by its second part."""
     return tuple(d + (d >= cut) for d in dims)
-
-
-def _in_chunks(value: jax.Array, dim: int, chunks: int) -> jax.Array:
-    """With a dimension in chunks; beyond its end are zeros."""
-    size = -(-value.shape[dim] // chunks)
-    if beyond := chunks * size - value.shape[dim]:
-        config = [(0, beyond if d == dim else 0, 0) for d in range(value.ndim)]
-        value = lax.pad(value, jnp.zeros((), value.dtype), config)
-    return lax.reshape(value, (*value.shape[:dim], chunks, size, *value.shape[dim + 1 :]))

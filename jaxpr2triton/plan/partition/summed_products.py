@@ -15,7 +15,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 
 from jaxpr2triton._compat import bind_equation
@@ -23,7 +22,6 @@ from jaxpr2triton.graph.nodes import Load, Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, Sides, is_small, sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.dataflow import needed_for, reachable
-from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var
@@ -31,6 +29,7 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import has_blocks_enough
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of
 from jaxpr2triton.plan.partition.split import Split
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -52,7 +51,7 @@ def summed_products(cuts: Cuts, splits: Mapping[Eqn, Split], but: Container[Eqn]
     found: dict[Var, Blocks] = {}
     owners = {node.eqn: (node, root) for root in cuts.roots for node in cuts.spaces[root].graph.of_kind(Reduce)}
     for eqn, split in splits.items():
-        if split.chunks == 1 or TABLE[eqn.primitive.name].indexed:  # a place says nothing of what is there
+        if split.chunks == 1 or TABLE[eqn.primitive.name].several:
             continue
         node, root = owners[eqn]
         assert isinstance(node, Reduce)
@@ -177,36 +176,18 @@ def _read_beside(jaxpr: Jaxpr, sums: frozenset[Eqn]) -> set[Var]:
 
 def _written(value: jax.Array, blocks: Blocks) -> jax.Array:
     first = blocks.dims[0]
-    flat = _flattened(value, blocks.dims)
+    flat = flattened(value, blocks.dims)
     seen = boundary_p.bind(chunked_p.bind(flat, dim=first, size=blocks.size), dim=first)
     return lax.reshape(seen, value.shape) if len(blocks.dims) > 1 else seen
 
 
-def _flattened(value: jax.Array, dims: tuple[int, ...]) -> jax.Array:
-    if len(dims) == 1:
-        return value
-    length = math.prod(value.shape[d] for d in dims)
-    return lax.reshape(value, (*value.shape[: dims[0]], length, *value.shape[dims[-1] + 1 :]))
-
-
 def _in_two(eqn: Eqn, operand: jax.Array, blocks: Blocks) -> jax.Array:
-    first, dtype = blocks.dims[0], eqn.outvars[0].aval.dtype
-    flat = _flattened(operand, blocks.dims)
-    wide = jnp.float32 if is_float(dtype) and jnp.dtype(dtype).itemsize == 2 else dtype
-    flat = lax.convert_element_type(flat, wide) if wide != dtype else flat
-    chunks = -(-flat.shape[first] // blocks.size)
-    if beyond := chunks * blocks.size - flat.shape[first]:
-        neutral = jnp.asarray(TABLE[eqn.primitive.name].identity(jnp.dtype(wide)), wide)
-        flat = lax.pad(flat, neutral, [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)])
-    parts = lax.reshape(flat, (*flat.shape[:first], chunks, blocks.size, *flat.shape[first + 1 :]))
-    partial = boundary_p.bind(_reduce(eqn, parts, first + 1), dim=first)
+    first, law = blocks.dims[0], law_of(eqn)
+    (wide,), (empty,) = law.lift([operand]), law.empty
+    parts = parts_of(wide, blocks.dims, blocks.size, empty)
     others = [d - len(blocks.dims) + 1 if d > first else d for d in eqn.params["axes"] if d not in blocks.dims]
+    (made,) = law.fold([parts], (first + 1,))
+    partial = boundary_p.bind(made, dim=first)
     if len(others) + 1 == partial.ndim:  # one row, which may be long in turn
-        result = _reduce(eqn, lax.reshape(partial, (partial.size,)), 0)
-    else:
-        result = _reduce(eqn, partial, *sorted((first, *others)))
-    return lax.convert_element_type(result, dtype) if wide != dtype else result
-
-
-def _reduce(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
-    return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})
+        return law.end(law.fold([lax.reshape(partial, (partial.size,))], (0,)))
+    return law.end(law.fold([partial], sorted((first, *others))))

@@ -28,7 +28,8 @@ from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body, Scan, body_of, scan_of, scanned
 from jaxpr2triton.ir.tracing import traced
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.split import Rewritten, reduced, wide_of
+from jaxpr2triton.plan.partition.in_two import wide_of
+from jaxpr2triton.plan.partition.split import Rewritten, reduced
 from jaxpr2triton.plan.partition.split_lanes import is_reduction, lanes_of_a_chunk, programs_beside
 from jaxpr2triton.rules.reductions import TABLE
 

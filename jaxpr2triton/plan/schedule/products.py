@@ -92,7 +92,7 @@ def _read_and_made(how: Contracting, reductions: Sequence[Reduce], space: Space,
     lasts = [load.place[-1] for side in loaded for load in side if load.place]
     return replace(
         how,
-        sums=_results(how.thin) * sum(2 if _is_indexed(node) else 1 for node in reductions),
+        sums=_results(how.thin) * sum(map(_parts, reductions)),
         loaded=loaded,
         makes=any(map(_makes, reductions)),
         along=any(last.coefficient(axis) in (1, -1) for last in lasts for axis in over),
@@ -169,10 +169,10 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     return Form.OUTER if has_enough else None
 
 
-def _is_indexed(node: Reduce) -> bool:
-    """Whether the place of a result is accumulated beside it."""
+def _parts(node: Reduce) -> int:
+    """How many numbers are accumulated for a result: the place beside the value, say."""
     row = TABLE.get(node.eqn.primitive.name)
-    return row is not None and row.indexed
+    return max(2, len(node.eqn.invars)) if row is not None and row.several else 1
 
 
 def _is_read_once(node: Reduce, sides: Sides, unrolled: int) -> bool:

@@ -172,8 +172,8 @@ class _Rounds:
 
     def _weight(self, node: Node) -> float:
         """Instructions for each element, of which a request takes some for its address."""
-        if isinstance(node, (Compute, Swept)):
-            call = (node.eqn.primitive.name if isinstance(node, Swept) else id(node.eqn), node.operands)
+        if isinstance(node, Compute | Swept) or (isinstance(node, Reduce) and node.combined_by is not None):
+            call = (id(node.eqn) if isinstance(node, Compute) else node.eqn.primitive.name, node.operands)
             if call in self.made:  # another of its results
                 return 0
             self.made.add(call)
@@ -182,7 +182,7 @@ class _Rounds:
                 row = TABLE[node.eqn.primitive.name]
                 return row.weight if isinstance(row, Pointwise) else row.flops
             case Reduce():
-                return len(node.operands)
+                return node.operations
             case Swept():
                 return float(TABLE[node.eqn.primitive.name].flops(node.axis.size))
             case Load() | Kept() | Keep():

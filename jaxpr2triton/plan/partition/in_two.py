@@ -1,0 +1,127 @@
+"""A reduction in two steps: what each part of its elements comes to, and what all parts come to.
+
+    r = reduce x        →        p = boundary (fold (lift x, in parts));  r = end (fold p)
+
+Each reduction is a law: how its elements are lifted to states, which state changes nothing, how states are folded to
+one, and what the result is of that. It does not matter to a law who folds: lanes, steps, programs, a second kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.ir.reduced import reduced_p
+from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.rules.reductions import TABLE, identity_of
+
+Array = jax.Array
+Axes = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Law:
+    """What a reduction is, whoever combines its elements."""
+
+    lift: Callable[[Sequence[Array]], Sequence[Array]]  # operands → states, with the digits of a kernel
+    empty: Sequence[ArrayLike]  # the state that changes nothing
+    fold: Callable[[Sequence[Array], Axes], Sequence[Array]]  # states → states, combined along some axes
+    end: Callable[[Sequence[Array]], Array]
+    output: int = 0  # which of the results of one reduction
+
+
+def law_of(eqn: Eqn) -> Law:
+    """The law of a reduction of the table."""
+    if eqn.primitive is reduced_p:
+        return _by_function(eqn)
+    return _place(eqn) if TABLE[eqn.primitive.name].indexed else _of_values(eqn)
+
+
+def in_two(law: Law, parts: Sequence[Array], inside: Axes, place: int, last: Axes = ()) -> Array:
+    """The result of elements in parts, which lie along the dimension `place` of what is folded `inside` of each."""
+    states = [boundary_p.bind(each, dim=place) for each in law.fold(parts, inside)]
+    return law.end(law.fold(states, last or (place,)))
+
+
+def wide_of(dtype: np.dtype) -> np.dtype:
+    """The dtype in which what is summed up comes into memory."""
+    return np.dtype(np.float32) if is_float(dtype) and np.dtype(dtype).itemsize == 2 else np.dtype(dtype)
+
+
+def _of_values(eqn: Eqn) -> Law:
+    dtype = eqn.outvars[0].aval.dtype
+    wide = wide_of(dtype)
+
+    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
+        return [eqn.primitive.bind(*states, **{**eqn.params, "axes": tuple(axes)})]
+
+    return Law(
+        lambda operands: [lax.convert_element_type(x, wide) for x in operands],
+        [identity_of(TABLE[eqn.primitive.name], wide)],
+        fold,
+        lambda states: lax.convert_element_type(states[0], dtype),
+    )
+
+
+def _by_function(eqn: Eqn) -> Law:
+    how = {key: value for key, value in eqn.params.items() if key not in ("axes", "output")}
+
+    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
+        return [reduced_p.bind(*states, axes=tuple(axes), output=n, **how) for n in range(len(states))]
+
+    output = eqn.params["output"]
+    return Law(lambda operands: operands, how["empty"], fold, lambda states: states[output], output)
+
+
+def _place(eqn: Eqn) -> Law:
+    """Of each chunk its best and the place of that; then the first chunk whose best is the best of all."""
+    wide = wide_of(eqn.invars[0].aval.dtype)
+    extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
+
+    def first(x: Array, axes: Axes) -> Array:
+        return eqn.primitive.bind(x, **{**eqn.params, "axes": tuple(axes)})
+
+    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
+        (axis,) = axes
+        if len(states) == 1:
+            (x,) = states
+            place = first(x, axes)
+            chunk = lax.broadcasted_iota(place.dtype, place.shape, axis - 1)
+            return [extreme(x, axes), lax.add(place, lax.mul(chunk, lax.full_like(chunk, x.shape[axis])))]
+        best, place = states
+        chunk = lax.broadcasted_iota(place.dtype, place.shape, axis)
+        which = lax.broadcast_in_dim(first(best, axes), place.shape, [d for d in range(place.ndim) if d != axis])
+        return [extreme(best, axes), lax.reduce_sum(lax.select(chunk == which, place, lax.full_like(place, 0)), axes)]
+
+    def lift(operands: Sequence[Array]) -> list[Array]:
+        return [lax.convert_element_type(x, wide) for x in operands]
+
+    return Law(lift, [TABLE[eqn.primitive.name].identity(wide)], fold, lambda states: states[1])
+
+
+def parts_of(value: Array, dims: Axes, size: int, empty: ArrayLike) -> Array:
+    """Some dimensions, next to each other, as two: the parts, and what is in each; behind the end is what is empty."""
+    first, flat = dims[0], flattened(value, dims)
+    parts = -(-flat.shape[first] // size)
+    if beyond := parts * size - flat.shape[first]:
+        config = [(0, beyond if d == first else 0, 0) for d in range(flat.ndim)]
+        flat = lax.pad(flat, jnp.asarray(empty, flat.dtype), config)
+    return lax.reshape(flat, (*flat.shape[:first], parts, size, *flat.shape[first + 1 :]))
+
+
+def flattened(value: Array, dims: Axes) -> Array:
+    """With one dimension in the place of several."""
+    if len(dims) == 1:
+        return value
+    first, last = dims[0], dims[-1]
+    length = math.prod(value.shape[first : last + 1])
+    return lax.reshape(value, (*value.shape[:first], length, *value.shape[last + 1 :]))
