@@ -17,6 +17,7 @@ from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
+from jaxpr2triton.rules.rows import ADDED
 
 LAYOUT = ("transpose", "reshape", "squeeze")
 
@@ -179,7 +180,7 @@ class _Chooser:
 
     def _summand(self, eqn: Any) -> Any:
         """The operand that may be summed over the steps in place of the result."""
-        position = self.terms.moving_operand(eqn) if eqn.primitive.name in ("reduce_sum", "dot_general") else None
+        position = self.terms.moving_operand(eqn) if eqn.primitive.name in ADDED else None
         return None if position is None else eqn.invars[position]
 
     def _shared(self, eqn: Any) -> tuple[int, ...]:
@@ -235,7 +236,7 @@ def _identity(atom: Any) -> Any:
 
 def mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]], put_out: Sequence[Any]) -> Coupling:
     """What is mixed by everything that leads to other carried values or to what is put out, but the sums themselves."""
-    terms = Terms(body, lambda eqn: eqn.primitive.name in ("reduce_sum", "dot_general"))
+    terms = Terms(body, lambda eqn: eqn.primitive.name in ADDED)
     targets = [after for position, after in enumerate(body.afters) if position not in sums]
     targets += put_out
     for atom, negative in chain.from_iterable(sums.values()):
