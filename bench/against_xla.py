@@ -118,7 +118,8 @@ def compared(asked: Asked, measured: Mapping[tuple[str, ...], tuple[float, float
         made = j2t.transpile(asked.function, *asked.sizes(), for_target=DEFAULT_TARGET.name)
     compiled = made.compiled
     policy = compiled.policy
-    ours, other = compiled.taken.priced(policy.products.launch), time_of_xla(compiled.stages["trace"], policy)
+    ours = compiled.taken.priced(policy.products.launch_after_gap_us)
+    other = time_of_xla(compiled.stages["trace"], policy)
     longest = max(compiled.all_kernels, key=lambda kernel: busy_of(kernel, policy), default=None)
     programs = MISSING if longest is None else f"{math.prod(longest.grid):,} of {policy.target.processors}"
     unknown = [each.steps is None for _, each in launches_alone(compiled.stages["trace"], policy).loops]

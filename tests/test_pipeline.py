@@ -108,7 +108,7 @@ def decaying(x: Any) -> Any:
 def test_leftovers_say_what_and_why() -> None:
     (left,) = leftovers_of(compiled(decaying, X))
     line = inspect.getsourcelines(decaying)[1] + 1
-    assert left.microseconds == pytest.approx(DEFAULT_POLICY.products.launch, abs=0.1)
+    assert left.microseconds == pytest.approx(DEFAULT_POLICY.products.launch_after_gap_us, abs=0.1)
     assert replace(left, microseconds=None) == Leftover(
         primitive="reduce_window_sum",
         equation="b:f32[6,40] = reduce_window_sum[window_dimensions=(1, 4097) window_strides=(1, 1) "

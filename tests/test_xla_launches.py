@@ -17,7 +17,7 @@ from jaxpr2triton.pipeline.xla_time import launches_alone, launches_of, time_of_
 from jaxpr2triton.policy import DEFAULT_POLICY
 
 LARGE = jax.ShapeDtypeStruct((256, 256), jnp.float32)
-FIXED = DEFAULT_POLICY.loops.launches_of_a_step  # of each step: what it reads of its place, writes there, and counts
+FIXED = DEFAULT_POLICY.loops.loop_overhead_launches  # of each step, beside what it computes
 
 
 def steps(count: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -55,7 +55,8 @@ def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, C
     for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
         step = compile_jaxpr(body, name, roles, policy)
-        kernels, launches = (each.priced(policy.loops.launch) for each in (step.taken, time_of_step(body, policy)))
+        both = step.taken, time_of_step(body, policy)
+        kernels, launches = (each.priced(policy.loops.graph_launch_us) for each in both)
         if step.all_kernels and policy.loops.longer * kernels.microseconds < launches.microseconds:
             yield place, step
 

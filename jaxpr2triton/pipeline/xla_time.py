@@ -72,7 +72,7 @@ LAUNCH = Taken(1, pending=1)
 
 def time_of_xla(closed: Closed, policy: Policy) -> Taken:
     """Of a whole program. A launch outside of loops is one after a break."""
-    return _whole(closed, policy)[0].priced(policy.products.launch)
+    return _whole(closed, policy)[0].priced(policy.products.launch_after_gap_us)
 
 
 def launches_alone(closed: Closed, policy: Policy) -> Alone:
@@ -106,7 +106,7 @@ def time_of_loop(loop: Eqn, policy: Policy, step: Taken | None = None) -> Taken:
 def _one_step(loop: Eqn, policy: Policy, step: Taken | None) -> Taken:
     if step is None:
         step = sum((_of_step(body, policy) for body in jaxprs_in(loop) if body.eqns), Taken())
-    fixed = policy.loops.launches_of_a_step
+    fixed = policy.loops.loop_overhead_launches
     step = _launched(step + Taken(fixed, pending=fixed), policy)
     return step if trip_count(loop) is not None else step + Taken(launching=policy.loops.asking)
 
@@ -150,7 +150,7 @@ def is_known(eqn: Eqn) -> bool:
 def _launched(step: Taken, policy: Policy) -> Taken:
     """With what launches take that follow each other: less, if there are enough of them for a graph."""
     in_a_graph = step.pending >= policy.loops.launches_of_a_graph
-    return step.priced(policy.loops.launch if in_a_graph else policy.products.launch)
+    return step.priced(policy.loops.graph_launch_us if in_a_graph else policy.products.launch_after_gap_us)
 
 
 def _of_step(body: Jaxpr, policy: Policy) -> Taken:

@@ -66,7 +66,7 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
     if (reasons := len({each.why for each in obstacles})) > 1:
         why += f" (the first of {reasons} reasons)"
     policy, taken = compiled.policy, None if step is None else step.taken
-    time = time_of_equation(eqn, policy, taken).priced(policy.products.launch).microseconds
+    time = time_of_equation(eqn, policy, taken).priced(policy.products.launch_after_gap_us).microseconds
     return Leftover(
         name_of(eqn),
         " ".join(printed(eqn).split()),

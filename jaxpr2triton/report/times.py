@@ -51,11 +51,11 @@ def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
     """Of one launch; None where the trip count of a loop is data-dependent."""
     if kernel.steps is not None and not kernel.steps.known:
         return None
-    return policy.products.launch + busy_of(kernel, policy)
+    return policy.products.launch_after_gap_us + busy_of(kernel, policy)
 
 
 def _modelled(cycles: Cycles, policy: Policy) -> float | None:
-    return None if cycles.microseconds is None else policy.products.launch + cycles.microseconds
+    return None if cycles.microseconds is None else policy.products.launch_after_gap_us + cycles.microseconds
 
 
 def shown_times(times: Sequence[Spent], is_modelled: bool, width: int) -> list[str]:

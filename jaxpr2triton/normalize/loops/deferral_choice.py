@@ -148,13 +148,13 @@ class _Chooser:
 
     def _is_worth_it(self, eqn: Any) -> bool:
         if self._is_product(eqn):
-            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(policy.COMMON.kept, self._held)
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(policy.COMMON.carried_unnoticed, self._held)
         operand = self._summand(eqn)
         if operand is None or self._shared(eqn):
             return operand is not None
         if eqn.primitive.name == "reduce_sum":
             return elements(operand) <= self._usual and not self._sweeps
-        return max(policy.COMMON.kept, elements(operand)) < elements(eqn.outvars[0])
+        return max(policy.COMMON.carried_unnoticed, elements(operand)) < elements(eqn.outvars[0])
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):

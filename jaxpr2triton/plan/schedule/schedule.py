@@ -31,7 +31,7 @@ from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Work, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
-from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
+from jaxpr2triton.plan.schedule.draft import Arrays, Draft, RoleRequest, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
@@ -138,7 +138,7 @@ class Scheduled:
     shrink: int
     policy: Policy
 
-    def draft(self, unrolled_up_to: int, wishes: Sequence[Wish] = (), pieces: int = 1) -> Draft:
+    def draft(self, unrolled_up_to: int, wishes: Sequence[RoleRequest] = (), pieces: int = 1) -> Draft:
         return draft_of(self.space, self.arrays, unrolled_up_to, self.policy, wishes, pieces)
 
 
@@ -186,7 +186,7 @@ def _steps(best: Candidate, scheduled: Scheduled) -> Steps | None:
     return steps_of(best.graph, draft, best.axes, best.reload, itemsizes, whole, beside)
 
 
-def _candidates(scheduled: Scheduled, wishes: Sequence[Wish], pieces: int = 1) -> Iterator[Candidate]:
+def _candidates(scheduled: Scheduled, wishes: Sequence[RoleRequest], pieces: int = 1) -> Iterator[Candidate]:
     space, policy = scheduled.space, scheduled.policy
     if not space.steps:
         yield _without_loops(_seen(scheduled, scheduled.draft(policy.axes.unrolled_sum, wishes)), scheduled)
@@ -209,11 +209,11 @@ def _candidates(scheduled: Scheduled, wishes: Sequence[Wish], pieces: int = 1) -
         yield from _with_loops(_seen(scheduled, draft), scheduled)
 
 
-def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[Wish]:
+def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[RoleRequest]:
     """That all axes are unrolled that a draft has in the place of these."""
     own = axes | {cut.rest for cut in draft.cuts if cut.axis in axes}
     made = [(axis.name, draft.made_of[axis.name]) for axis in draft.inner]
-    return [Wish(name, group, Role.UNROLL) for name, group in made if group <= own]
+    return [RoleRequest(name, group, Role.UNROLL) for name, group in made if group <= own]
 
 
 def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:
@@ -398,7 +398,7 @@ def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
     first = summed_by_threads(graph, draft, shapes)
     blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece, first=first)
     held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
-    reload = held * seen.width > policy.loops.kept
+    reload = held * seen.width > policy.loops.kept_by_program
     if reload:
         # results can be made piece by piece
         whole_anyway = _computed(draft, graph) - first
