@@ -38,9 +38,8 @@ from bench.device import cases, store, ways
 from bench.device.pages_markdown import markdown
 from examples.algorithms.__main__ import algorithms
 from jaxpr2triton.hardware import DEFAULT_TARGET
-from jaxpr2triton.ir.launches import launches_alone
 from jaxpr2triton.pipeline.kernel_time import busy_of
-from jaxpr2triton.pipeline.xla_time import time_of_xla
+from jaxpr2triton.pipeline.xla_time import launches_alone, time_of_xla
 from jaxpr2triton.report.table import table
 from tests.standin.full_size import GALLERY
 from tests.works import Work
@@ -119,10 +118,11 @@ def compared(asked: Asked, measured: Mapping[tuple[str, ...], tuple[float, float
         made = j2t.transpile(asked.function, *asked.sizes(), for_target=DEFAULT_TARGET.name)
     compiled = made.compiled
     policy = compiled.policy
-    ours, other = compiled.taken.priced(policy.products.launch), time_of_xla(compiled.stages["trace"], policy)
+    ours = compiled.taken.priced(policy.products.launch_after_gap_us)
+    other = time_of_xla(compiled.stages["trace"], policy)
     longest = max(compiled.all_kernels, key=lambda kernel: busy_of(kernel, policy), default=None)
     programs = MISSING if longest is None else f"{math.prod(longest.grid):,} of {policy.target.processors}"
-    unknown = [each.steps is None for _, each in launches_alone(compiled.stages["trace"]).loops]
+    unknown = [each.steps is None for _, each in launches_alone(compiled.stages["trace"], policy).loops]
     return Compared(
         asked,
         ours.microseconds,

@@ -50,7 +50,7 @@ def test_weights_leave_a_loop_that_would_take_longer_with_them() -> None:
     assert [each.primitive for each in program.leftovers] == ["dot_general"]
     assert "w_ptr" not in kernel.source
     (whole,) = [loop for loop in cycles_of(kernel, target_named("sm_90")).loops if not loop.depth]
-    assert whole.cycles / (1000 * DEFAULT_POLICY.target.clock) < 6 * DEFAULT_POLICY.loops.launch
+    assert whole.cycles / (1000 * DEFAULT_POLICY.target.clock) < 6 * DEFAULT_POLICY.loops.graph_launch_us
     assert "what no step waits for is multiplied outside of the loops" in program.explain(why=True)
 
 
@@ -199,7 +199,7 @@ def test_a_step_that_is_a_tile_of_many_is_as_many_launches() -> None:
     def decayed(xs: Any) -> Any:
         return lax.scan(lambda c, x: (0.9 * c + x, c), jnp.float32(0), xs)
 
-    free = {"loops": {"launch": 0.0, "asking": 0.0}, "products": {"launch": 0.0}}
+    free = {"loops": {"graph_launch_us": 0.0, "asking": 0.0}, "products": {"launch_after_gap_us": 0.0}}
     with planned_with(**free):
         few = j2t.transpile(bodies, *[jax.ShapeDtypeStruct((64, 3), F32)] * 2, for_target="sm_90")
     assert loops_left(few)
@@ -255,7 +255,7 @@ def test_launches_that_are_no_graph_take_longer() -> None:
     """8,097 µs of 500 steps as measured on an H100: a fusion, and what counts the steps."""
     taken = time_of_xla(grid_of(500), DEFAULT_POLICY)
     assert taken.launches == 2000 and not taken.pending
-    assert taken.launching == 2000 * DEFAULT_POLICY.products.launch
+    assert taken.launching == 2000 * DEFAULT_POLICY.products.launch_after_gap_us
     assert 0.8 < taken.microseconds / 8097 < 1.25
 
 

@@ -139,7 +139,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
         PLACES: "_quotient _together add computed_in divide index_text index_text.text modulo substitute values_at"
     },
     "ir/jaxprs.py": {TABLES: "frozen"},
-    "ir/launches.py": {BODIES: "_Count._results _Count.through _apart _of_step launches_of"},
+    "ir/launches.py": {BODIES: "_Count._results _Count.through _apart"},
     "ir/numbers.py": {SIZES: "spelled"},
     "ir/value_names.py": {BODIES: "_deed"},
     "normalize/arrays/convolved.py": {BODIES: "_holds"},

@@ -135,13 +135,13 @@ def _loading_from_cache(policy: Policy, machine: Machine | None) -> dict[str, fl
 
 
 def _launch(policy: Policy, machine: Machine | None) -> dict[str, float]:
-    return {"policy.products.launch": policy.products.launch}
+    return {"policy.products.launch_after_gap_us": policy.products.launch_after_gap_us}
 
 
 def _asking(policy: Policy, machine: Machine | None) -> dict[str, float]:
     """The launches of a step, those for its counting, and the question: too few launches for XLA to make a graph of."""
-    loops = policy.loops
-    return {"policy.loops.asking": loops.asking + (1 + loops.launches_of_a_step) * policy.products.launch}
+    launches = 1 + policy.loops.loop_overhead_launches
+    return {"policy.loops.asking": policy.loops.asking + launches * policy.products.launch_after_gap_us}
 
 
 def _multiplying(policy: Policy, machine: Machine | None) -> dict[str, float]:

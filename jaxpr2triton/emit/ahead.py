@@ -51,7 +51,6 @@ from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.emit.widths import WORD, fits
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
 
 Expression = TypeVar("Expression", bound=ast.expr)
@@ -166,7 +165,7 @@ class _PriceOfPairs:
 
     def __init__(self, plan: Plan) -> None:
         self.policy, self.num_warps = plan.policy, plan.num_warps
-        self.programs = math.prod(planned.steps for planned in plan.axes if planned.role is Role.GRID)
+        self.programs = plan.programs
         tile = math.prod(planned.block for planned in plan.axes)  # threads share terms, or there is one at a time
         self.results = max(1, tile // (plan.policy.target.warp_size * plan.num_warps))  # of a thread
 

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Sequence, Set
 
 from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.base import in_parentheses
 
@@ -27,7 +26,7 @@ def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset()
 
     `band`: of so many blocks along the second axis from the end programs walk down, if not along the last one.
     """
-    grid = [planned for planned in axes if planned.role is Role.GRID]
+    grid = [planned for planned in axes if planned.role.is_parallel]
     lines = ["program = tl.program_id(0)"] if _is_flat(grid) else []
     if band:
         *_, rows, columns = grid
@@ -43,7 +42,7 @@ def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset()
         else:
             number = in_parentheses(program) + _cast(planned.axis in wide)
             lines.append(f"{name} = {number} * {block} + tl.arange(0, {block})")
-    lanes = [planned for planned in axes if planned.role is Role.LANE and planned.block > 1]
+    lanes = [planned for planned in axes if planned.role.is_vectorized and planned.block > 1]
     return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block})" for planned in lanes]
 
 
@@ -53,14 +52,14 @@ def _cast(is_wide: bool) -> str:
 
 def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis], band: int = 0) -> list[str]:
     """What holds in one of the programs that differ in nothing but the axes that a result has not."""
-    grid = [planned for planned in axes if planned.role is Role.GRID]
+    grid = [planned for planned in axes if planned.role.is_parallel]
     others = [(planned, number) for planned, number in _numbers(grid, band) if planned.axis not in have]
     return [f"{number} == 0" for planned, number in others if planned.steps > 1]
 
 
 def band_of(axes: Sequence[PlannedAxis], most: int) -> int:
     """How many rows of blocks programs walk down together; 0 where they are too few, or their places one number."""
-    grid = [planned for planned in axes if planned.role is Role.GRID]
+    grid = [planned for planned in axes if planned.role.is_parallel]
     walks = len(grid) > 1 and not _is_flat(grid) and all(p.block > 1 and p.steps > most for p in grid[-2:])
     return most if walks else 0
 
@@ -77,7 +76,7 @@ def _numbers(grid: Sequence[PlannedAxis], band: int) -> Iterator[tuple[PlannedAx
 
 def grid_of(axes: Sequence[PlannedAxis]) -> tuple[int, int, int]:
     """How many programs there are along each of the three dimensions that a launch has."""
-    grid = [planned for planned in axes if planned.role is Role.GRID]
+    grid = [planned for planned in axes if planned.role.is_parallel]
     steps = [planned.steps for planned in reversed(grid)]
     if _is_flat(grid):
         return math.prod(steps), 1, 1

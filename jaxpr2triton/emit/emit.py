@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
 from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
+from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.tracing import argument_names, result_names
@@ -82,7 +81,7 @@ def _same_variables(plan: Plan) -> dict[str, str]:
     first: dict[tuple[int, int], str] = {}
     found: dict[str, str] = {}
     for planned in plan.axes:
-        if planned.role is Role.LANE and planned.block > 1 and plan.num_warps == 1:
+        if planned.role.is_vectorized and planned.block > 1 and plan.num_warps == 1:
             name = planned.axis.name
             known = first.setdefault((planned.axis.size, planned.block), name)
             found |= {name + end: known + end for end in ("", "_ok") if known != name}
@@ -122,9 +121,8 @@ def _kept(jaxpr: Any, graph: Graph, taken: Sequence[str]) -> dict[Any, Buffer]:
 def _header(plan: Plan, buffers: Buffers, band: int) -> str:
     same = _same_variables(plan)
     axes = [_axis_text(axis, same) for axis in plan.kernel_axes()] or ["one element"]
-    programs = math.prod([p.steps for p in plan.axes if p.role.value == "grid"])
     walk = f", down bands of {band} blocks" if band else ""
-    axes[-1] += f"   ({_count(programs, 'program')} of {_count(plan.num_warps, 'warp')}{walk})"
+    axes[-1] += f"   ({_count(plan.programs, 'program')} of {_count(plan.num_warps, 'warp')}{walk})"
     lines = filled("# ", axes, " | ", "#   ")
     for verb, listed in (("reads ", buffers.inputs), ("writes", buffers.outputs), ("keeps ", buffers.kept.values())):
         if listed or verb == "reads ":

@@ -33,7 +33,6 @@ from jaxpr2triton.graph.moved import Either, Lane, Lanes, along, moved_in, piece
 from jaxpr2triton.graph.nodes import Choose, Graph, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, computed_in, of_axis
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, power_of_two
 from jaxpr2triton.rules.base import in_parentheses
 
@@ -55,7 +54,7 @@ class Moves(Spans):
     def _is_whole(self, axis: Axis) -> bool:
         """Whether a tile has all of an axis as lanes."""
         planned = self.spell.planned[axis]
-        return planned.role is Role.LANE and planned.is_tile and planned.block >= axis.size
+        return planned.role.is_vectorized and planned.is_tile and planned.block >= axis.size
 
     def _home(self, node: Node, scope: Scope) -> Scope:
         """The outermost scope around `scope` in which the node's loops are open; but its side, if it has one."""
@@ -215,7 +214,7 @@ class Moves(Spans):
             return str(place.const)
         if place != of_axis(axis):
             return self._lanes(place, planned.block - 1, tile, scope)
-        if planned.role is Role.LANE:
+        if planned.role.is_vectorized:
             return self.spell.index(place, tile)
         return f"tl.arange(0, {planned.block}){suffix((axis,), tile)}"
 

@@ -59,7 +59,7 @@ from jaxpr2triton.ir.index import (
     scale,
     within,
 )
-from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
@@ -81,7 +81,7 @@ class Statements:
         self.spell = Spelling(plan, self._computed, self.numbers)
         self.scope_now = Scope(None, None)
         self.band = band_of(plan.axes, plan.policy.products.band) if plan.form is Form.DOT else 0
-        self.looped = frozenset(p.axis for p in plan.axes if p.role is Role.LOOP)
+        self.looped = frozenset(p.axis for p in plan.axes if p.role.is_sequential)
         self.wish = wishes(plan.jaxpr.jaxpr)
         self.wish.of |= stored(graph, buffers, self.wish)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start", "_block"))

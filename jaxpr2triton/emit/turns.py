@@ -26,7 +26,6 @@ from collections.abc import Iterator, Mapping
 from jaxpr2triton.emit.text import Spelling, Tile
 from jaxpr2triton.graph.nodes import Lookup, Node, Take
 from jaxpr2triton.ir.index import Axis, plain_axis
-from jaxpr2triton.ir.kernel import Role
 
 
 def renames(spell: Spelling, node: Node) -> Mapping[Axis, Axis]:
@@ -57,7 +56,8 @@ def in_places(tile: Tile, names: Mapping[Axis, Axis]) -> Tile:
 
 def _are_alike(spell: Spelling, one: Axis, other: Axis) -> bool:
     mine, theirs = spell.planned[one], spell.planned[other]
-    return mine.role is theirs.role is Role.LANE and mine.block == theirs.block and one.size == other.size
+    are_lanes = mine.role.is_vectorized and theirs.role.is_vectorized
+    return are_lanes and mine.block == theirs.block and one.size == other.size
 
 
 def permuted(text: str, places: Tile, tile: Tile) -> str:
@@ -93,4 +93,4 @@ def _element(spell: Spelling, axis: Axis, size: int, stride: int, times: int) ->
 def is_held_in_copies(spell: Spelling, tile: Tile, threads: int) -> bool:
     """Whether more threads than elements hold a tile, all of whose axes begin with it."""
     planned = [spell.planned[axis] for axis in tile]
-    return all(p.role is Role.LANE for p in planned) and math.prod(p.block for p in planned) < threads
+    return all(p.role.is_vectorized for p in planned) and math.prod(p.block for p in planned) < threads

@@ -13,7 +13,6 @@ import numpy as np
 from jaxpr2triton.graph.nodes import Graph, Keep, Kept, Load, Place
 from jaxpr2triton.ir.dtypes import with_sign
 from jaxpr2triton.ir.index import Atom, Axis, Dynamic, Index, Quotient, computed_in
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan
 
 WORD = 32  # bits of what Triton counts in
@@ -117,7 +116,7 @@ class Widths:
         match atom:
             case Axis():
                 planned = self.planned[atom]
-                beyond = self.ahead * planned.block if planned.role is Role.LOOP else 0
+                beyond = self.ahead * planned.block if planned.role.is_sequential else 0
                 return -beyond, planned.block * planned.steps - 1 + beyond
             case Dynamic():
                 return (atom.low, atom.high) if atom.clamped else self.numbers.joined(atom.low, atom.high)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept, operands_of
 from jaxpr2triton.ir.index import Axis, flatten
-from jaxpr2triton.ir.kernel import Buffer, Role
+from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.rules.rows import TABLE
 
@@ -49,7 +49,7 @@ def asked_of(node: Load | Kept, axes: Iterable[PlannedAxis], open_loops: Collect
         for planned in axes
         if planned.axis not in node.axes
         and not planned.unbounded
-        and (planned.role is Role.GRID or planned.axis in open_loops)
+        and (planned.role.is_parallel or planned.axis in open_loops)
     )
     return own * math.prod(again)
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Graph, Kept, Load, Lookup, Node, Product, Reduce
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
+from jaxpr2triton.rules.rows import ADDED
 
 Zeros = Mapping[Node, frozenset[Axis]]
 
@@ -43,7 +44,7 @@ def _of(node: Node, known: Zeros, ragged: frozenset[Axis]) -> frozenset[Axis]:
             return known[node.then] & known[node.other]
         case Lookup() if node.turned:
             return frozenset(node.turned.get(axis, axis) for axis in known[node.source])
-        case Reduce() if node.eqn.primitive.name in ("reduce_sum", "dot_general"):
+        case Reduce() if node.eqn.primitive.name in ADDED:
             return _common(node.operands, known) - frozenset(node.over)
         case Compute():
             return _of_result(node, known)

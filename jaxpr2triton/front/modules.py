@@ -62,7 +62,7 @@ def _header(part: Summary) -> Iterator[str]:
         count = kinds if len(names) == names.total() else f"{names.total()} launches of {kinds}"
         listed = (name if times == 1 else f"{name} ({times} times)" for name, times in names.items())
         yield from _comment("#   ", f"in {count}: {', '.join(listed)}")
-    for (primitive, _, _), group in grouped(part.leftovers).items():
+    for (primitive, *_), group in grouped(part.leftovers).items():
         first = group[0].equation if len(group) == 1 else f"{len(group)} x {primitive}, such as {group[0].equation}"
         yield "#   " + shortened(f"left to XLA: {first}", LINE - 4)
 

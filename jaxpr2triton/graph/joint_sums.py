@@ -22,6 +22,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import ZERO, Axis
 from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
+from jaxpr2triton.rules.rows import ADDED
 
 SUMS = ("add", "add_any")
 
@@ -164,7 +165,7 @@ def _joined(node: Compute) -> Reduce | None:
     one, other = node.operands
     if not isinstance(one, Reduce) or not isinstance(other, Reduce) or one is other:
         return None
-    if any(each.eqn.primitive.name not in ("reduce_sum", "dot_general") for each in (one, other)):
+    if any(each.eqn.primitive.name not in ADDED for each in (one, other)):
         return None
     dtypes = {node.dtype, *(each.dtype for each in (one, other)), *(o.dtype for o in (*one.operands, *other.operands))}
     if len(dtypes) > 1 or node.dtype.itemsize < 4 or not one.over or set(one.over) != set(other.over):

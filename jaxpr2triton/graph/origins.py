@@ -41,16 +41,16 @@ from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
 from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
 from jaxpr2triton.rules.indexing import Indexing
-from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.reductions import Outcome
+from jaxpr2triton.rules.rows import TABLE, names_of
 
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "eq_to", "le_to", "lt_to"))
-PLACES = frozenset(("argmax", "argmin", "places"))  # decisions whose results say where something is
+PLACES = names_of(Outcome.PLACE)  # decisions whose results say where something is
 SORTS = frozenset(("sort", "top_k"))  # of which some results say where, and the others are moved
-EXTREMES = frozenset(("cummax", "cummin", "reduce_max", "reduce_min", "reduce_and", "reduce_or"))
+EXTREMES = names_of(Outcome.SELECTION)
 EXACT = CHOICES | EXTREMES | {"rounded", "bitcast_convert_type", "optimization_barrier", "scatter"}
 LOOK_UP = frozenset(("gather", "dynamic_slice"))
-SUMS = frozenset(("reduce_sum", "reduce_prod", "dot_general", "cumsum", "cumprod", "cumlogsumexp", "scanned"))
-SUMS |= {"accumulate", "reduced"}
+SUMS = names_of(Outcome.ARITHMETIC) | {"dot_general", "accumulate"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from jaxpr2triton.graph.sound import check_graph
 from jaxpr2triton.graph.walk import walk
 from jaxpr2triton.ir.index import Axis, Index
 from jaxpr2triton.ir.jaxprs import Atom, Jaxpr
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import Plan, PlannedAxis
 from jaxpr2triton.ir.region import stored_by
 
@@ -29,7 +28,7 @@ from jaxpr2triton.ir.region import stored_by
 def graph_of(plan: Plan) -> Graph:
     """What the kernel of a plan computes: what was priced, with buffers laid out for its blocks; it is checked."""
     graph = lay_out(plan.graph, {p.axis: p.block for p in plan.axes if p.is_tile})
-    shared = frozenset(planned.axis for planned in plan.axes if planned.role is Role.GRID)
+    shared = frozenset(planned.axis for planned in plan.axes if planned.role.is_parallel)
     check_graph(graph, [tuple(var.aval.shape) for var in plan.jaxpr.jaxpr.invars], shared)
     return graph
 
@@ -105,11 +104,11 @@ def _alike(axes: Iterable[PlannedAxis]) -> list[frozenset[Axis]]:
     """The axes of lanes that are exchangeable."""
     groups: dict[tuple[int, int], set[Axis]] = {}
     for planned in axes:
-        if planned.role is Role.LANE and planned.block > 1:
+        if planned.role.is_vectorized and planned.block > 1:
             groups.setdefault((planned.axis.size, planned.block), set()).add(planned.axis)
     return [frozenset(group) for group in groups.values() if len(group) > 1]
 
 
 def _streamed(axes: Iterable[PlannedAxis]) -> frozenset[Axis]:
     """The axes that are walked through block by block."""
-    return frozenset(p.axis for p in axes if p.role is Role.LOOP and p.block > 1)
+    return frozenset(p.axis for p in axes if p.role.is_sequential and p.block > 1)

@@ -72,6 +72,7 @@ from jaxpr2triton.ir.index import (
     scale,
 )
 from jaxpr2triton.ir.jaxprs import Eqn
+from jaxpr2triton.rules.rows import ADDED
 
 Scalar = np.generic | bool | int
 
@@ -193,7 +194,7 @@ class _Simplifying:
     def _reduced(self, node: Reduce) -> Node:
         """A sum without the terms that are zero; as for XLA, x + 0.0 is x."""
         pairs = list(zip(node.operands, node.positions))
-        if node.eqn.primitive.name in ("reduce_sum", "dot_general"):
+        if node.eqn.primitive.name in ADDED:
             pairs = [pair for pair in pairs if not (isinstance(pair[0], Constant) and pair[0].value == 0)] or pairs[:1]
             if len(pairs) == 1 and not node.over and pairs[0][0].dtype == node.dtype:
                 return pairs[0][0]

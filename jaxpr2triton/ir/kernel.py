@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import assert_never
 
 import numpy as np
 
@@ -21,6 +23,51 @@ class Role(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether programs share its blocks among them."""
+        return _traversal_of(self).parallel
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether one program takes its blocks one after the other."""
+        return _traversal_of(self).sequential
+
+    @property
+    def is_vectorized(self) -> bool:
+        """Whether one program holds all of it at once, as a dimension of the tile."""
+        return _traversal_of(self).vectorized
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Whether values have a variable for each of its indices, and no dimension of the tile for it."""
+        return _traversal_of(self).unrolled
+
+
+@dataclass(frozen=True)
+class _Traversal:
+    """How an axis is walked through, in the words of the schedules of loop nests."""
+
+    parallel: bool
+    sequential: bool
+    vectorized: bool
+    unrolled: bool
+
+
+@functools.cache
+def _traversal_of(role: Role) -> _Traversal:
+    """All that others ask of a role: a new one says all of it here."""
+    match role:
+        case Role.GRID:
+            return _Traversal(parallel=True, sequential=False, vectorized=False, unrolled=False)
+        case Role.LANE:
+            return _Traversal(parallel=False, sequential=False, vectorized=True, unrolled=False)
+        case Role.LOOP:
+            return _Traversal(parallel=False, sequential=True, vectorized=False, unrolled=False)
+        case Role.UNROLL:
+            return _Traversal(parallel=False, sequential=False, vectorized=False, unrolled=True)
+    assert_never(role)
 
 
 @dataclass(frozen=True)
@@ -150,7 +197,7 @@ class Apart:
 
 @dataclass(frozen=True)
 class Launches:
-    """How often XLA launches something for a loop, at least."""
+    """How often something is launched for a loop that XLA runs: an estimate, from the equations of a step."""
 
     a_step: int
     steps: int | None  # None: the device finds out
@@ -216,6 +263,7 @@ class Leftover:
     step: StepOfLoop | None = field(default=None, repr=False)  # of a loop, where it is made of kernels
     is_fused: bool = field(default=False, repr=False)  # a function with kernels of its own
     nbytes: int = 0  # of what it reads and writes, each once
+    microseconds: float | None = None  # an estimate; None where the trip count of a loop is data-dependent
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""What XLA launches: for a loop that is left to it, at least; for a whole program that it had to itself, about.
+"""What XLA launches outside of loops, about; loops, and what all of it takes, are counted by `pipeline/xla_time.py`.
 
-XLA runs a loop from the host. It fuses elementwise work and moves, but a product, a sum or a sort is a launch of its
-own, and what is around them is at least one more. Outside of loops what is around them is counted by what has to be
-in memory: results, and what a product or a sort reads. Those of one shape that can be made at one time are one launch,
-so are sums along the same dimensions, and what is made of nothing but the result of a sum is part of its launch.
+XLA fuses elementwise work and moves, but a product, a sum or a sort is a launch of its own. What is around them is
+counted by what has to be in memory: results, and what a product or a sort reads. Those of one shape that can be made at
+one time are one launch, so are sums along the same dimensions, and what is made of nothing but the result of a sum is
+part of its launch.
 
     def f(x, w):                             reduce_max, reduce_sum and dot_general are launched, and before them and
         return softmax(sin(x)) @ w    →      after them what dot_general reads is: about 4
@@ -20,7 +20,6 @@ import jax.extend.core as jex
 
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
 from jaxpr2triton.ir.jaxprs import calls_python
-from jaxpr2triton.ir.kernel import Alone, Launches
 
 APART = (
     "accumulate", "arg", "cholesky", "conv_general_dilated", "cum", "custom_call", "dot_general", "eig", "fft",
@@ -30,25 +29,24 @@ SUMS = ("argmax", "argmin", "reduce_")  # what they read is made in the same lau
 FREE = ("reshape", "squeeze", "expand_dims", "random_wrap", "random_unwrap", "stop_gradient", "copy_p")  # same memory
 
 
-def launches_of(eqn: Any) -> Launches | None:
-    """Of one step, and of all of them where it is known how many there are; None for what is no loop."""
-    match eqn.primitive.name:
-        case "scan":
-            return Launches(_of_step(eqn.params["jaxpr"].jaxpr), eqn.params["length"])
-        case "repeat":
-            return Launches(_of_step(eqn.params["jaxpr"].jaxpr), None)
-        case "while":
-            return Launches(_of_step(eqn.params["body_jaxpr"].jaxpr), None)
-        case _:
-            return None
+LOOPS = ("scan", "repeat", "while")
 
 
-def launches_alone(closed: Any) -> Alone:
-    """Of a whole program, as it was traced."""
+def is_loop(eqn: Any) -> bool:
+    return eqn.primitive.name in LOOPS
+
+
+def trip_count(loop: Any) -> int | None:
+    """None where the device finds out."""
+    return loop.params["length"] if loop.primitive.name == "scan" else None
+
+
+def launches_outside_loops(closed: Any) -> int:
+    """Of a whole program, as it was traced; of the cases of a choice the fewest."""
     count = _Count()
     results = count.through(closed.jaxpr, [_GIVEN] * len(closed.jaxpr.invars))
     count.bring_into_memory(closed.jaxpr.outvars, results)
-    return Alone(count.apart + len(count.sums) + len(count.fused), tuple(count.loops))
+    return count.apart + len(count.sums) + len(count.fused)
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,6 @@ class _Count:
     """What has been found to be launched."""
 
     apart: int = 0
-    loops: list[tuple[str, Launches]] = field(default_factory=list)
     sums: set[Any] = field(default_factory=set)  # launches of sums and the like: level, shape and dimensions
     fused: set[tuple[int, tuple[int, ...]]] = field(default_factory=set)  # launches of what is fused: level and shape
 
@@ -82,9 +79,8 @@ class _Count:
         if (call := called_jaxpr(name, eqn.params)) is not None:
             inner, _ = call
             return self.through(inner, operands_of_call(name, eqn.params, values))
-        loop = launches_of(eqn)
-        if loop is not None:
-            self.loops.append((name, loop))
+        if is_loop(eqn):
+            pass  # brings what it reads into memory, as all that is not fused
         elif name == "cond":
             self.apart += 1 + min(_apart(branch.jaxpr) for branch in eqn.params["branches"])
         elif name.startswith(SUMS) and "axes" in eqn.params:
@@ -119,18 +115,13 @@ def _values(env: Mapping[Any, _Value], atoms: Sequence[Any]) -> list[_Value]:
     return [_GIVEN if isinstance(atom, jex.Literal) else env.get(atom, _GIVEN) for atom in atoms]
 
 
-def _of_step(body: Any) -> int:
-    return _apart(body) + 1
-
-
 def _apart(jaxpr: Any) -> int:
-    """Launches of which each needs its own; a loop whose length is not known counts as one step of it."""
+    """Launches of which each needs its own, but for those of loops."""
     count = 0
     for eqn in jaxpr.eqns:
-        inner = launches_of(eqn)
-        if inner is not None:
-            count += inner.a_step * (1 if inner.steps is None else inner.steps)
-        elif eqn.primitive.name == "cond":
+        if is_loop(eqn):
+            continue
+        if eqn.primitive.name == "cond":
             count += min(_apart(branch.jaxpr) for branch in eqn.params["branches"])
         elif eqn.primitive.name.startswith(APART) and eqn.primitive.name != "reduce_precision":
             count += 1

@@ -41,7 +41,7 @@ class PlannedAxis:
     @property
     def is_tile(self) -> bool:
         """Whether values have a tile dimension for this axis."""
-        return self.role is not Role.UNROLL and self.block > 1
+        return not self.role.is_unrolled and self.block > 1
 
     @property
     def ragged(self) -> bool:
@@ -81,11 +81,11 @@ class Plan:
 
     @property
     def unrolled(self) -> frozenset[Axis]:
-        return frozenset(p.axis for p in self.axes if p.role is Role.UNROLL)
+        return frozenset(p.axis for p in self.axes if p.role.is_unrolled)
 
     @property
     def programs(self) -> int:
-        return math.prod(p.steps for p in self.axes if p.role is Role.GRID)
+        return math.prod(p.steps for p in self.axes if p.role.is_parallel)
 
     @property
     def title(self) -> str:

@@ -64,7 +64,7 @@ def time_of_kernel(plan: Plan) -> float:
     """Microseconds of a kernel with loops."""
     assert plan.steps is not None
     policy, computed = plan.policy, plan.steps.microseconds(plan.policy.target.clock)
-    return policy.products.launch + max(computed, policy.target.moving(_moved(plan)))
+    return policy.products.launch_after_gap_us + max(computed, policy.target.moving(_moved(plan)))
 
 
 def _moved(plan: Plan) -> int:
@@ -90,7 +90,8 @@ def parted_by(plan: Plan) -> Part | None:
     loops = [eqn for eqn in plan.jaxpr.jaxpr.eqns if eqn.primitive.name == "scan"]
     found = [(each, eqn.params["length"], fixed) for eqn in loops for each, fixed in left_of(eqn)]
     in_steps = sum(length * _multiplied(each, plan) for each, length, _ in found)
-    at_once = sum(plan.policy.products.launch + library_time(each, plan.policy, *times) for each, *times in found)
+    launch = plan.policy.products.launch_after_gap_us
+    at_once = sum(launch + library_time(each, plan.policy, *times) for each, *times in found)
     if in_steps <= at_once:
         return None
     return Part(

@@ -51,11 +51,12 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
 def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, Compiled]]:
     """The steps of loops that XLA runs, where kernels take clearly less time for one than XLA's launches."""
     policy = compiled.policy
-    loops = steps_worth_planning(compiled.program.jaxpr.eqns, policy.cuts.launches_of_a_step)
+    loops = steps_worth_planning(compiled.program.jaxpr.eqns, policy)
     for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"
         step = compile_jaxpr(body, name, roles, policy)
-        kernels, launches = (each.priced(policy.loops.launch) for each in (step.taken, time_of_step(body, policy)))
+        both = step.taken, time_of_step(body, policy)
+        kernels, launches = (each.priced(policy.loops.graph_launch_us) for each in both)
         if step.all_kernels and policy.loops.longer * kernels.microseconds < launches.microseconds:
             yield place, step
 

@@ -7,20 +7,23 @@ from typing import Any
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.ir.jaxprs import Closed, Eqn
-from jaxpr2triton.ir.launches import launches_of
 from jaxpr2triton.ir.tracing import avals, traced
 from jaxpr2triton.normalize.rewrite import typed_as
+from jaxpr2triton.pipeline.xla_time import time_of_step
+from jaxpr2triton.policy import Policy
 
 BODIES = {"scan": "jaxpr", "repeat": "jaxpr", "while": "body_jaxpr"}  # the parameter that each step runs
 
 
-def steps_worth_planning(eqns: Sequence[Eqn], least: int) -> Iterator[tuple[int, Closed]]:
-    """The loops, by their places, in each step of which XLA would launch that much, or run a loop."""
+def steps_worth_planning(eqns: Sequence[Eqn], policy: Policy) -> Iterator[tuple[int, Closed]]:
+    """The loops, by their places, in each step of which XLA would launch much, or run a loop."""
     for place, eqn in enumerate(eqns):
-        launches = launches_of(eqn)
-        if eqn.primitive.name in BODIES and launches is not None:
+        if eqn.primitive.name in BODIES:
             body: Closed = eqn.params[BODIES[eqn.primitive.name]]
-            if launches.a_step >= least or any(each.primitive.name in BODIES for each in body.jaxpr.eqns):
+            launches = time_of_step(body, policy).launches
+            if launches >= policy.cuts.min_launches_to_plan_step or any(
+                each.primitive.name in BODIES for each in body.jaxpr.eqns
+            ):
                 yield place, body
 
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field, replace
 from jaxpr2triton._compat import called_jaxpr, operands_of_call
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.hashing import threefry_p
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, jaxprs_in, nbytes_of
-from jaxpr2triton.ir.launches import APART, SUMS, launches_alone, launches_of
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var, equations, jaxprs_in, nbytes_of
+from jaxpr2triton.ir.kernel import Alone, Launches
+from jaxpr2triton.ir.launches import APART, SUMS, is_loop, launches_outside_loops, trip_count
 from jaxpr2triton.ir.region import in_place_p, moved_by, region_p
 from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import UNKNOWN
@@ -71,29 +72,43 @@ LAUNCH = Taken(1, pending=1)
 
 def time_of_xla(closed: Closed, policy: Policy) -> Taken:
     """Of a whole program. A launch outside of loops is one after a break."""
-    found = _Walk(policy).whole(closed.jaxpr)
-    others = launches_alone(closed).beside_loops - found.pending
-    return replace(found, launches=found.launches + others, pending=found.pending + others).priced(
-        policy.products.launch
-    )
+    return _whole(closed, policy)[0].priced(policy.products.launch_after_gap_us)
 
 
-def time_of_loop(loop: Eqn, policy: Policy) -> Taken:
+def launches_alone(closed: Closed, policy: Policy) -> Alone:
+    """Of a whole program, as it was traced: those of its loops, and all others."""
+    taken, loops = _whole(closed, policy)
+    in_loops = sum(time_of_loop(loop, policy).launches for loop in loops)
+    return Alone(taken.launches - in_loops, tuple((loop.primitive.name, launches_of(loop, policy)) for loop in loops))
+
+
+def _whole(closed: Closed, policy: Policy) -> tuple[Taken, Sequence[Eqn]]:
+    """All of it, launches outside of loops pending; and its loops, but for those in others."""
+    walk = _Walk(policy)
+    found = walk.whole(closed.jaxpr)
+    others = launches_outside_loops(closed) - found.pending
+    return found + Taken(others, pending=others), walk.loops
+
+
+def launches_of(loop: Eqn, policy: Policy, step: Taken | None = None) -> Launches:
+    """Of one step, and how many there are; `step` is what one computes, where it is known to be made of kernels."""
+    return Launches(_one_step(loop, policy, step).launches, trip_count(loop))
+
+
+def time_of_loop(loop: Eqn, policy: Policy, step: Taken | None = None) -> Taken:
     """Of all steps; of a `while` as if it had a few, and of asking whether there is another one after each."""
-    step = sum((_of_step(body, policy) for body in jaxprs_in(loop) if body.eqns), Taken())
-    return all_steps(loop, step, policy)
+    steps = trip_count(loop)
+    if steps is None:
+        steps = 0 if loop.params.get("seldom") else UNKNOWN
+    return _one_step(loop, policy, step).times(steps)
 
 
-def all_steps(loop: Eqn, step: Taken, policy: Policy) -> Taken:
-    """Of all steps of a loop that XLA runs, by what one of them takes."""
-    launches = launches_of(loop)
-    assert launches is not None
-    fixed = policy.loops.launches_of_a_step
+def _one_step(loop: Eqn, policy: Policy, step: Taken | None) -> Taken:
+    if step is None:
+        step = sum((_of_step(body, policy) for body in jaxprs_in(loop) if body.eqns), Taken())
+    fixed = policy.loops.loop_overhead_launches
     step = _launched(step + Taken(fixed, pending=fixed), policy)
-    if launches.steps is None:
-        step += Taken(launching=policy.loops.asking)
-    seldom = bool(loop.params.get("seldom"))
-    return step.times(launches.steps if launches.steps is not None else 0 if seldom else UNKNOWN)
+    return step if trip_count(loop) is not None else step + Taken(launching=policy.loops.asking)
 
 
 def time_of_step(body: Closed, policy: Policy) -> Taken:
@@ -109,22 +124,33 @@ def time_of_parts(program: Closed, kernels: Mapping[str, float], steps: Mapping[
     """
     found = Taken()
     for place, eqn in enumerate(program.jaxpr.eqns):
-        if place in steps:
-            found += all_steps(eqn, steps[place], policy)
-        elif eqn.primitive is region_p and eqn.params["name"] in kernels:
+        if eqn.primitive is region_p and eqn.params["name"] in kernels:
             found += LAUNCH + Taken(working=kernels[eqn.params["name"]])
-        elif launches_of(eqn) is not None:
-            found += time_of_loop(eqn, policy)
-        elif not isinstance(TABLE.get(eqn.primitive.name), Indexing):
-            each = _Walk(policy).alone(eqn)
-            found += each if each.launches else each + LAUNCH
+        else:
+            found += time_of_equation(eqn, policy, steps.get(place))
     return found
+
+
+def time_of_equation(eqn: Eqn, policy: Policy, step: Taken | None = None) -> Taken:
+    """Of one that XLA runs by itself, its launches pending but for those of loops; `step` as in `launches_of`."""
+    if is_loop(eqn):
+        return time_of_loop(eqn, policy, step)
+    if isinstance(TABLE.get(eqn.primitive.name), Indexing):
+        return Taken()
+    found = _Walk(policy).alone(eqn)
+    return found if found.launches else found + LAUNCH
+
+
+def is_known(eqn: Eqn) -> bool:
+    """Whether no loop in it is of a length that the device finds out; else times are for `UNKNOWN` steps of each."""
+    every = (eqn, *(each for body in jaxprs_in(eqn) for each in equations(body)))
+    return all(trip_count(each) is not None for each in every if is_loop(each))
 
 
 def _launched(step: Taken, policy: Policy) -> Taken:
     """With what launches take that follow each other: less, if there are enough of them for a graph."""
     in_a_graph = step.pending >= policy.loops.launches_of_a_graph
-    return step.priced(policy.loops.launch if in_a_graph else policy.products.launch)
+    return step.priced(policy.loops.graph_launch_us if in_a_graph else policy.products.launch_after_gap_us)
 
 
 def _of_step(body: Jaxpr, policy: Policy) -> Taken:
@@ -149,6 +175,7 @@ class _Walk:
     passes: dict[object, tuple[int, int]] = field(default_factory=dict)  # what a launch reads, and bytes that it writes
     values: dict[Var, _Value] = field(default_factory=dict)
     scans: set[tuple[object, ...]] = field(default_factory=set)
+    loops: list[Eqn] = field(default_factory=list)
 
     def whole(self, jaxpr: Jaxpr) -> Taken:
         for var in (*jaxpr.constvars, *jaxpr.invars):
@@ -184,7 +211,8 @@ class _Walk:
             self._store(atom)
         level = 1 + max((self._value(atom).level for atom in eqn.invars), default=0)
         self.values.update({var: self._new(var, level) for var in eqn.outvars})
-        if launches_of(eqn) is not None:
+        if is_loop(eqn):
+            self.loops.append(eqn)
             return time_of_loop(eqn, self.policy)
         if name == "cond":
             branches = [_Walk(self.policy).whole(branch) for branch in jaxprs_in(eqn)]
@@ -250,7 +278,7 @@ class _Walk:
         value = self._value(atom)
         if isinstance(atom, Literal) or value.is_stored:
             return
-        self._pass((value.level, atom.aval.shape), value.read, nbytes_of(atom.aval))
+        self._pass((value.level, getattr(atom.aval, "shape", ())), value.read, nbytes_of(atom.aval))
         self.values[atom] = self._new(atom, value.level)
 
     def _pass(self, launch: object, read: int, written: int) -> None:
@@ -275,7 +303,7 @@ class _Walk:
 def _is_apart(eqn: Eqn) -> bool:
     """Whether it needs what it reads in memory, and has a launch of its own, or many."""
     name = eqn.primitive.name
-    if launches_of(eqn) is not None or name == "cond" or eqn.primitive is scanned_p:
+    if is_loop(eqn) or name == "cond" or eqn.primitive is scanned_p:
         return True
     return name.startswith(APART) and name != "reduce_precision" and not is_short_contraction(eqn)
 

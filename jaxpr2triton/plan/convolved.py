@@ -78,8 +78,8 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
         own = longer * time(terms * _filled(sizes.results, LEAST), rate, share)
     saved = 0.0
     if around.goes_on(eqn):
-        saved = target.moving(2 * nbytes_of(made)) + products.launch
-    return Estimate(max(moved, library), max(moved, own), saved, products.launch)
+        saved = target.moving(2 * nbytes_of(made)) + products.launch_after_gap_us
+    return Estimate(max(moved, library), max(moved, own), saved, products.launch_after_gap_us)
 
 
 def _filled(size: int, unit: int) -> float:

@@ -74,7 +74,7 @@ def _is_beside(eqn: Eqn, few: int) -> bool:
 def _is_worth_a_launch(eqn: Eqn, policy: Policy) -> bool:
     """Whether to copy the array takes longer than to launch the write, and to write and read its update first."""
     saved = 2 * nbytes(eqn.outvars[0]) - 3 * nbytes(eqn.invars[UPDATE[eqn.primitive.name]])
-    return why_not(eqn) is None and policy.target.moving(saved) > policy.loops.launch
+    return why_not(eqn) is None and policy.target.moving(saved) > policy.loops.graph_launch_us
 
 
 def _wanted_in_memory(jaxpr: Jaxpr, writes: Iterable[Eqn]) -> set[Var]:

@@ -113,9 +113,9 @@ def _estimate(eqn: Eqn, around: Around, policy: Policy) -> Estimate:
     longer = products.odd if any(_is_odd(each, policy) for each in factors) else 1
     share = min(1.0, products.of_members * around.members(eqn))
     passes = [2 * nbytes_of(each.aval) * share for each, share in around.passes(eqn)]
-    saved = target.moving(sum(passes)) + products.launch * around.launches(eqn)
+    saved = target.moving(sum(passes)) + products.launch_after_gap_us * around.launches(eqn)
     kernel = max(moved, longer * share * least / own)
-    return Estimate(max(moved, least / products.library), kernel, saved, products.launch)
+    return Estimate(max(moved, least / products.library), kernel, saved, products.launch_after_gap_us)
 
 
 def library_time(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = ()) -> float:

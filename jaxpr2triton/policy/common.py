@@ -1,6 +1,6 @@
 """The numbers that are the same for all machines; `COMMON` has them.
 
-Read it through the package, `policy.COMMON.kept`, so that a test can put others in its place.
+Read it through the package, `policy.COMMON.carried_unnoticed`, so that a test can put others in its place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Common:
     byte_stored: int = 9  # … of one that is stored for this alone: written, read, and memory taken
     products_of_a_byte: int = 16  # that are added up in the time in which a byte is read
     side_of_a_matrix: int = 128  # numbers along each side of one that a kernel may have all of
-    kept: int = 256  # elements of a contraction that a program carries along without noticing
+    carried_unnoticed: int = 256  # elements of a contraction that a program carries along without noticing
     of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own
     times_carried: int = 4  # a sum may be so many times larger than what the loop carries, reads or writes anyway
     times_stored: int = 4  # … and stacked factors so many times more bytes than that

@@ -64,7 +64,7 @@ class Cutting:
     enough: int = _programs(64)  # half of the processors have one
     many: int = _programs(1024)  # enough to walk an axis for a value that does not come from it
     carried: int = _values(40_000)  # elements of a loop's state that fit into the registers of one program
-    read_again: int = 150_000  # elements that one program may read in every step, from the second-level cache
+    read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
     multiplied_again: int = 1 << 20  # … as factors of products, which are weighed against what XLA takes
     much: int = 1 << 20  # elements that are worth more than one launch
     times: int = 2  # times as many elements as there are results, from which on a sum is done again and again
@@ -75,7 +75,7 @@ class Cutting:
     steps_of_loops: int = 6000  # … and with loops, which cannot be cut
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
-    launches_of_a_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels
+    min_launches_to_plan_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
     work_of_a_launch: int = 1 << 26  # computations that a device does in the time of a launch
     work_of_an_element: int = 100  # … and in the time in which a number is written and read
@@ -233,7 +233,7 @@ class Products:
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
     aligned: int = 16  # bytes that are loaded at once where they do not
-    launch: float = 4.0  # µs of a launch, and of the break before it: 3.0 to 6.3 as measured on an H100
+    launch_after_gap_us: float = 4.0  # of a launch, and of the break before it: 3.0 to 6.3 as measured on an H100
 
 
 @dataclass(frozen=True)
@@ -242,21 +242,21 @@ class Loops:
 
     lanes: int = _lanes(128)  # of a program at most, where each could be a program of its own
     lanes_to_fill: int = _lanes(256)  # independent loops, so that each may be one lane and hold its state in variables
-    kept: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
+    kept_by_program: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
     warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
     under_way: int = 700  # cycles until what is read from memory is there
     cached: int = 278  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
     steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
     instructions_in_a_row: int = 1536  # … while a thread has no more than these
-    launch: float = 1.5  # µs of each launch of a loop that XLA runs, in a CUDA graph: 1.1 to 1.8 as measured on an H100
+    graph_launch_us: float = 1.5  # of each launch of a loop that XLA runs in a CUDA graph: 1.1 to 1.8 on an H100
     launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
     asking: float = 10.0  # … until the host knows whether a `while` goes on
-    launches_of_a_step: int = 3  # launches for what each step reads of its place, writes there, and counts
+    loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
     warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
     large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
-    read_again: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
+    reread_tile: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
     piece: int = _tile(8192)  # … of one that is read so, of which there are several
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from jaxpr2triton.ir.kernel import Kernel, KernelAxis, Role
+from jaxpr2triton.ir.kernel import Kernel, KernelAxis
 from jaxpr2triton.pipeline.kernel_time import working_of
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.table import count
@@ -34,7 +34,7 @@ def doubts_about(kernel: Kernel, policy: Policy) -> Iterator[str]:
 
 def _steps(kernel: Kernel) -> int:
     """Of the longest loop, as loops may stand beside each other: rather too few than too many."""
-    return max((_steps_along(axis) for axis in kernel.axes if axis.role is Role.LOOP), default=1) or 1
+    return max((_steps_along(axis) for axis in kernel.axes if axis.role.is_sequential), default=1) or 1
 
 
 def _steps_along(axis: KernelAxis) -> int:

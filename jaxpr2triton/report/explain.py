@@ -242,6 +242,7 @@ def _leftover_facts(left: Leftover) -> dict[str, Any]:
     return {
         **{fact: getattr(left, fact) for fact in ("primitive", "equation", "where", "why", "takes")},
         "bytes": left.nbytes,
+        "microseconds": left.microseconds,
         "launches": left.launches and _launch_facts(left.launches),
         "obstacles": [asdict(each) for each in left.obstacles],
         "step": None if left.step is None else [kernel.name for kernel in left.step.kernels],

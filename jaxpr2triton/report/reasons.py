@@ -9,11 +9,12 @@ from jaxpr2triton.errors import Reason, WhyNot
 from jaxpr2triton.graph.covered import all_in_the_way, why_not
 from jaxpr2triton.ir.jaxprs import equations, jaxprs_in
 from jaxpr2triton.ir.kernel import Leftover, Obstacle, StepOfLoop
-from jaxpr2triton.ir.launches import launches_of
+from jaxpr2triton.ir.launches import is_loop
 from jaxpr2triton.ir.region import moved_by, region_p
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.pipeline.compile import RAW_LOOPS
 from jaxpr2triton.pipeline.compiled_program import Compiled, is_free
+from jaxpr2triton.pipeline.xla_time import is_known, launches_of, time_of_equation
 from jaxpr2triton.plan.decisions import Reach
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.report.equations import name_of, printed
@@ -64,15 +65,18 @@ def leftover_of(eqn: Any, because: Reason, compiled: Compiled, step: Compiled | 
     obstacles = () if because or no_loops else obstacles_of(eqn)  # else its body is as the user wrote it
     if (reasons := len({each.why for each in obstacles})) > 1:
         why += f" (the first of {reasons} reasons)"
+    policy, taken = compiled.policy, None if step is None else step.taken
+    time = time_of_equation(eqn, policy, taken).priced(policy.products.launch_after_gap_us).microseconds
     return Leftover(
         name_of(eqn),
         " ".join(printed(eqn).split()),
         str(user_frame(eqn) or ""),
         why,
         reason.takes if isinstance(reason, WhyNot) else "",
-        launches_of(eqn),
+        launches_of(eqn, policy, taken) if is_loop(eqn) else None,
         obstacles,
         None if step is None else StepOfLoop(step.all_kernels, tuple(map(name_of, step.left_to_xla))),
         eqn.primitive.name == "fused" and eqn.params["backend"] != "xla",
         moved_by(eqn),
+        time if is_known(eqn) else None,
     )

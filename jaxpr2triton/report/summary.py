@@ -9,10 +9,10 @@ from typing import Any
 import jax
 
 from jaxpr2triton.ir.kernel import Alone, Apart, Divided, Leftover
-from jaxpr2triton.ir.launches import launches_alone
 from jaxpr2triton.ir.recorded import Recorded
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.pipeline.compiled_program import Compiled
+from jaxpr2triton.pipeline.xla_time import launches_alone
 from jaxpr2triton.plan.library import multiplied
 from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.schedule.replay import recorded_of
@@ -61,7 +61,7 @@ class Summary:
     @cached_property
     def alone(self) -> Alone:
         """What XLA would launch for the program without any kernel."""
-        return launches_alone(self.compiled.stages["trace"])
+        return launches_alone(self.compiled.stages["trace"], self.policy)
 
     @cached_property
     def steps(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def times_of(
         once = microseconds_of(kernel, policy) if cycles is None else _modelled(cycles[kernel], policy)
         found.append(Spent(kernel.name, place_of(kernel), launches, None if once is None else launches * once))
     if leftovers:
-        every = [_of_xla(each, policy) for each in leftovers]
+        every = [each.microseconds for each in leftovers]
         known = sum(time for time in every if time is not None)
         what = f"XLA, {count(len(leftovers), 'equation')}"
         found.append(Spent(what, "", None, None if None in every else known))
@@ -51,19 +51,11 @@ def microseconds_of(kernel: Kernel, policy: Policy) -> float | None:
     """Of one launch; None where the trip count of a loop is data-dependent."""
     if kernel.steps is not None and not kernel.steps.known:
         return None
-    return policy.products.launch + busy_of(kernel, policy)
+    return policy.products.launch_after_gap_us + busy_of(kernel, policy)
 
 
 def _modelled(cycles: Cycles, policy: Policy) -> float | None:
-    return None if cycles.microseconds is None else policy.products.launch + cycles.microseconds
-
-
-def _of_xla(leftover: Leftover, policy: Policy) -> float | None:
-    """At least: a launch, and to move what it reads and writes; of a loop its launches."""
-    moved = policy.target.moving(leftover.nbytes)
-    if leftover.launches is None:
-        return policy.products.launch + moved
-    return None if leftover.launches.in_all is None else policy.loops.launch * leftover.launches.in_all + moved
+    return None if cycles.microseconds is None else policy.products.launch_after_gap_us + cycles.microseconds
 
 
 def shown_times(times: Sequence[Spent], is_modelled: bool, width: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,15 @@ import numpy as np
 
 from jaxpr2triton.errors import CompilerBug, WhyNot
 from jaxpr2triton.ir.dtypes import is_bool, is_float, working_dtype
+
+
+class Outcome(Enum):
+    """What a result is, of the elements that are combined."""
+
+    ARITHMETIC = auto()  # a number of its own: of floats it is rounded, and another copy of it may differ
+    BITS = auto()  # made of their bits, exactly
+    SELECTION = auto()  # one of them; of truth values `and` is the least one, `or` the largest
+    PLACE = auto()  # where one of them is
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Reduction:
     indexed: bool = False  # … its value and its place, which is the result
     follow: str | None = None  # of an indexed one: the helper that joins them where the places of the second are later
     linear_in: tuple[int, ...] = ()  # as of a pointwise row
+    outcome: Outcome = Outcome.ARITHMETIC  # of which the least is known
 
 
 def _through(helper: str) -> Callable[[np.dtype], str]:
@@ -57,7 +68,7 @@ def _extreme(direction: str, helper: str) -> Reduction:
     def lanes(dtype: np.dtype) -> str:
         return f"tl.reduce({{0}}, {{axis}}, {helper})"
 
-    return Reduction(combine, lanes, identity, _always(helper))
+    return Reduction(combine, lanes, identity, _always(helper), outcome=Outcome.SELECTION)
 
 
 def _sum(dtype: np.dtype) -> str:
@@ -89,6 +100,10 @@ def _nothing(dtype: np.dtype) -> Any:
     return False if is_bool(dtype) else 0
 
 
+def _bitwise(sign: str, helper: str, identity: Callable[[np.dtype], Any], outcome: Outcome) -> Reduction:
+    return Reduction(lambda dtype: f"{{0}} {sign} {{1}}", _through(helper), identity, _always(helper), outcome=outcome)
+
+
 def _place(direction: str) -> Reduction:
     helper = f"_first_{direction}"
     extreme = _extreme(direction, helper)
@@ -101,6 +116,7 @@ def _place(direction: str) -> Reduction:
         several=True,
         indexed=True,
         follow=f"_next_{direction}",
+        outcome=Outcome.PLACE,
     )
 
 
@@ -113,9 +129,9 @@ TABLE: dict[str, Reduction] = {
     "reduce_max": _extreme("max", "_maximum"),
     "reduce_min": _extreme("min", "_minimum"),
     "reduce_prod": Reduction(lambda d: "{0} * {1}", _through("_multiply"), lambda d: 1, _always("_multiply")),
-    "reduce_and": Reduction(lambda d: "{0} & {1}", _through("_both"), _all_ones, _always("_both")),
-    "reduce_or": Reduction(lambda d: "{0} | {1}", _through("_either"), _nothing, _always("_either")),
-    "reduce_xor": Reduction(lambda d: "{0} ^ {1}", _through("_differ"), _nothing, _always("_differ")),
+    "reduce_and": _bitwise("&", "_both", _all_ones, Outcome.SELECTION),
+    "reduce_or": _bitwise("|", "_either", _nothing, Outcome.SELECTION),
+    "reduce_xor": _bitwise("^", "_differ", _nothing, Outcome.BITS),
     "argmax": _place("max"),
     "argmin": _place("min"),
     "reduced": Reduction(  # by a function {function} that the emitter writes for the equation's own program

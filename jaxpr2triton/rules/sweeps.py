@@ -15,6 +15,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.dtypes import is_bool, working_dtype
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.reductions import Outcome
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Sweep:
     identity: Callable[[np.dtype], Any] | None  # of what is combined in parts
     flops: Callable[[int], int]  # size of the axis → operations for each element
     linear_in: tuple[int, ...] = ()  # as of a pointwise row
+    outcome: Outcome = Outcome.ARITHMETIC  # as of a reduction
     last: bool = False  # whether Triton has it along the last axis of a tile only; {lane} are the places along it
 
 
@@ -100,9 +102,9 @@ def _by_function(dtype: np.dtype, params: Any) -> str:
 TABLE: dict[str, Sweep] = {
     "cumsum": _running(_always("_plus"), REDUCTIONS["reduce_sum"].identity, linear_in=(0,)),
     "cumprod": _running(_always("_multiply"), REDUCTIONS["reduce_prod"].identity),
-    "cummax": _running(_larger, REDUCTIONS["reduce_max"].identity),
-    "cummin": _running(_smaller, REDUCTIONS["reduce_min"].identity),
+    "cummax": _running(_larger, REDUCTIONS["reduce_max"].identity, outcome=Outcome.SELECTION),
+    "cummin": _running(_smaller, REDUCTIONS["reduce_min"].identity, outcome=Outcome.SELECTION),
     "cumlogsumexp": _running(_always("_logaddexp"), lambda dtype: -np.inf),
     "scanned": Sweep(_by_function, _always(""), _nothing, None, lambda size: 4 * max(size - 1, 1).bit_length()),
-    "places": Sweep(_by_keys, _packed, _largest, None, _sorted, last=True),
+    "places": Sweep(_by_keys, _packed, _largest, None, _sorted, outcome=Outcome.PLACE, last=True),
 }

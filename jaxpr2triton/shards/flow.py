@@ -51,7 +51,7 @@ class Classes:
             for kind, size in zip(classes, shape_of(var)):
                 self.granule[kind] = math.gcd(self.granule.get(kind, 0), size)
                 if classes.count(kind) > 1:
-                    self.why.setdefault(kind, "a value has it twice")
+                    self.why.setdefault(kind, "the value would be split along two of its dimensions")
         for kind, size in self.granule.items():
             if size < 2:
                 self.why.setdefault(kind, "there is no number of parts that divides it")

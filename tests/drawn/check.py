@@ -43,7 +43,7 @@ ROUNDS_AT_MOST = 12  # of the search for decisions, where there is little room
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL: dict[str, dict[str, int]] = {
     "blocks": {"resident": 128, "resident_crossed": 64, "streamed": 32, "pointwise": 64},
-    "loops": {"kept": 64, "read_again": 16, "large_product": 16, "piece": 32},
+    "loops": {"kept_by_program": 64, "reread_tile": 16, "large_product": 16, "piece": 32},
     "products": {"band": 2},
     "writing": {"branch": 0},
     "cuts": {

@@ -25,7 +25,7 @@ ALL_HELD, FEW_HELD, NONE_HELD = 400, 80, 40
 @contextlib.contextmanager
 def room(registers: int) -> Iterator[None]:
     """What fits into no program is walked through in pieces of 64 numbers; a thread has so many registers."""
-    loops = {"kept": 64, "read_again": 16, "large_product": 64, "piece": 64}
+    loops = {"kept_by_program": 64, "reread_tile": 16, "large_product": 64, "piece": 64}
     with planned_with(loops=loops, cost={"room_of_a_thread": registers}):
         yield
 

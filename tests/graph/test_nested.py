@@ -91,7 +91,7 @@ def test_a_loop_in_a_loop_belongs_to_that_one_only(backend: str) -> None:
     """Loops along the rows, one after the other, each have one along columns in them."""
     x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
     little = {"resident": 16, "streamed": 8, "least": 4}
-    with planned_with(blocks=little, loops={"piece": 8, "kept": 64}):
+    with planned_with(blocks=little, loops={"piece": 8, "kept_by_program": 64}):
         (kernel,) = j2t.transpile(sums_of_squares, x, contractions="triton").kernels
         got = j2t.fuse(sums_of_squares, backend=backend, contractions="triton")(x)
     assert walked(kernel, 64) == ["k", "k1"]

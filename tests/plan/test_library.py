@@ -119,7 +119,7 @@ def test_small_products_of_each_other_are_few_launches(dtype: Any) -> None:
     assert not made.leftovers and len(made.kernels) <= 40 // DEFAULT_POLICY.products.links
     found = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
     first, second, *_, last = (each.saved for each in found)
-    assert first == last > DEFAULT_POLICY.products.launch / 2 and second == pytest.approx(2 * first)
+    assert first == last > DEFAULT_POLICY.products.launch_after_gap_us / 2 and second == pytest.approx(2 * first)
 
 
 def test_rows_that_no_program_holds_are_written() -> None:

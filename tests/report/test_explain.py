@@ -67,6 +67,7 @@ SORT = Leftover(
     "model.py:62 (loss)",
     "there is no rule for the primitive `sort`",
     nbytes=800,
+    microseconds=6.5,
 )
 X = jax.ShapeDtypeStruct((4096, 100), jnp.float32)
 ROW = jax.ShapeDtypeStruct((4096,), jnp.float32)
@@ -112,9 +113,10 @@ def test_what_a_loop_costs() -> None:
     other = Estimate(instructions=87, barriers=10, kept=74, programs=64, processors=132, cycles=1756)
     norms = replace(kernel("norms", 4096, 100), choice=Choice(chosen, "row: grid 4096 by 8, 2 warps", other))
     alone = replace(kernel("alone", 8, 100), choice=Choice(chosen))
-    left = replace(SORT, primitive="scan", launches=Launches(3, 1000))
-    endless = replace(SORT, primitive="while", launches=Launches(1, None))
-    program = Program((norms, kernel("more", 8, 100), alone), (left, endless), (X,), (ROW,))
+    left = replace(SORT, primitive="scan", launches=Launches(3, 1000), microseconds=12_345.0)
+    nested = replace(SORT, primitive="scan", launches=Launches(5, 10), microseconds=None)
+    endless = replace(SORT, primitive="while", launches=Launches(1, None), microseconds=None)
+    program = Program((norms, kernel("more", 8, 100), alone), (left, nested, endless), (X,), (ROW,))
     assert explain(program).splitlines()[9:] == [
         "",
         "  a step, estimated  instructions  barriers  kept  programs  cycles  next best",
@@ -124,10 +126,13 @@ def test_what_a_loop_costs() -> None:
         "",
         "  left to XLA",
         "    scan at model.py:62 (loss): there is no rule for the primitive `sort`",
-        "      at least 3 launches a step, 3,000 in all",
+        "      XLA: 3 launches a step, 3,000 in all, about 12,000 µs",
+        "      b:f32[100] = sort[num_keys=1] a",
+        "    scan at model.py:62 (loss): there is no rule for the primitive `sort`",
+        "      XLA: 5 launches a step, 50 in all, if each `while` in it has 2 steps",
         "      b:f32[100] = sort[num_keys=1] a",
         "    while at model.py:62 (loss): there is no rule for the primitive `sort`",
-        "      at least 1 launch a step",
+        "      XLA: 1 launch a step",
         "      b:f32[100] = sort[num_keys=1] a",
     ]
     facts = json.loads(json.dumps(explain_json(program)))
@@ -135,6 +140,7 @@ def test_what_a_loop_costs() -> None:
     assert facts["kernels"][2]["estimate"] == {**asdict(chosen), "next_best": None, "compiled": []}
     assert [each["launches"] for each in facts["leftovers"]] == [
         {"a_step": 3, "steps": 1000, "in_all": 3000},
+        {"a_step": 5, "steps": 10, "in_all": 50},
         {"a_step": 1, "steps": None, "in_all": None},
     ]
 
@@ -164,7 +170,7 @@ def test_leftovers_of_one_kind_are_one_entry() -> None:
         Leftover("dot_general", f"v{n}:f32[8,8] = dot_general a b", f"model.py:{n % 5 + 10} (step)", "it is large")
         for n in range(599)
     ]
-    loop = replace(SORT, primitive="scan", launches=Launches(3, 1000))
+    loop = replace(SORT, primitive="scan", launches=Launches(3, 1000), microseconds=4500.0)
     other = replace(products[0], where="", why="it is small")
     program = Program((), (*products[:300], SORT, loop, *products[300:], loop, other), (X,), ())
     assert explain(program).splitlines()[3:] == [
@@ -176,7 +182,7 @@ def test_leftovers_of_one_kind_are_one_entry() -> None:
         "    sort at model.py:62 (loss): there is no rule for the primitive `sort`",
         "      b:f32[100] = sort[num_keys=1] a",
         "    2 x scan at model.py:62 (loss): there is no rule for the primitive `sort`",
-        "      at least 3 launches a step, 3,000 in all of each",
+        "      XLA: 3 launches a step, 3,000 in all, about 4,500 µs of each",
         "      such as b:f32[100] = sort[num_keys=1] a",
         "    dot_general at an unknown line: it is small",
         "      v0:f32[8,8] = dot_general a b",

@@ -119,4 +119,4 @@ def test_it_is_counted_from_the_program_as_it_was_traced() -> None:
 
     program = j2t.transpile(chains, jax.ShapeDtypeStruct((8, 8), jnp.float32))
     assert len(program.kernels) == 1
-    assert "\n  XLA alone about 151 launches: 50 x 3 in a loop, 1 beside it\n" in program.explain()
+    assert "\n  XLA alone about 251 launches: 50 x 5 in a loop, 1 beside it\n" in program.explain()

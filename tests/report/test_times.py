@@ -63,7 +63,7 @@ def test_a_big_program_tells_units_lines_shares_and_the_total() -> None:
     line = layers.__code__.co_firstlineno + 2
     assert sum(f"test_times.py:{line}" in each["where"] for each in facts["kernels"]) >= MANY
     every = [each["microseconds"] for each in facts["kernels"]]
-    assert all(time >= DEFAULT_POLICY.products.launch for time in every)
+    assert all(time >= DEFAULT_POLICY.products.launch_after_gap_us for time in every)
     assert facts["microseconds"] == pytest.approx(
         sum(every) + times_of({}, program.leftovers, DEFAULT_POLICY, None)[0].microseconds
     )
@@ -79,7 +79,7 @@ def test_bytes_of_what_stays_with_xla() -> None:
 
 
 def test_what_an_estimate_is_made_of() -> None:
-    launch = DEFAULT_POLICY.products.launch
+    launch = DEFAULT_POLICY.products.launch_after_gap_us
     rate = DEFAULT_POLICY.target.memory_rate
     moved = kernel_of(lambda x: x + 1, (1 << 24,))
     assert microseconds_of(moved, DEFAULT_POLICY) == pytest.approx(launch + 2 * 4 * (1 << 24) / rate / 1000)
@@ -98,10 +98,10 @@ def test_what_an_estimate_is_made_of() -> None:
 
 
 def test_loops_that_stay_with_xla_are_their_launches() -> None:
-    loop = Leftover("scan", "", "", "", launches=Launches(3, 100))
+    loop = Leftover("scan", "", "", "", launches=Launches(3, 100), microseconds=450.0)
     (spent,) = times_of({}, [loop], DEFAULT_POLICY, None)
-    assert spent == Spent("XLA, 1 equation", "", None, 300 * DEFAULT_POLICY.loops.launch)
-    (spent,) = times_of({}, [replace(loop, launches=Launches(3, None))], DEFAULT_POLICY, None)
+    assert spent == Spent("XLA, 1 equation", "", None, 450.0)
+    (spent,) = times_of({}, [replace(loop, microseconds=None)], DEFAULT_POLICY, None)
     assert spent.microseconds is None
 
 

@@ -52,7 +52,7 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: x.reshape(96) * 2, ""),
         (lambda x: x.reshape(4, 4, 6) * 2, ""),
         (lambda x: x.reshape(3, 32), "there is no number of parts that divides it"),
-        (lambda x: x @ x.T, "a value has it twice"),
+        (lambda x: x @ x.T, "the value would be split along two of its dimensions"),
         (lambda x: jnp.sort(x, 1), ""),
         (lambda x: x + jnp.arange(16.0)[:, None], ""),
         (lambda x: jnp.sort(x, 0), "`sort` needs it whole"),

@@ -29,11 +29,11 @@ from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
+from jaxpr2triton.rules.rows import ADDED
 
 Env = dict[Var, Any]
 EXTREMES = ("reduce_max", "reduce_min")
 PRODUCTS = ("convert_element_type", "mul", "div")  # of which factors may be taken
-SUMS = ("reduce_sum", "dot_general")
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Factors:
 
         def operands(var: Var) -> list[Var]:
             eqn = self._maker(var)
-            return [] if eqn is None or eqn.primitive.name in SUMS else variables(eqn.invars)
+            return [] if eqn is None or eqn.primitive.name in ADDED else variables(eqn.invars)
 
         made_by = map(self._maker, reachable([factor.atom], operands))
         return any(eqn is not None and eqn.primitive.name in EXTREMES for eqn in made_by)

@@ -82,21 +82,27 @@ def _one(dtype: Any) -> np.ndarray:
 
 
 def _reduction(identity: Callable[[Any], np.ndarray]) -> Callable[[Node], list[Value] | None]:
-    def fold(node: Node) -> list[Value] | None:
-        operand, axes = node.args[0], tuple(node.params["axes"])
-        shape = jnp.shape(operand)
-        if any(shape[axis] == 0 for axis in axes):
-            return [_full(node.out_avals[0], identity(node.out_avals[0].dtype))]
-        single = tuple(axis for axis in axes if shape[axis] == 1)
-        if not single:
-            return None
-        squeezed = lax.squeeze(operand, single)
-        rest = tuple(axis - sum(gone < axis for gone in single) for axis in axes if axis not in single)
-        if not rest:
-            return [squeezed]
-        return [node.primitive.bind(squeezed, **{**node.params, "axes": rest})]
+    return lambda node: _reduced(node, 0, identity(node.out_avals[0].dtype))
 
-    return fold
+
+def _by_function(node: Node) -> list[Value] | None:
+    """Of several operands, of which the result is one."""
+    output = node.params["output"]
+    return _reduced(node, output, np.asarray(node.params["empty"][output], node.out_avals[0].dtype))
+
+
+def _reduced(node: Node, output: int, identity: np.ndarray) -> list[Value] | None:
+    shape, axes = jnp.shape(node.args[0]), tuple(node.params["axes"])
+    if any(shape[axis] == 0 for axis in axes):
+        return [_full(node.out_avals[0], identity)]
+    single = tuple(axis for axis in axes if shape[axis] == 1)
+    if not single:
+        return None
+    squeezed = [lax.squeeze(arg, single) for arg in node.args]
+    rest = tuple(axis - sum(gone < axis for gone in single) for axis in axes if axis not in single)
+    if not rest:
+        return [squeezed[output]]
+    return [node.primitive.bind(*squeezed, **{**node.params, "axes": rest})]
 
 
 def _only_index(node: Node) -> list[Value] | None:
@@ -143,6 +149,7 @@ SETTLED: Mapping[str, Callable[[Node], list[Value] | None]] = {
     "reduce_xor": _reduction(_zero),
     "argmax": _only_index,
     "argmin": _only_index,
+    "reduced": _by_function,
     **dict.fromkeys(SWEEPS, _swept),
     "concatenate": _concatenate,
     "pad": _pad,

@@ -23,6 +23,8 @@ from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.rewrite import Value, is_plain, primitive_names
 from jaxpr2triton.rules.dims import dims_of
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.reductions import Outcome
+from jaxpr2triton.rules.rows import names_of
 
 COMBINED: dict[str, Callable[[Value, Value], Value]] = {
     "reduce_sum": lax.add,
@@ -33,7 +35,7 @@ COMBINED: dict[str, Callable[[Value, Value], Value]] = {
     "reduce_or": lax.bitwise_or,
     "reduce_xor": lax.bitwise_xor,
 }
-ROUNDED = ("reduce_sum", "reduce_prod")
+ROUNDED = names_of(Outcome.ARITHMETIC).intersection(COMBINED)
 
 
 def carry_reductions(closed: Closed) -> Closed:

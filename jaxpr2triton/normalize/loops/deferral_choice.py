@@ -17,6 +17,7 @@ from jaxpr2triton.ir.scanned import scanned_p
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import Link, Term, Terms, accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
+from jaxpr2triton.rules.rows import ADDED
 
 LAYOUT = ("transpose", "reshape", "squeeze")
 
@@ -147,13 +148,13 @@ class _Chooser:
 
     def _is_worth_it(self, eqn: Any) -> bool:
         if self._is_product(eqn):
-            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(policy.COMMON.kept, self._held)
+            return bool(self._delayed(eqn)) or self._of_a_lane(eqn) > max(policy.COMMON.carried_unnoticed, self._held)
         operand = self._summand(eqn)
         if operand is None or self._shared(eqn):
             return operand is not None
         if eqn.primitive.name == "reduce_sum":
             return elements(operand) <= self._usual and not self._sweeps
-        return max(policy.COMMON.kept, elements(operand)) < elements(eqn.outvars[0])
+        return max(policy.COMMON.carried_unnoticed, elements(operand)) < elements(eqn.outvars[0])
 
     def _by_lanes(self, term: Term, costs_bytes: bool) -> bool:
         if self._is_product(term.maker):
@@ -179,7 +180,7 @@ class _Chooser:
 
     def _summand(self, eqn: Any) -> Any:
         """The operand that may be summed over the steps in place of the result."""
-        position = self.terms.moving_operand(eqn) if eqn.primitive.name in ("reduce_sum", "dot_general") else None
+        position = self.terms.moving_operand(eqn) if eqn.primitive.name in ADDED else None
         return None if position is None else eqn.invars[position]
 
     def _shared(self, eqn: Any) -> tuple[int, ...]:
@@ -235,7 +236,7 @@ def _identity(atom: Any) -> Any:
 
 def mixing_of_the_rest(body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]], put_out: Sequence[Any]) -> Coupling:
     """What is mixed by everything that leads to other carried values or to what is put out, but the sums themselves."""
-    terms = Terms(body, lambda eqn: eqn.primitive.name in ("reduce_sum", "dot_general"))
+    terms = Terms(body, lambda eqn: eqn.primitive.name in ADDED)
     targets = [after for position, after in enumerate(body.afters) if position not in sums]
     targets += put_out
     for atom, negative in chain.from_iterable(sums.values()):

@@ -25,8 +25,7 @@ from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.loops.side_by_side import side_by_side
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
 from jaxpr2triton.normalize.rewrite import rewrite_planned
-
-SUMS = ("reduce_sum", "dot_general")
+from jaxpr2triton.rules.rows import ADDED
 
 
 def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body: body) -> Closed:
@@ -158,7 +157,7 @@ def is_exact(dtype: Any) -> bool:
 
 
 def _is_light(eqn: Eqn, lanes: int) -> bool:
-    work = eqn.primitive.name in SUMS or does_again(eqn)
+    work = eqn.primitive.name in ADDED or does_again(eqn)
     return work and not eqn.effects and all(var.aval.size <= lanes for var in eqn.outvars)
 
 

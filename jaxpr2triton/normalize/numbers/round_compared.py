@@ -22,10 +22,12 @@ from jaxpr2triton.ir.jaxprs import Closed
 from jaxpr2triton.ir.rounded import CHOICES, rounded_p
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
+from jaxpr2triton.rules.reductions import Outcome
+from jaxpr2triton.rules.rows import names_of
 from jaxpr2triton.rules.sweeps import TABLE as SWEEPS
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 
-CHOOSE = {"reduce_max", "reduce_min", "argmax", "argmin", "cummax", "cummin", "max", "min", "eq", "ne", "sort"}
+CHOOSE = {*names_of(Outcome.SELECTION), *names_of(Outcome.PLACE), "max", "min", "eq", "ne", "sort"}
 EXACT = {*CHOICES, "rounded", "convert_element_type", "bitcast_convert_type"}
 MADE = {*POINTWISE, *REDUCTIONS, *SWEEPS, *DECOMPOSITIONS} - EXACT  # what kernels compute with more digits
 IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again

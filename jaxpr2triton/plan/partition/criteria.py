@@ -50,7 +50,7 @@ def kept_at_a_cost(program: Program, space: Space) -> list[Var]:
 
 def fits(cuts: Cuts, space: Space) -> bool:
     """Whether a program can hold what its loops carry, and what they read in every step."""
-    return _holds(cuts, space, cuts.policy.cuts.read_again)
+    return _holds(cuts, space, cuts.policy.cuts.read_each_step)
 
 
 def may_be_weighed(cuts: Cuts, space: Space) -> bool:
@@ -66,7 +66,7 @@ def _holds(cuts: Cuts, space: Space, most: int) -> bool:
 def most_read(policy: Policy, space: Space) -> int:
     """The numbers that a program may read in every step."""
     most = policy.cuts
-    return most.multiplied_again if multiplied_in(space.graph, space.steps) else most.read_again
+    return most.multiplied_again if multiplied_in(space.graph, space.steps) else most.read_each_step
 
 
 def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:

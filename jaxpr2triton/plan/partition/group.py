@@ -228,7 +228,7 @@ def _is_taken_apart(space: Space, policy: Policy) -> bool:
         if lanes in space.swept_axes and steps:
             exchanges = (min(lanes.size, policy.target.warp_size) - 1).bit_length()
             cycles += math.prod(axis.size for axis in steps) * exchanges * policy.cost.shuffle
-    return cycles > policy.loops.launch * policy.target.clock * 1000
+    return cycles > policy.loops.graph_launch_us * policy.target.clock * 1000
 
 
 def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:

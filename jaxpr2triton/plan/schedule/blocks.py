@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import Lowering
 from jaxpr2triton.ir.index import Axis, Index, Remainder
-from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
 
@@ -56,10 +55,10 @@ def inner_blocks(
         blocks[axis] = max(min(blocks[axis], streamed // (others * across)), 1)
 
     for axis, role in draft.asked.items():
-        if role is Role.LOOP:
+        if role.is_sequential:
             walk(axis, _largest([tile for tile in seen.tiles if axis in tile], blocks) or frozenset((axis,)))
             blocks[axis] = max(min(blocks[axis], power_of_two(axis.size) // 2), 1)
-    fixed = seen.carried | seen.crossed | whole | {axis for axis, role in draft.asked.items() if role is Role.LANE}
+    fixed = seen.carried | seen.crossed | whole | {axis for axis, role in draft.asked.items() if role.is_vectorized}
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
     beside = min(across, policy.across_held)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:

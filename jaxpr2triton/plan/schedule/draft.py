@@ -29,7 +29,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Wish:
+class RoleRequest:
     """A role that was asked for, and the axes that it is about, as they are after cutting."""
 
     name: str
@@ -77,7 +77,12 @@ class Draft:
 
 
 def draft_of(
-    space: Space, arrays: Arrays, unrolled_up_to: int, policy: Policy, wishes: Sequence[Wish] = (), pieces: int = 1
+    space: Space,
+    arrays: Arrays,
+    unrolled_up_to: int,
+    policy: Policy,
+    wishes: Sequence[RoleRequest] = (),
+    pieces: int = 1,
 ) -> Draft:
     """The axes of a kernel; small ones that do not have to be lanes are unrolled.
 
@@ -132,7 +137,7 @@ def _lanes_alone(inners: Sequence[Sequence[Axis]], policy: Policy) -> frozenset[
 
 
 def _place_inner(
-    draft: Draft, names: Mapping[tuple[Axis, ...], str], lanes: frozenset[Axis], wishes: Sequence[Wish]
+    draft: Draft, names: Mapping[tuple[Axis, ...], str], lanes: frozenset[Axis], wishes: Sequence[RoleRequest]
 ) -> list[tuple[tuple[Axis, ...], Axis]]:
     """Place each group as one axis, under its usual name or that of a wish; those that do not have to be lanes."""
     free = []
@@ -219,7 +224,7 @@ def unrolled_variables(draft: Draft, space: Space, more: Sequence[Axis] = ()) ->
     return max(sizes, default=1)
 
 
-def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], list[Wish]]:
+def _without_cuts(cuts: list[Cut], wishes: Sequence[RoleRequest]) -> tuple[list[Cut], list[RoleRequest]]:
     """Pieces that are not to be variables are not cut: the wish is then about the axis that would have been."""
     left = list(cuts)
     found = []
@@ -227,25 +232,25 @@ def _without_cuts(cuts: list[Cut], wishes: Sequence[Wish]) -> tuple[list[Cut], l
         cut = next((cut for cut in cuts if cut.unrolled in wish.axes), None)
         if cut is None:
             found.append(wish)
-        elif wish.role is not Role.UNROLL:
+        elif not wish.role.is_unrolled:
             left.remove(cut)
-            found.append(Wish(wish.name, frozenset((cut.axis,)), wish.role))
+            found.append(RoleRequest(wish.name, frozenset((cut.axis,)), wish.role))
     return left, found
 
 
-def _moved(grid_axes: Sequence[Axis], wishes: Sequence[Wish]) -> dict[str, list[Axis]]:
+def _moved(grid_axes: Sequence[Axis], wishes: Sequence[RoleRequest]) -> dict[str, list[Axis]]:
     """Axes that could be on the grid and are to be elsewhere, by their names."""
-    asked = [wish for wish in wishes if wish.role is not Role.GRID]
+    asked = [wish for wish in wishes if not wish.role.is_parallel]
     found = {wish.name: [axis for axis in grid_axes if axis in wish.axes] for wish in asked}
     return {name: axes for name, axes in found.items() if axes}
 
 
-def _follow(draft: Draft, wishes: Sequence[Wish]) -> None:
+def _follow(draft: Draft, wishes: Sequence[RoleRequest]) -> None:
     """Note what was asked for inner axes."""
     for wish in wishes:
         names = [name for name, axes in draft.made_of.items() if axes & wish.axes]
         for axis in [axis for axis in draft.inner if axis.name in names]:
-            if wish.role is Role.UNROLL:
+            if wish.role.is_unrolled:
                 draft.inner.remove(axis)
                 draft.unrolled.append(axis)
             else:
@@ -291,11 +296,11 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
 
 
 def _contracts(
-    draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]], wishes: Sequence[Wish]
+    draft: Draft, space: Space, moved: Mapping[str, Sequence[Axis]], wishes: Sequence[RoleRequest]
 ) -> Contracting | None:
     """How the kernel contracts two sides, unless it is asked for other axes; a result for each piece of an axis."""
     found = None if moved else contracting(space, draft.policy)
-    if found is None or any(wish.role is not Role.UNROLL and wish.axes & found.thin for wish in wishes):
+    if found is None or any(not wish.role.is_unrolled and wish.axes & found.thin for wish in wishes):
         return None
     if any(cut.axis in found.of_one_program | found.thin for cut in draft.cuts):
         return None

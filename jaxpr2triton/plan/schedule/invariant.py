@@ -32,7 +32,7 @@ def split_along(
     """
     least = _moved(space, read, written, policy)
     flat = max(least, _computed(space, axes, whole, None, policy))
-    best, found = flat - policy.loops.launch, list[Sequence[Axis]]()
+    best, found = flat - policy.loops.graph_launch_us, list[Sequence[Axis]]()
     for place, axis in enumerate(axes):
         first = min(place, len(axes) - 2)
         before, rows, columns = axes[:first], axes[first : first + 1], axes[first + 1 :]

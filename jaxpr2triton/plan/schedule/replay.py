@@ -80,9 +80,9 @@ def _altered(each: Candidate, record: Recorded, scheduled: Scheduled) -> Candida
     """A candidate with the blocks, warps and stages of a schedule, or why it cannot have them."""
     draft, policy = each.draft, scheduled.policy
     for planned, axis in zip(each.axes, record.axes):
-        is_fixed = planned.role is Role.UNROLL or planned.axis in draft.steps or each.form is not None
+        is_fixed = planned.role.is_unrolled or planned.axis in draft.steps or each.form is not None
         is_power = axis.block > 0 and axis.block == power_of_two(axis.block) <= power_of_two(axis.size)
-        holds = axis.block >= axis.size or planned.role is not Role.LANE
+        holds = axis.block >= axis.size or not planned.role.is_vectorized
         if axis.block != planned.block and (is_fixed or not is_power or not holds):
             return f"axis {axis.name} cannot have a block of {axis.block}"
     if not 0 < record.num_warps == power_of_two(record.num_warps) <= policy.blocks.warps:

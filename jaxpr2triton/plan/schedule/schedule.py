@@ -2,7 +2,7 @@
 
     region softmax: f32[4096,1000] → f32[4096,1000]
         →
-    kernel softmax   row: grid 4096 by 1 | col: lane 1000 of 1024   warps 4
+    kernel softmax   row: grid 4096 by 2 | col: lane 1000 of 1024   warps 4
 
 `shrink` asks for a smaller schedule of the same region, for when Triton or the device refuses the first one. Kernels
 with loops have several schedules to choose from; the cheapest by `cost.py` is taken.
@@ -31,7 +31,7 @@ from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.plan.schedule.blocks import Seen, across_of, fastest_of, grid_blocks, inner_blocks
 from jaxpr2triton.plan.schedule.cost import Work, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
-from jaxpr2triton.plan.schedule.draft import Arrays, Draft, Wish, draft_of
+from jaxpr2triton.plan.schedule.draft import Arrays, Draft, RoleRequest, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
 from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
@@ -138,7 +138,7 @@ class Scheduled:
     shrink: int
     policy: Policy
 
-    def draft(self, unrolled_up_to: int, wishes: Sequence[Wish] = (), pieces: int = 1) -> Draft:
+    def draft(self, unrolled_up_to: int, wishes: Sequence[RoleRequest] = (), pieces: int = 1) -> Draft:
         return draft_of(self.space, self.arrays, unrolled_up_to, self.policy, wishes, pieces)
 
 
@@ -186,7 +186,7 @@ def _steps(best: Candidate, scheduled: Scheduled) -> Steps | None:
     return steps_of(best.graph, draft, best.axes, best.reload, itemsizes, whole, beside)
 
 
-def _candidates(scheduled: Scheduled, wishes: Sequence[Wish], pieces: int = 1) -> Iterator[Candidate]:
+def _candidates(scheduled: Scheduled, wishes: Sequence[RoleRequest], pieces: int = 1) -> Iterator[Candidate]:
     space, policy = scheduled.space, scheduled.policy
     if not space.steps:
         yield _without_loops(_seen(scheduled, scheduled.draft(policy.axes.unrolled_sum, wishes)), scheduled)
@@ -209,11 +209,11 @@ def _candidates(scheduled: Scheduled, wishes: Sequence[Wish], pieces: int = 1) -
         yield from _with_loops(_seen(scheduled, draft), scheduled)
 
 
-def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[Wish]:
+def _unrolled_along(axes: frozenset[Axis], draft: Draft) -> list[RoleRequest]:
     """That all axes are unrolled that a draft has in the place of these."""
     own = axes | {cut.rest for cut in draft.cuts if cut.axis in axes}
     made = [(axis.name, draft.made_of[axis.name]) for axis in draft.inner]
-    return [Wish(name, group, Role.UNROLL) for name, group in made if group <= own]
+    return [RoleRequest(name, group, Role.UNROLL) for name, group in made if group <= own]
 
 
 def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:
@@ -284,7 +284,7 @@ def _without_loops(seen: Seen, scheduled: Scheduled) -> Candidate:
 
 
 def _walked(candidate: Candidate) -> set[Axis]:
-    return {planned.axis for planned in candidate.axes if planned.role is Role.LOOP}
+    return {planned.axis for planned in candidate.axes if planned.role.is_sequential}
 
 
 def _read_by_a_thread(candidate: Candidate, how: Contracting | None) -> int:
@@ -398,7 +398,7 @@ def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
     first = summed_by_threads(graph, draft, shapes)
     blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece, first=first)
     held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
-    reload = held * seen.width > policy.loops.kept
+    reload = held * seen.width > policy.loops.kept_by_program
     if reload:
         # results can be made piece by piece
         whole_anyway = _computed(draft, graph) - first
@@ -474,7 +474,7 @@ def _neighbours(draft: Draft, whole: int) -> list[int]:
 def code_of(work: Work, planned: Sequence[PlannedAxis], warps: int, policy: Policy) -> int:
     """The instructions of a thread for a step of each loop, as they are written: those of a loop in it once."""
     tiles = {each.axis: each.block for each in planned}
-    copies = {each.axis: each.steps if each.role is Role.UNROLL else 1 for each in planned}
+    copies = {each.axis: each.steps if each.role.is_unrolled else 1 for each in planned}
     once = [replace(each, times=1) for each in work.rounds]
     return round(spent_on(once, Shape(tiles, copies, warps, policy)).instructions)
 
@@ -484,6 +484,6 @@ def estimate_of(
 ) -> Estimate:
     one = {each.axis: 1 for each in planned}
     tiles = {each.axis: each.block for each in planned}
-    pieces = {each.axis: each.steps for each in planned if each.role is not Role.GRID}
-    programs = programs or math.prod(each.steps for each in planned if each.role is Role.GRID)
+    pieces = {each.axis: each.steps for each in planned if not each.role.is_parallel}
+    programs = programs or math.prod(each.steps for each in planned if each.role.is_parallel)
     return estimate(work, Shape(tiles, one | pieces, warps, policy), programs, width)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jaxpr2triton.graph.nodes import Graph, Load, Recurrence
 from jaxpr2triton.graph.space import multiplied_in
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.kernel import Estimate, Role, Steps
+from jaxpr2triton.ir.kernel import Estimate, Steps
 from jaxpr2triton.ir.plan import PlannedAxis
 from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.policy import Policy
@@ -70,10 +70,10 @@ def _read_again(
     for node in graph.of_kind(Load):
         if node.axes.intersection(draft.steps):
             continue
-        mine = [planned[axis] for axis in node.axes if planned[axis].role is not Role.GRID]
-        tile = math.prod(each.block for each in mine if each.role is Role.LANE)
-        is_walked = any(each.role is Role.LOOP for each in mine)
-        if is_walked or (reload and tile >= draft.policy.loops.read_again):
+        mine = [planned[axis] for axis in node.axes if not planned[axis].role.is_parallel]
+        tile = math.prod(each.block for each in mine if each.role.is_vectorized)
+        is_walked = any(each.role.is_sequential for each in mine)
+        if is_walked or (reload and tile >= draft.policy.loops.reread_tile):
             yield math.prod(each.axis.size for each in mine) * itemsizes[node.buffer]
 
 
@@ -81,7 +81,7 @@ def _pieces(graph: Graph, draft: Draft, planned: Mapping[Axis, PlannedAxis]) -> 
     """How many pieces of each matrix a step waits for, one after the other."""
     for node in multiplied_in(graph, draft.steps):
         along = [planned[axis] for axis in node.axes.union(getattr(node, "over", ()))]
-        walked = [each for each in along if each.role is Role.LOOP]
+        walked = [each for each in along if each.role.is_sequential]
         pieces = math.prod(each.steps for each in walked if each.axis not in draft.steps)
         if pieces > 1:
             yield pieces * len(getattr(node, "operands", ()))

@@ -38,11 +38,10 @@ from jaxpr2triton.ir.index import Axis, flatten
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
 from jaxpr2triton.rules.base import Pointwise
-from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.rules.rows import ADDED, TABLE
 
 Axes = frozenset[Axis]
 Shapes = Sequence[tuple[int, ...]]
-ADDED = ("reduce_sum", "dot_general")
 WIDEST = 16  # bytes that a thread reads at once
 
 

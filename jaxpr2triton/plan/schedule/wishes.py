@@ -11,7 +11,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.roles import Asked, Roles
-from jaxpr2triton.plan.schedule.draft import Draft, Wish
+from jaxpr2triton.plan.schedule.draft import Draft, RoleRequest
 
 LANES_AT_MOST = 1 << 20  # elements of a tile that Triton takes
 
@@ -43,14 +43,14 @@ def unknown(asked: Asked, axes: Mapping[str, Sequence[str]]) -> UserError:
     return UserError(f"roles: there is no axis {asked}: {there or 'there are no kernels'}")
 
 
-def wishes_of(roles: Mapping[str, Role], draft: Draft, space: Space, kernel: str) -> tuple[Wish, ...]:
+def wishes_of(roles: Mapping[str, Role], draft: Draft, space: Space, kernel: str) -> tuple[RoleRequest, ...]:
     """The wishes about a kernel, whose axes have the names they have in this draft."""
-    wishes = [Wish(name, draft.made_of[name], role) for name, role in roles.items()]
+    wishes = [RoleRequest(name, draft.made_of[name], role) for name, role in roles.items()]
     unrolled, most = 1, draft.policy.axes.unrolled
     for wish in wishes:
         axes = originals(wish.axes, draft)
         reason = _why_not(wish, axes, space)
-        if wish.role is Role.UNROLL:
+        if wish.role.is_unrolled:
             unrolled *= size_of(wish.axes)
             if not reason and unrolled > most:
                 reason = f"that would be {unrolled} variables in place of one, and {most} are the most"
@@ -72,12 +72,12 @@ def size_of(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
-def _why_not(wish: Wish, axes: frozenset[Axis], space: Space) -> str:
+def _why_not(wish: RoleRequest, axes: frozenset[Axis], space: Space) -> str:
     loops = list(space.graph.of_kind(Recurrence))
     carried = frozenset().union(*(leaf.axes for loop in loops for leaf in loop.carried))
     repeated = frozenset(axis for loop in loops for axis in loop.bound & carried)
     if axes & space.steps:
-        return "" if wish.role is Role.LOOP else "it counts the steps of a loop, which come one after the other"
+        return "" if wish.role.is_sequential else "it counts the steps of a loop, which come one after the other"
     match wish.role:
         case Role.GRID:
             free = frozenset(space.axes) - space.inner

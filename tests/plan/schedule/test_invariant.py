@@ -95,7 +95,7 @@ def test_others_have_one_axis(fn: Any, args: Any) -> None:
 )
 def test_values_and_gradients(fn: Any, shape: Any, other: Any, backend: str) -> None:
     """At sizes that are no multiples of the blocks, as if a launch took no time."""
-    with planned_with(loops={"launch": 0.0}), mock.patch.object(invariant, "_moved", lambda *_: 0.0):
+    with planned_with(loops={"graph_launch_us": 0.0}), mock.patch.object(invariant, "_moved", lambda *_: 0.0):
         values_and_gradients(fn, shape, other, backend)
 
 

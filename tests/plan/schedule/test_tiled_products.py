@@ -26,7 +26,7 @@ RNG = np.random.default_rng(5)
 
 @pytest.fixture
 def little_room() -> Iterator[None]:
-    with planned_with(loops={"kept": 64, "read_again": 16, "large_product": 64}):
+    with planned_with(loops={"kept_by_program": 64, "reread_tile": 16, "large_product": 64}):
         yield
 
 
