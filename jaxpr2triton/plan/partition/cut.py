@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
 from types import MappingProxyType
 
 from jaxpr2triton.graph.classes import Classes
@@ -13,12 +12,12 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.graph.walk import TooManyPlaces
-from jaxpr2triton.ir.dataflow import forward_equations, needed_for, sources
+from jaxpr2triton.ir.dataflow import forward_equations, sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.region import IN_MEMORY, keep_p
-from jaxpr2triton.ir.scans import LOOPS, scan_of
-from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, Dims, KeepLess, KeepMore, Refuse, Wish
+from jaxpr2triton.ir.region import IN_MEMORY
+from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.plan.decisions import FIRM, WISHES, Decisions, KeepLess, KeepMore, Refuse, Wish
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.alike import alike
 from jaxpr2triton.plan.partition.before import computed_before
@@ -38,7 +37,7 @@ from jaxpr2triton.plan.partition.criteria import (
 )
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
-from jaxpr2triton.plan.partition.keeping import crowded_in, held_along
+from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.lanes import (
     much_beside_steps,
     read_in,
@@ -46,6 +45,7 @@ from jaxpr2triton.plan.partition.lanes import (
     summed_by_root,
     summed_over_lanes,
 )
+from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_instead, refused
 from jaxpr2triton.plan.partition.overlaps import computed_again
 from jaxpr2triton.plan.partition.segments import pieces
 from jaxpr2triton.plan.partition.written import written_instead
@@ -63,14 +63,12 @@ def find_cuts(
     So is what is to be `brought` there, each for a reason. A wish, where more loops have to stay with XLA, or other
     results of loops be kept in their kernels.
     """
-    cuts = _first_cuts(jaxpr, decisions, policy)
-    for value, why in brought.items():
-        cuts.add_root(value, why)
-    _end_loops(cuts)
-    return _kept_in_steps(cuts) or _kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
+    cuts = first_cuts(jaxpr, decisions, policy, brought)
+    return _cut_until_acceptable(cuts) or cuts
 
 
-def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
+def first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy, brought: Mapping[Var, str] = NOTHING) -> Cuts:
+    """Where kernels end whatever they are."""
     inside, outside = inside_and_outside(jaxpr, decisions)
     aliases = {eqn.outvars[0]: eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive in IN_MEMORY}
     wanted = [*jaxpr.outvars, *(v for eqn in outside for v in eqn.invars), *aliases.values()]
@@ -85,6 +83,9 @@ def _first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy) -> Cuts:
     cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
     _few_at_once(cuts)
+    for value, why in brought.items():
+        cuts.add_root(value, why)
+    _end_loops(cuts)
     return cuts
 
 
@@ -255,7 +256,7 @@ def _crowding(cuts: Cuts, root: Var) -> list[Var] | Wish:
     if isinstance(space, TooManyPlaces):
         is_cut = space.variable in cuts.loaded and space.variable not in cuts.shared
         if space.dims is not None or not cuts.is_inside(space.variable) or is_cut:
-            return _kept_instead(cuts, space, cuts.below([root]))
+            return kept_instead(cuts, space, cuts.below([root]))
         return _crowded_into_memory(cuts, root, space)
     else:
         assert space is not None  # one output always fits itself
@@ -314,7 +315,7 @@ def _too_much(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
     if space.steps and len(steps) > most.steps_of_loops and not as_variables(space, cuts.policy):
-        return _refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
+        return refused(_read_by(cuts, space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
         values, why = pieces(space.graph, steps, most), because.too_long(len(steps), most.steps)
         readers = [reader for value in values for reader in _cut(cuts, value, why=why)]
@@ -351,7 +352,7 @@ def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | N
         return None
     carried, read = held_by_loops(cuts, space)
     why = because.not_held(carried, read, cuts.policy.cuts.carried, most_read(cuts, space))
-    return _refused(_read_by(cuts, space), why)
+    return refused(_read_by(cuts, space), why)
 
 
 def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept, str]]:
@@ -390,20 +391,6 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
     return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
 
 
-def _kept_instead(cuts: Cuts, crowded: TooManyPlaces, loops: Iterable[Eqn]) -> KeepMore:
-    """What a loop in a body makes, and is wanted at too many places there, has to be kept."""
-    if crowded.dims is None:
-        refusal = _refused(loops, "a result of a loop in its body is read at several places")
-        wanted = {**dict.fromkeys(crowded.beside, ()), crowded.variable: crowded.along}
-        return KeepMore(tuple(wanted.items()), refusal)
-    refusal = _refused(cuts.inside, "what a loop has made is read in another order than it is kept")
-    return KeepMore(((crowded.variable, crowded.dims),), refusal)
-
-
-def _refused(eqns: Iterable[Eqn], why: str) -> Refuse:
-    return Refuse({body_of(eqn): why for eqn in eqns if eqn.primitive.name in LOOPS})
-
-
 def _read_by(cuts: Cuts, space: Space) -> list[Eqn]:
     return [eqn for eqn in cuts.inside if reads(space, eqn)]
 
@@ -415,7 +402,7 @@ def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:
         unwritten = [var for var in results if var not in cuts.loaded]
         if not unwritten:
             why = "a loop in its body reads what another one there has made, step by step"
-            refusal = _refused(_read_by(cuts, space), why)
+            refusal = refused(_read_by(cuts, space), why)
             if recurrence.eqn in cuts.inside:
                 return refusal
             return KeepMore(tuple(held_along(recurrence.eqn).items()), refusal)
@@ -425,94 +412,7 @@ def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:
 
 def _into_memory(cuts: Cuts, values: list[Var]) -> list[Var] | Wish:
     """Let the kernel end after these values; but keep in it what a loop makes for another loop only."""
-    return _kept_by_choice(cuts, values) or _cut(cuts, *values)
-
-
-def _kept_in_steps(cuts: Cuts) -> Wish | None:
-    """What steps make and want at too many places: it is written once, and read at all of them."""
-    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    found: dict[Var, Dims] = {}
-    instead: list[KeepMore] = []  # of each loop what its own steps want first
-    for eqn in loops:
-        try:
-            found |= crowded_in([scan_of(eqn)], cuts.decisions)
-        except TooManyPlaces as crowded:
-            instead.append(_kept_instead(cuts, crowded, loops))
-    if instead:
-        return replace(instead[0], wanted=tuple(dict(pair for each in instead for pair in each.wanted).items()))
-    refusal = _refused(loops, "what its steps want at too many places cannot be kept")
-    why = "a step would compute the same at very many places"
-    return KeepMore(tuple(found.items()), refusal, why) if found else None
-
-
-def _kept_from_the_start(cuts: Cuts) -> Wish | None:
-    """What one loop puts out and another one reads in another order of steps: no walk is needed to know that.
-
-    c, ys = scan[jaxpr=f length=7] c0 xs
-    d, zs = scan[jaxpr=g length=7 reverse=True] c ys
-    """
-    loops = [scan_of(eqn) for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    if not cuts.decisions.chooses or len(loops) < 2:
-        return None
-    orders: dict[Var, set[tuple[bool, bool, int]]] = {}  # in which a value is read by loops
-    by_reader = {id(loop.eqn): (loop.conditional, loop.reverse, loop.length) for loop in loops}
-    for eqn in reversed(cuts.inside):
-        read = {by_reader[id(eqn)]} if id(eqn) in by_reader else set().union(*(orders.get(v, ()) for v in eqn.outvars))
-        for atom in variables(eqn.invars) if read else ():
-            orders.setdefault(atom, set()).update(read)
-    values = [
-        result
-        for loop in loops
-        for _, result in loop.ys
-        if orders.get(result, set()) - {by_reader[id(loop.eqn)]} and result not in cuts.decisions.kept
-    ]
-    return _kept_by_choice(cuts, values)
-
-
-def _kept_by_choice(cuts: Cuts, values: list[Var]) -> Wish | None:
-    """The wish to keep these values, and what is made with them, where loops alone read them."""
-    if not cuts.decisions.chooses:
-        return None
-    together = _made_step_by_step(cuts, values)
-    apart = _not_for_loops(cuts) | cuts.decisions.declined
-    if all(value not in together or value in apart or value in cuts.roots for value in values):
-        return None
-    along = _dims_of_results(cuts)
-    if isinstance(along, WISHES):
-        return along
-    wanted = (var for var in together if var not in apart)  # roots too, if it comes to that
-    return KeepMore(tuple((var, along.get(var, ())) for var in wanted), None)
-
-
-def _dims_of_results(cuts: Cuts) -> dict[Var, Dims] | Wish:
-    """The dimensions along which what the loops put out is kept."""
-    loops = [eqn for eqn in cuts.inside if eqn.primitive.name in LOOPS]
-    try:
-        return {result: dims for eqn in loops for result, dims in held_along(eqn).items()}
-    except TooManyPlaces as crowded:
-        return _kept_instead(cuts, crowded, loops)
-
-
-def _made_step_by_step(cuts: Cuts, values: list[Var]) -> list[Var]:
-    """Whatever the loops that make these values put out step by step, and what is kept of that."""
-    found: list[Var] = []
-    for eqn in cuts.jaxpr.eqns:
-        if any(value in eqn.outvars for value in values):
-            if eqn.primitive.name in LOOPS:
-                found += [result for _, result in scan_of(eqn).ys]
-            elif eqn.primitive is keep_p:
-                found += eqn.outvars
-    return found
-
-
-def _not_for_loops(cuts: Cuts) -> set[Var]:
-    """What is wanted in memory, by XLA or by the user, is made of these outside of loops."""
-    roots, inside = set(cuts.roots), set(cuts.inside)
-
-    def goes_on(eqn: Eqn, needed: bool) -> bool:
-        return eqn not in inside or (needed and eqn.primitive.name not in LOOPS)
-
-    return needed_for(cuts.jaxpr.eqns, roots, goes_on) - roots
+    return kept_by_choice(cuts, values) or _cut(cuts, *values)
 
 
 def _cut(cuts: Cuts, *values: Var, why: str = "") -> list[Var]:
