@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
-from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.nodes import Compute, Reduce, Swept, operands_of
 from jaxpr2triton.graph.order import Order
@@ -80,7 +80,7 @@ def first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy, brought: Mapp
     computed -= {eqn.outvars[0] for eqn in views}
     written = dict.fromkeys(variables([*wanted, *(eqn.invars[0] for eqn in views)]))
     roots = [v for v in written if v in computed]
-    cuts = Cuts(jaxpr, Classes(jaxpr.eqns), inside, outside, loaded, views, roots, decisions, policy)
+    cuts = Cuts(jaxpr, classes_of(jaxpr), inside, outside, loaded, views, roots, decisions, policy)
     _contractions_apart(cuts)
     _few_at_once(cuts)
     for value, why in brought.items():
