@@ -192,7 +192,9 @@ class Walk:
         return TooManyPlaces(var, dims, beside, along)
 
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
-        _, demand = self.reading(atom, place, guard)
+        return self._want_at(*self.reading(atom, place, guard))
+
+    def _want_at(self, atom: Some, demand: Demand) -> tuple[Some, Demand]:
         if not isinstance(atom, Literal):
             if atom not in self.wanted:
                 self.wanted[atom] = {}
@@ -235,13 +237,13 @@ class Walk:
             accumulate.ask(self, number, eqn, demands)
             return
         for demand in brought.ask(self, eqn, demands):
-            self.reads[out, demand] = self._ask_one(eqn, *demand)
+            self.reads[out, demand] = self._ask_one(eqn, demand)
 
-    def _ask_one(self, eqn: Eqn, place: Place, guard: Guard) -> Asked:
+    def _ask_one(self, eqn: Eqn, demand: Demand) -> Asked:
         """What one element of a result reads where nothing is combined."""
-        row = TABLE.get(eqn.primitive.name)
+        row, (place, guard) = TABLE.get(eqn.primitive.name), demand
         if isinstance(row, Pointwise):
-            return Elements([self.want(v, aligned(place, v.aval.shape), guard) for v in eqn.invars])
+            return Elements([self._want_element(v, demand, eqn.outvars[0].aval.shape) for v in eqn.invars])
         if isinstance(row, Indexing):
             return self._pieces(eqn, row.read(eqn, place), guard)
         if eqn.primitive.name == "iota":
@@ -249,6 +251,14 @@ class Walk:
         if eqn.primitive.name in dynamic.TABLE:
             return self._pieces(eqn, dynamic.TABLE[eqn.primitive.name](self, eqn, place, guard), guard)
         raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
+
+    def _want_element(self, atom: Atom, demand: Demand, shape: Sequence[int]) -> tuple[Atom, Demand]:
+        """The operand of an elementwise equation; one of the result's shape is read just where that is wanted."""
+        place, guard = demand
+        own = aligned(place, atom.aval.shape)
+        if own is place and isinstance(demand, Remembered) and atom.aval.shape == shape:
+            return self._want_at(atom, demand)
+        return self.want(atom, own, guard)
 
     def hints(self, operand: Atom, dims: Sequence[int]) -> list[Axis | None]:
         """Along what an operand is wanted anyway, in a loop."""
