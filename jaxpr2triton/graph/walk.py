@@ -92,10 +92,17 @@ from jaxpr2triton.rules.sweeps import Sweep
 class TooManyPlaces(Exception):
     """A value is wanted at so many places that computing it once, into memory, is better."""
 
-    def __init__(self, variable: Var, dims: Dims | None = None, beside: Sequence[Var] = (), along: Dims = ()) -> None:
+    def __init__(
+        self,
+        variable: Var,
+        dims: Dims | None = None,
+        beside: Sequence[Var] = (),
+        along: Dims = (),
+        others: Sequence[Var] = (),
+    ) -> None:
         super().__init__(f"{variable} is wanted at too many places")
         self.variable = variable
-        self.others: tuple[Var, ...] = ()  # with this one in memory, so are these
+        self.others = tuple(others)  # with this one in memory, so are these
         self.beside = tuple(beside)  # what the same loop makes, and is wanted at too many places as well
         self.dims = dims  # along which it has to be kept, if it is kept and wanted elsewhere than it is written
         self.along = along  # … if it is not kept, and wanted at several places of these dimensions only
@@ -161,10 +168,13 @@ class Walk:
 
     def check_crowding(self) -> None:
         """Raise for all that is wanted at too many places; it comes before whatever else the walk has met."""
-        if self.crowding:
-            crowded = TooManyPlaces(self.crowding[0])
-            crowded.others = tuple(self.crowding[1:])
-            raise crowded
+        if self.crowding:  # no name here for what is raised: it would keep the walk, and itself, until a collection
+            raise TooManyPlaces(self.crowding[0], others=self.crowding[1:])
+
+    def forget(self) -> None:
+        """Let go of what knows this walk: it is large, and else there until the next collection of cycles."""
+        self.numbers.clear()
+        self.entered.clear()
 
     def demands_on(self, atom: Atom) -> tuple[Demand, ...]:
         """Where a variable is wanted that this walk has to compute; a literal is there anyway."""
@@ -523,12 +533,20 @@ def walk(
         (output, atom, fixed) for output, (atom, place) in enumerate(roots) for fixed in every_place(place, unrolled)
     ]
     try:
-        targets = state.backwards([(atom, place) for _, atom, place in places])
+        targets = _targets(state, [(atom, place) for _, atom, place in places])
+        state.forwards()
+        stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
+        return Graph(tuple(state.order), stores, state.computed)
+    finally:
+        state.forget()
+
+
+def _targets(state: Walk, roots: Sequence[tuple[Atom, Place]]) -> list[tuple[Atom, Demand]]:
+    """How to read the roots, once every equation knows where it is wanted."""
+    try:
+        return state.backwards(roots)
     finally:
         state.check_crowding()
-    state.forwards()
-    stores = tuple(Store(output, place, state.node(*read)) for (output, _, place), read in zip(places, targets))
-    return Graph(tuple(state.order), stores, state.computed)
 
 
 @once

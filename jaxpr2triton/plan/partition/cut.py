@@ -287,7 +287,7 @@ def _space_alone(cuts: Cuts, roots: list[Var]) -> Space | TooManyPlaces | Refuse
     try:
         return cuts.space_of(roots)
     except TooManyPlaces as crowded:
-        return crowded
+        return crowded.with_traceback(None)  # in whose frames the walk still is
     except Exception as problem:
         if (refusal := refused_for(problem, cuts.below(roots))) is None:
             raise
