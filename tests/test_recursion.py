@@ -110,6 +110,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/round_parts.py": {STATEMENTS: "_assignments _with_comments _without"},
     "emit/sound.py": {STATEMENTS: "_Checking._loop _Checking.block", TEXT: "_Checking._pointer _Checking._wrong_in"},
     "emit/statements.py": {PLACES: "Statements._spread_along"},
+    "emit/syntax.py": {STATEMENTS: "copied has_values_after"},
     "emit/text.py": {PLACES: "Spelling._sum Spelling._sum.text Spelling.reach"},
     "emit/tidy.py": {
         STATEMENTS: "_Renaming.block _Renaming.statement _find_clashes.before _find_clashes.before_all _moves"
