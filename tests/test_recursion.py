@@ -110,12 +110,12 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/round_parts.py": {STATEMENTS: "_assignments _with_comments _without"},
     "emit/sound.py": {STATEMENTS: "_Checking._loop _Checking.block", TEXT: "_Checking._pointer _Checking._wrong_in"},
     "emit/statements.py": {PLACES: "Statements._spread_along"},
+    "emit/syntax.py": {STATEMENTS: "copied has_values_after"},
     "emit/text.py": {PLACES: "Spelling._sum Spelling._sum.text Spelling.reach"},
     "emit/tidy.py": {
         STATEMENTS: "_Renaming.block _Renaming.statement _find_clashes.before _find_clashes.before_all _moves"
         " without_idle_comments"
     },
-    "emit/syntax.py": {STATEMENTS: "has_values_after"},
     "emit/variables.py": {STATEMENTS: "Resolved.block Resolved.enter"},
     "emit/widths.py": {PLACES: "Widths._ends Widths._found Widths._of_sum Widths.of Widths.own Widths.sum"},
     "graph/build_nodes.py": {LOOPS: "_build_wanted _end_loop"},

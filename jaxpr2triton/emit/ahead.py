@@ -27,12 +27,11 @@ does a compiler read far ahead where a program adds up what it makes of two side
 from __future__ import annotations
 
 import ast
-import copy
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import cast
 
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.round_parts import written_out
@@ -40,6 +39,7 @@ from jaxpr2triton.emit.syntax import (
     Fresh,
     Replaced,
     calls,
+    copied,
     has_values_after,
     is_in_text,
     is_store,
@@ -53,7 +53,6 @@ from jaxpr2triton.emit.widths import WORD, fits
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
 
-Expression = TypeVar("Expression", bound=ast.expr)
 FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -271,7 +270,7 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tup
     most = len(steps) - ahead
     loop.iter = _range(start, steps[most], step, min(how.unrolled, most))
     now_of = {later: now for later, (now, _) in queues.items()}
-    return before, [steps_in_text(now_of, name.id, steps[most:], copy.deepcopy(body), fresh("late"), ahead > 1)]
+    return before, [steps_in_text(now_of, name.id, steps[most:], copied(body), fresh("late"), ahead > 1)]
 
 
 def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
@@ -301,7 +300,7 @@ def _in_rounds(loop: ast.For, queues: Mapping[str, tuple[str, Read]], steps: ran
         for each in range(ahead):
             place = ast.BinOp(named_as(first), ast.Add(), ast.Constant((ahead + each) * steps.step))
             load = at_step(read.whole, name.id, place)
-            following.append(load if each < left else _only_if(copy.deepcopy(is_another), load))
+            following.append(load if each < left else _only_if(copied(is_another), load))
         held = fresh(f"{read.buffer.removesuffix('_ptr')}_now")
         reads += parsed_with(f"{held} = {later}") + parsed_with(f"{later} = ...", ast.Tuple(following, ast.Load()))
         taken += parsed_with(f"{now} = {held}[{number}]")
@@ -309,7 +308,7 @@ def _in_rounds(loop: ast.For, queues: Mapping[str, tuple[str, Read]], steps: ran
     times = f"{number} * {steps.step}" if steps.step > 1 else number
     taken = (parsed_with(f"{name.id} = {first} + {times}") if is_named else []) + taken
     last, now_of = steps[rounds * ahead :], {later: now for later, (now, _) in queues.items()}
-    after: Body = [steps_in_text(now_of, name.id, last, copy.deepcopy(loop.body), fresh("late"), True)] if left else []
+    after: Body = [steps_in_text(now_of, name.id, last, copied(loop.body), fresh("late"), True)] if left else []
     inner = written_out(number, ahead, taken, loop.body, {*now_of.values(), name.id}, fresh)
     loop.target = ast.Name(first, ast.Store())
     end = steps.start + rounds * ahead * steps.step
@@ -403,9 +402,9 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
                 continue
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if counts[name] == 1:
                 if _follows(value, counts, known) and all(map(_is_arange, calls(value))):
-                    known[name] = _resolved(value, known)
+                    known[name] = copied(value, known)
         for load in calls(statement, "load"):
-            whole = _resolved(load, known)
+            whole = copied(load, known)
             if not _follows(load, counts, known) or next(pointers(load)) in written or _is_cast(whole, step.id):
                 continue
             if step.id in {name.id for name in names_in(whole)}:
@@ -441,14 +440,7 @@ def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
 
 def at_step(load: ast.Call, step: str, number: ast.expr) -> ast.Call:
     """What the step of that number reads."""
-    return cast(ast.Call, _Folded().visit(_resolved(load, {step: number})))
-
-
-def _resolved(value: Expression, known: Mapping[str, ast.expr]) -> Expression:
-    def meant(node: ast.AST) -> ast.expr | None:
-        return copy.deepcopy(known.get(node.id)) if isinstance(node, ast.Name) else None
-
-    return cast(Expression, Replaced(meant).visit(copy.deepcopy(value)))
+    return cast(ast.Call, _Folded().visit(copied(load, {step: number})))
 
 
 class _Folded(ast.NodeTransformer):

@@ -15,7 +15,6 @@ as many pieces as there are registers for are read once.
 from __future__ import annotations
 
 import ast
-import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -32,7 +31,7 @@ from jaxpr2triton.emit.ahead import (
     with_names,
 )
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.syntax import Fresh, calls, has_values_after, is_store, parsed_with, stored_in
+from jaxpr2triton.emit.syntax import Fresh, calls, copied, has_values_after, is_store, parsed_with, stored_in
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.ir.kernel import Buffer
@@ -160,7 +159,7 @@ class _Holding:
         before: Body = []
         queues: dict[str, str] = {}
         standing: dict[int, str] = {}
-        loop = copy.deepcopy(pieces.loop)
+        loop = copied(pieces.loop)
         copies, places = reads_of(loop)
         wanted = {ast.unparse(each.whole): each.wanted for each in copies}
         (name,) = names_in(pieces.loop.target)

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, is_store, named_as, parsed_with
+from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, copied, is_store, named_as, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.variables import Body, is_comment, names_in
 
@@ -50,7 +50,7 @@ def _in_text(number: str, times: int, body: Body) -> ast.For:
 def _asked_for(taken: Body, by: Body) -> Body:
     asked = {name.id for name in names_in(*by) if not is_store(name)}
     names = [(each, {name.id for name in names_in(each) if is_store(name)}) for each in taken]
-    return [copy.deepcopy(each) for each, own in names if own & asked]
+    return [copied(each) for each, own in names if own & asked]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _outlined(rest: Body, ready: Set[str], changing: Set[str], fresh: Fresh) -> 
         return named_as(named[text][0])
 
     replaced = Replaced(early)
-    found = [replaced.statement(copy.deepcopy(statement)) for statement in rest]
+    found = [replaced.statement(copied(statement)) for statement in rest]
     return [ast.Assign([ast.Name(name, ast.Store())], value, lineno=0) for name, value in named.values()], found
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, function_of, hull
-from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.variables import Body, names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
 
@@ -105,8 +105,8 @@ class _Checking:
     # -- what is read and written -----------------------------------------------------------------------------
 
     def _accesses(self, statement: ast.AST) -> None:
-        for call in ast.walk(statement):
-            if isinstance(call, ast.Call) and function_of(call) in ("load", "store"):
+        for call in nodes_of(ast.Call, statement):
+            if function_of(call) in ("load", "store"):
                 pointer = self._pointer(call.args[0])
                 masks = [word.value for word in call.keywords if word.arg == "mask" and pointer not in self.flags]
                 if (wrong := next(filter(None, map(self._wrong_in, masks)), None)) is not None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import cast
+from types import MappingProxyType
+from typing import TypeVar, cast
 
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.variables import Body, names_in, nodes_of
+
+Tree = TypeVar("Tree")
+NOTHING: Mapping[str, ast.expr] = MappingProxyType({})
 
 
 @dataclass
@@ -76,9 +80,27 @@ def is_in_text(loop: ast.For | ast.While) -> bool:
 
 def calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
     """Those of a function of Triton's, or all of them."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and (of is None or ast.unparse(each.func) == f"tl.{of}"):
-            yield each
+    return (each for each in nodes_of(ast.Call, node) if of is None or _is_of_triton(each.func, of))
+
+
+def _is_of_triton(function: ast.expr, name: str) -> bool:
+    match function:
+        case ast.Attribute(value=ast.Name("tl"), attr=attribute):
+            return attribute == name
+    return False
+
+
+def copied(tree: Tree, known: Mapping[str, ast.expr] = NOTHING) -> Tree:
+    """A copy of a tree; what is `known` stands in the place of its name, a copy of it at each."""
+    if isinstance(tree, list):
+        return cast(Tree, [copied(each, known) for each in tree])
+    if isinstance(tree, ast.Name) and tree.id in known:
+        return cast(Tree, copied(known[tree.id]))
+    if not isinstance(tree, ast.AST) or not tree._fields:
+        return tree
+    copy = type(tree).__new__(type(tree))
+    copy.__dict__.update({name: copied(value, known) for name, value in tree.__dict__.items()})
+    return copy
 
 
 def named_as(name: str) -> ast.Name:

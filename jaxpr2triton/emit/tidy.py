@@ -95,7 +95,7 @@ def _find_clashes(body: Body, of: dict[ast.Name, Variable], movable: Set[Variabl
     before_all(body, set())
 
 
-class _Renaming(ast.NodeTransformer):
+class _Renaming:
     """Writes every variable by its own name, numbered in the order in which a reader meets them."""
 
     def __init__(self, of: dict[ast.Name, Variable], wishes: dict[Variable, str], names: Names) -> None:
@@ -109,32 +109,32 @@ class _Renaming(ast.NodeTransformer):
     def statement(self, statement: ast.stmt, depth: int) -> ast.stmt | None:
         match statement:
             case ast.Assign():
-                self.visit(statement.value)
+                self.rename(statement.value)
                 for target, _ in pairs(statement):
-                    self.visit(target)
+                    self.rename(target)
                 return _without_identities(statement)
             case ast.For() | ast.While():
-                self.visit(statement.iter if isinstance(statement, ast.For) else statement.test)
+                self.rename(statement.iter if isinstance(statement, ast.For) else statement.test)
                 self.names.enter()
                 statement.body = self.block(statement.body, depth + 1)
                 self.names.leave()
                 return statement if isinstance(statement, ast.While) or _does_something(statement.body) else None
             case ast.If():
-                self.visit(statement.test)
+                self.rename(statement.test)
                 statement.body = self.block(statement.body, depth)
                 statement.orelse = self.block(statement.orelse, depth)
                 return _without_empty_side(statement)
-        self.visit(statement)
+        self.rename(statement)
         return statement
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        if node in self.of:
-            variable = self.of[node].root
-            if variable not in self.new:
-                wish = self.wishes.get(variable) or self.old.wish(variable.name)
-                self.new[variable] = self.names.new(wish, variable.depth)
-            node.id = self.new[variable]
-        return node
+    def rename(self, tree: ast.AST) -> None:
+        for name in reversed(names_in(tree)):  # as they are written
+            if name in self.of:
+                variable = self.of[name].root
+                if variable not in self.new:
+                    wish = self.wishes.get(variable) or self.old.wish(variable.name)
+                    self.new[variable] = self.names.new(wish, variable.depth)
+                name.id = self.new[variable]
 
 
 def _without_identities(statement: ast.Assign) -> ast.Assign | None:

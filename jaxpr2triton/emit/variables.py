@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 Body = list[ast.stmt]
+Tree = TypeVar("Tree", bound=ast.AST)
 
 
 @dataclass
@@ -44,19 +44,36 @@ def names_in(*nodes: ast.AST) -> list[ast.Name]:
         elif kind is list:
             stack.extend(node)
         else:
-            stack.extend([getattr(node, field) for field in _fields_of(kind)])
+            stack.extend([getattr(node, name) for name in _FIELDS[kind]])
     return found
 
 
-WITHOUT_NAMES = frozenset({"ctx", "op", "ops", "attr", "kind", "type_comment", "arg"})
+def nodes_of(kind: type[Tree], *nodes: ast.AST) -> list[Tree]:
+    """All expressions or statements of a kind, in the order of `ast.walk`."""
+    found: list[Any] = [*nodes]
+    for node in found:
+        for name in _FIELDS[node.__class__]:
+            below = getattr(node, name)
+            if below.__class__ is list:
+                found += below
+            else:
+                found.append(below)
+    return [node for node in found if isinstance(node, kind)]
 
 
-@functools.cache
-def _fields_of(kind: type) -> tuple[str, ...]:
-    """The fields of such a node in which there may be names; none of what is no node."""
-    if not issubclass(kind, ast.AST) or kind is ast.Constant:
-        return ()
-    return tuple(field for field in kind._fields if field not in WITHOUT_NAMES)
+WITHOUT_NAMES = frozenset({"ctx", "op", "ops", "id", "attr", "kind", "type_comment", "arg"})
+
+
+class _Fields(dict[type, tuple[str, ...]]):
+    """The fields of each kind of node in which there may be names; none of what is no node."""
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        fields = kind._fields if issubclass(kind, ast.AST) and kind is not ast.Constant else ()
+        self[kind] = tuple(name for name in fields if name not in WITHOUT_NAMES)
+        return self[kind]
+
+
+_FIELDS = _Fields()
 
 
 class Resolved:

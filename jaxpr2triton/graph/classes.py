@@ -53,6 +53,11 @@ class Classes:
         self._parent[self.find(one)] = self.find(other)
 
 
+@once
+def classes_of(jaxpr: Jaxpr) -> Classes:
+    return Classes(jaxpr.eqns)
+
+
 def body_classes(scan: Scan) -> Classes:
     """The classes of a loop's body, with the carried values of one step joined to those of the next."""
     return Classes(scan.body.eqns, ties(scan))

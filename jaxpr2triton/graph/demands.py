@@ -98,7 +98,10 @@ class Demands:
         self.finals = _finals(self.jaxpr)
 
     def want(self, atom: Some, place: Place, guard: Guard) -> tuple[Some, Demand]:
-        _, demand = self.reading(atom, place, guard)
+        return self.want_at(*self.reading(atom, place, guard))
+
+    def want_at(self, atom: Some, demand: Demand) -> tuple[Some, Demand]:
+        """The same where the place and the guard are settled."""
         if not isinstance(atom, Literal):
             if atom not in self.wanted:
                 self.wanted[atom] = {}

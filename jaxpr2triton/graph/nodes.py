@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TypeVar, overload
 
 import numpy as np
@@ -258,7 +260,17 @@ class Graph:
     @overload
     def of_kind(self, kind: tuple[type[One], type[Other]]) -> Iterator[One | Other]: ...
     def of_kind(self, kind: type[Node] | tuple[type[Node], ...]) -> Iterator[Node]:
+        there = [each for each in self._by_kind if issubclass(each, kind)]
+        if len(there) <= 1:
+            return itertools.chain.from_iterable(map(self._by_kind.__getitem__, there))
         return (node for node in self.nodes if isinstance(node, kind))
+
+    @cached_property
+    def _by_kind(self) -> Mapping[type[Node], Sequence[Node]]:
+        found: dict[type[Node], list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(type(node), []).append(node)
+        return found
 
     def conditions(self) -> Iterator[Condition]:
         """Of all choices and of all that is read, once for each of them."""

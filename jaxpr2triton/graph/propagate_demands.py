@@ -18,10 +18,10 @@ from jaxpr2triton.graph.chooser import Chooser, Number
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.graph.demands import Crowds, Demands, EnteredLoop
 from jaxpr2triton.graph.facts import LoopFacts
-from jaxpr2triton.graph.nodes import Demand, Place, axes_in
+from jaxpr2triton.graph.nodes import Demand, Place, Remembered, axes_in
 from jaxpr2triton.graph.reads import Asked, Counted, Elements, aligned
 from jaxpr2triton.ir.accumulate import accumulate_p
-from jaxpr2triton.ir.index import Axis, Guard
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal
 from jaxpr2triton.ir.region import keep_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
@@ -89,14 +89,14 @@ def _ask(demands: Demands, number: Number, eqn: Eqn) -> None:
         accumulate.ask(demands, number, eqn, wanted)
         return
     for demand in brought.ask(demands, eqn, wanted):
-        demands.reads[out, demand] = _ask_one(demands, eqn, *demand)
+        demands.reads[out, demand] = _ask_one(demands, eqn, demand)
 
 
-def _ask_one(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> Asked:
+def _ask_one(demands: Demands, eqn: Eqn, demand: Demand) -> Asked:
     """What one element of a result reads where nothing is combined."""
-    row = TABLE.get(eqn.primitive.name)
+    row, (place, guard) = TABLE.get(eqn.primitive.name), demand
     if isinstance(row, Pointwise):
-        return Elements([demands.want(v, aligned(place, v.aval.shape), guard) for v in eqn.invars])
+        return Elements([_ask_element(demands, v, demand, eqn.outvars[0].aval.shape) for v in eqn.invars])
     if isinstance(row, Indexing):
         return demands.ask_pieces(eqn, row.read(eqn, place), guard)
     if eqn.primitive.name == "iota":
@@ -104,6 +104,15 @@ def _ask_one(demands: Demands, eqn: Eqn, place: Place, guard: Guard) -> Asked:
     if eqn.primitive.name in dynamic.TABLE:
         return demands.ask_pieces(eqn, dynamic.TABLE[eqn.primitive.name](demands, eqn, place, guard), guard)
     raise CompilerBug(f"no rule for `{eqn.primitive.name}` inside a kernel")
+
+
+def _ask_element(demands: Demands, atom: Atom, demand: Demand, shape: Sequence[int]) -> tuple[Atom, Demand]:
+    """The operand of an elementwise equation; one of the result's shape is read just where that is wanted."""
+    place, guard = demand
+    own = aligned(place, atom.aval.shape)
+    if own is place and isinstance(demand, Remembered) and atom.aval.shape == shape:
+        return demands.want_at(atom, demand)
+    return demands.want(atom, own, guard)
 
 
 def _walked(demands: Demands, eqn: Eqn) -> list[Axis | None]:

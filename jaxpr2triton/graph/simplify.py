@@ -42,6 +42,7 @@ from jaxpr2triton.graph.nodes import (
     Load,
     Lookup,
     Node,
+    One,
     Position,
     Product,
     Recurrence,
@@ -97,14 +98,19 @@ def simplify(graph: Graph, lanes: Set[Axis] | None = None) -> Graph:
     Along `lanes` are the axes of tiles. In the steps of a loop that goes on by one number, this number is True; where
     each lane goes on by itself, a step may be another lane's.
     """
-    form = _form(graph)
     for _ in range(ROUNDS):
         simpler = _Simplifying(graph, lanes).run()
-        before, form = form, _form(simpler)
-        if form == before:
+        if _is_alike(simpler, graph):
             return graph
         graph = simpler
     return graph
+
+
+def _is_alike(one: Graph, other: Graph) -> bool:
+    """Whether graphs are the same, whatever their nodes are called."""
+    if (one.nodes, one.stores) == (other.nodes, other.stores):
+        return True
+    return len(one.nodes) == len(other.nodes) and _form(one) == _form(other)
 
 
 def _form(graph: Graph) -> list[Hashable]:
@@ -149,6 +155,7 @@ class _Simplifying:
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.equal: dict[Hashable, Node] = {}
         self.order: list[Node] = []
+        self.given = frozenset(graph.nodes)
         self.ranges = Ranges()
 
     def run(self) -> Graph:
@@ -199,7 +206,7 @@ class _Simplifying:
             if len(pairs) == 1 and not node.over and pairs[0][0].dtype == node.dtype:
                 return pairs[0][0]
         operands, positions = (tuple(each) for each in zip(*pairs))
-        return self._shared(replace(node, operands=operands, positions=positions))
+        return self._shared(_with(node, operands=operands, positions=positions))
 
     def _computed(self, node: Compute) -> Node:
         if self.true.intersection(node.operands):
@@ -264,7 +271,7 @@ class _Simplifying:
             assert isinstance(then, Compute)
             return self._computed(replace(then, operands=tuple(chosen)))
         needs = self._needs([condition.index for condition in conditions])
-        return self._shared(replace(node, conditions=conditions, then=then, other=other, needs=needs))
+        return self._shared(_with(node, conditions=conditions, then=then, other=other, needs=needs))
 
     def _under(self, node: Node, conditions: Guard) -> Node:
         """The value where these conditions hold."""
@@ -282,7 +289,8 @@ class _Simplifying:
         key = _key(node)
         if key is not None and key in self.equal:
             return self.equal[key]
-        numbered = changed(node, number=len(self.order))
+        number = self.order[-1].number + 1 if self.order else 0  # they are in order, and some may be missing
+        numbered = node if node in self.given and node.number >= number else changed(node, number=number)
         self.order.append(numbered)
         if key is not None:
             self.equal[key] = numbered
@@ -311,13 +319,13 @@ class _Simplifying:
                 return replace(node, index=index, needs=self._needs([index]))
             case Take():
                 index = self._index(node.index)
-                return replace(node, index=index, needs=self._needs([index]))
+                return _with(node, index=index, needs=self._needs([index]))
             case Lookup():
                 at = tuple((axis, self._index(index)) for axis, index in node.at)
-                return replace(node, at=at, needs=self._needs([index for _, index in at]))
+                return _with(node, at=at, needs=self._needs([index for _, index in at]))
             case Choose():
                 conditions = tuple(Condition(self._index(c.index), c.low, c.high) for c in node.conditions)
-                return replace(node, conditions=conditions)
+                return _with(node, conditions=conditions)
         return node
 
     def _met(self, node: Accumulated) -> Node:
@@ -325,7 +333,7 @@ class _Simplifying:
         guards = tuple(tuple(Condition(self._index(c.index), c.low, c.high) for c in each) for each in node.guards)
         conditions = (condition.index for guard in guards for condition in guard)
         needs = self._needs([*(index for place in places for index in place), *conditions])
-        return replace(node, places=places, guards=guards, needs=needs)
+        return _with(node, places=places, guards=guards, needs=needs)
 
     def _guard(self, guard: Guard) -> Guard | None:
         if not any(True for condition in guard for _ in computed_in(condition.index)):
@@ -371,6 +379,12 @@ class _Simplifying:
             return Index(0, ((number, 1),))
         narrower = replace(number, low=max(low, number.low), high=min(high, number.high), clamped=False)
         return Index(0, ((narrower, 1),))
+
+
+def _with(node: One, **parts: object) -> One:
+    """The node with these parts; itself, if it has them."""
+    is_same = all(getattr(node, name) == value for name, value in parts.items())
+    return node if is_same else replace(node, **parts)  # type: ignore[arg-type]  # their names are those of nodes
 
 
 def _of_one_tile(one: Node, other: Node) -> list[tuple[Node, Node]] | None:
@@ -443,25 +457,25 @@ def _key(node: Node) -> Hashable:
     """Equal for nodes of equal values; None where that is not known."""
     match node:
         case Constant():
-            return "constant", str(node.dtype), np.asarray(node.value).tobytes()
+            return "constant", node.dtype, np.asarray(node.value).tobytes()
         case Load():
             return "load", node.buffer, node.place, node.guard
         case Kept():
             return "kept", node.keep, node.place, node.guard
         case Position():
-            return "position", str(node.dtype), node.index
+            return "position", node.dtype, node.index
         case Compute():
-            return "compute", equation_key(node.eqn), str(node.dtype), node.operands
+            return "compute", equation_key(node.eqn), node.dtype, node.operands
         case Choose():
             return "choose", node.conditions, node.then, node.other
         case Product():
-            return "product", str(node.dtype), node.operands
+            return "product", node.dtype, node.operands
         case Element():
             return "element", node.operands
         case Reduce():
-            return "reduce", equation_key(node.eqn), str(node.dtype), node.operands, node.over, node.positions
+            return "reduce", equation_key(node.eqn), node.dtype, node.operands, node.over, node.positions
         case Swept():
-            return "sweep", equation_key(node.eqn), str(node.dtype), node.operands, node.over
+            return "sweep", equation_key(node.eqn), node.dtype, node.operands, node.over
         case Take():
             return "take", node.source, node.axis, node.index
         case Lookup():

@@ -33,6 +33,7 @@ NAMES: dict[str, Any] = {  # as JAX prints them
 _SHORT_NAMES = {np.dtype(dtype): short for short, dtype in NAMES.items()}
 
 
+@cache
 def unsupported(dtype: Any) -> WhyNot | None:
     """Why values of this dtype cannot live in a kernel; None if they can."""
     if str(dtype) in _TRITON:

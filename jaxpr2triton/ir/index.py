@@ -25,9 +25,11 @@ def _hashed_once(kind: Value) -> Value:
     compute: Any = kind.__hash__
 
     def remembered(self: Any) -> int:
-        known: int | None = self.__dict__.get("_hash")
-        if known is None:
-            known = self.__dict__["_hash"] = compute(self)
+        try:
+            known: int = self._hash
+        except AttributeError:
+            known = compute(self)
+            object.__setattr__(self, "_hash", known)
         return known
 
     def without_hash(self: Any) -> dict[str, Any]:

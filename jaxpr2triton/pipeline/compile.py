@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from jaxpr2triton.pipeline.units import Units
 from jaxpr2triton.pipeline.xla_time import time_of_step
 from jaxpr2triton.plan.decisions import WISHES, Decisions, Reach, Wish
 from jaxpr2triton.plan.partition.keeping import Copies
-from jaxpr2triton.plan.partition.partition import partition
+from jaxpr2triton.plan.partition.partition import foreseen, partition
 from jaxpr2triton.plan.search import search
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.progress import during
@@ -40,7 +40,7 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
     run = _Compilation(jaxpr, name, roles, policy)
     # a primitive that no table knows may be made of loops
     has_loops = any(eqn.primitive.name in RAW_LOOPS or is_foreign(eqn) for eqn in equations(jaxpr.jaxpr))
-    decisions, rounds = search(run, has_loops, jaxpr.jaxpr.eqns)
+    decisions, rounds = search(run.foresee, run.attempt, has_loops, jaxpr.jaxpr.eqns)
     if decisions.reach is not Reach.NOTHING:
         compiled = Compiled(name, run.made, decisions, rounds, run.captured, policy, run.convolved)
         return replace(compiled, steps_of=dict(_steps_in_kernels(compiled, replace(roles, function="", asked=()))))
@@ -74,7 +74,19 @@ class _Compilation:
     def captured(self) -> tuple[Any, ...]:
         return self._lowered.captured
 
-    def __call__(self, decisions: Decisions) -> Wish | None:
+    def foresee(self, decisions: Decisions) -> Wish | None:
+        """What is known before the program is cut."""
+        if decisions.reach is not Reach.ALL:
+            return None
+        return self._run_stages(("trace", "normalize"), decisions) or foreseen(
+            self.made["normalize"], decisions, self.copies, self.policy
+        )
+
+    def attempt(self, decisions: Decisions) -> Wish | None:
+        """Run all stages."""
+        return self._run_stages(STAGES, decisions)
+
+    def _run_stages(self, stages: Sequence[str], decisions: Decisions) -> Wish | None:
         """Run the stages whose results are not there yet, as far as they can do without other decisions."""
         if not self.made and decisions.reach is Reach.ALL:
             self._lowered = _plain(self._jaxpr, self.roles.contractions)
@@ -82,7 +94,7 @@ class _Compilation:
         self.made = {stage: self.made[stage] for stage in same if stage in self.made}
         self._normal = decisions.reach, decisions.apart
         current = traced = self._lowered.program
-        for stage in STAGES:
+        for stage in stages:
             if stage not in self.made:
                 with during(stage):
                     current = self._run(stage, current, decisions)

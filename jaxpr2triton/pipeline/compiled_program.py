@@ -40,7 +40,7 @@ class Compiled:
     name: str
     stages: Mapping[str, Any]  # what each stage made, printable
     decisions: Decisions = UNDECIDED  # with which they made it
-    rounds: tuple[Round, ...] = ()  # that led to those
+    history: tuple[Round, ...] = ()  # that led to those
     captured: tuple[Any, ...] = ()  # the leading operands of the program
     policy: Policy = DEFAULT_POLICY  # of the machine that it is for
     convolved: tuple[str, ...] = ()  # what is, in kernels, each with what it would take otherwise
@@ -50,6 +50,11 @@ class Compiled:
     def why_nothing(self) -> Reason:
         """Why the whole program was left to XLA, if it was."""
         return self.decisions.because if self.decisions.reach is Reach.NOTHING else ""
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """The attempts that did not come to their end."""
+        return tuple(each for each in self.history if not each.is_foreseen)
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:

@@ -1,8 +1,10 @@
 """The search for decisions with which a program can be cut into kernels that all stages can make.
 
-It starts from none, grants what a stage wishes, and lets the stages try again; every round is recorded:
+It starts from none, grants what can be foreseen without an attempt, and lets the stages try; what a stage wishes then
+is granted, and they begin again. Each grant is recorded:
 
-    attempt(Decisions())       →  KeepMore(((states, (0,)),), None)
+    foresee(Decisions())       →  KeepMore(((states, (0,)),), None)
+    foresee(Decisions(kept=…)) →  None: nothing more is known
     attempt(Decisions(kept=…)) →  None: all is made
 
 A mistake of ours that no single loop is to blame for costs all loops, and if there are none, all kernels.
@@ -26,20 +28,25 @@ class Round:
     before: Decisions
     obstacle: Wish | Mistake
     after: Decisions
+    is_foreseen: bool = False  # without an attempt
 
 
 def search(
-    attempt: Callable[[Decisions], Wish | None], has_loops: bool, eqns: Iterable[Eqn]
+    foresee: Callable[[Decisions], Wish | None],
+    attempt: Callable[[Decisions], Wish | None],
+    has_loops: bool,
+    eqns: Iterable[Eqn],
 ) -> tuple[Decisions, tuple[Round, ...]]:
     """The decisions with which an attempt came to its end; if there are none such, nothing is compiled."""
     decisions = UNDECIDED
     rounds: list[Round] = []
     while decisions.reach is not Reach.NOTHING:
         try:
-            wish = attempt(decisions)
+            foreseen = foresee(decisions)
+            wish = foreseen or attempt(decisions)
             if wish is None:
                 break
-            rounds.append(Round(decisions, wish, _next(decisions, wish)))
+            rounds.append(Round(decisions, wish, _next(decisions, wish), foreseen is not None))
         except Exception as problem:
             mistake = mistake_of(problem, eqns)
             further = has_loops and decisions.reach is Reach.ALL

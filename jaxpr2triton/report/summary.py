@@ -68,7 +68,7 @@ class Summary:
         """How it was planned: what stood in the way, and what was decided then."""
         normal, plans = self.compiled.stages["normalize"], self.compiled.stages["schedule"].plans
         products = multiplied(normal, self.policy)
-        return (*said(self.compiled.rounds, normal), *self.compiled.convolved, *products, *schedules_compiled(plans))
+        return (*said(self.compiled.history, normal), *self.compiled.convolved, *products, *schedules_compiled(plans))
 
     @cached_property
     def divided(self) -> tuple[Divided, ...]:

@@ -13,9 +13,14 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.errors import Mistake
-from jaxpr2triton.plan.decisions import Decisions, Reach, Refuse, Wish
+from jaxpr2triton.plan.decisions import Decisions, Part, Reach, Refuse, Wish
 from jaxpr2triton.plan.search import search
 from tests.programs import windows
+
+
+def nothing(decisions: Decisions) -> Wish | None:
+    """What is foreseen of a program without loops."""
+    return None
 
 
 def two_ways(c: Any, xs: Any) -> Any:
@@ -27,8 +32,10 @@ def steps(fn: Any, *args: Any) -> tuple[str, ...]:
     return j2t.transpile(fn, *args).summary.steps
 
 
-def test_what_two_loops_have_in_common_is_decided_in_one_round() -> None:
-    (step,) = steps(two_ways, np.ones(300, np.float32), np.ones((7, 300), np.float32))
+def test_what_two_loops_have_in_common_is_decided_before_the_first_attempt() -> None:
+    program = j2t.transpile(two_ways, np.ones(300, np.float32), np.ones((7, 300), np.float32))
+    (step,) = program.summary.steps
+    assert not program.compiled.rounds  # it is known before the first attempt
     before, after = step.split(": the kernel keeps ")
     assert before == "a loop reads what another one makes in another order or at several places"
     line = two_ways.__code__.co_firstlineno + 1
@@ -62,9 +69,26 @@ def test_a_search_ends_with_what_could_be_made(monkeypatch: pytest.MonkeyPatch) 
         seen.append(decisions)
         return None if decisions.refused else Refuse({1: "too long"})
 
-    decisions, rounds = search(attempt, True, [])
+    decisions, rounds = search(nothing, attempt, True, [])
     assert decisions is seen[-1] and decisions.refused == {1: "too long"}
     assert [(each.before, each.after) for each in rounds] == [(seen[0], seen[1])]
+
+
+def test_all_that_can_be_foreseen_comes_before_an_attempt() -> None:
+    """Also once an attempt has changed what the program is."""
+    tried: list[Decisions] = []
+
+    def foresee(decisions: Decisions) -> Wish | None:
+        known = {1, 2, 3} if decisions.apart else {1, 2}
+        return next((Refuse({loop: "known"}) for loop in known if loop not in decisions.refused), None)
+
+    def attempt(decisions: Decisions) -> Wish | None:
+        tried.append(decisions)
+        return None if decisions.apart else Part("quicker")
+
+    decisions, rounds = search(foresee, attempt, True, [])
+    assert [sorted(each.refused) for each in tried] == [[1, 2], [1, 2, 3]] and decisions is tried[-1]
+    assert [each.is_foreseen for each in rounds] == [True, True, False, True, True, True]
 
 
 def test_mistakes_cost_loops_and_then_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +98,7 @@ def test_mistakes_cost_loops_and_then_everything(monkeypatch: pytest.MonkeyPatch
         raise KeyError("row")
 
     for has_loops, reaches in ((True, [Reach.NO_LOOPS, Reach.NOTHING]), (False, [Reach.NOTHING])):
-        decisions, rounds = search(attempt, has_loops, [])
+        decisions, rounds = search(nothing, attempt, has_loops, [])
         assert [each.after.reach for each in rounds] == reaches
         assert all(isinstance(each.obstacle, Mistake) for each in rounds)
         assert decisions.because is decisions.mistakes[-1]
@@ -82,5 +106,5 @@ def test_mistakes_cost_loops_and_then_everything(monkeypatch: pytest.MonkeyPatch
 
 def test_a_wish_that_changes_nothing_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("J2T_RAISE")
-    decisions, (only,) = search(lambda decisions: Refuse({}), False, [])
+    decisions, (only,) = search(nothing, lambda decisions: Refuse({}), False, [])
     assert decisions.reach is Reach.NOTHING and isinstance(only.obstacle, Mistake)

@@ -17,7 +17,7 @@ from jaxpr2triton.plan.partition.excess import cut_excess
 from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.keeping import held_along
 from jaxpr2triton.plan.partition.lanes import read_together, summed_over_lanes
-from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_from_the_start, kept_in_steps, kept_instead
+from jaxpr2triton.plan.partition.loop_results import kept_by_choice, kept_instead
 from jaxpr2triton.plan.refusal import refuse_loops, refused_for
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 
@@ -31,7 +31,7 @@ def find_cuts(
     results of loops be kept in their kernels.
     """
     cuts = first_cuts(jaxpr, decisions, policy, brought)
-    return kept_in_steps(cuts) or kept_from_the_start(cuts) or _cut_until_acceptable(cuts) or cuts
+    return _cut_until_acceptable(cuts) or cuts
 
 
 class Pending:

@@ -1,4 +1,4 @@
-"""Results of loops that a kernel had better keep for itself: requests to plan the program once more.
+"""Results of loops that a kernel had better keep for itself: granted before the program is cut, or planned once more.
 
     c, ys = scan[jaxpr=f length=7] c0 xs
     d, zs = scan[jaxpr=g length=7 reverse=True] c ys    →    keep ys, for g reads it in another order of steps

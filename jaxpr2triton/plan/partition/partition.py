@@ -20,6 +20,7 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY, flags_of, region_p
+from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
@@ -30,12 +31,13 @@ from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.compared import made_apart
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.first_cuts import NOTHING
+from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
 from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
 from jaxpr2triton.plan.partition.keeping import Copies
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
+from jaxpr2triton.plan.partition.loop_results import kept_from_the_start, kept_in_steps
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.partition.split_lanes import sums_in_loops
@@ -76,6 +78,16 @@ def partition(
     steps += [(group.level, 1, group) for group in found.groups]
     steps.sort(key=lambda step: step[:2])
     return _assemble(found.jaxpr, found.cuts, [step for _, _, step in steps], name, found.outside)
+
+
+def foreseen(jaxpr: Closed, decisions: Decisions, copies: Copies, policy: Policy) -> Wish | None:
+    """What loops have to keep, as far as that is known before the program is cut; `None` if there is nothing more."""
+    program = copies.written_out(jaxpr, decisions).jaxpr
+    if not any(eqn.primitive.name in LOOPS for eqn in program.eqns):
+        return None
+    cuts = first_cuts(program, decisions, policy)
+    wish = kept_in_steps(cuts) or kept_from_the_start(cuts)
+    return wish and copies.of_sources(wish)
 
 
 @dataclass(frozen=True)

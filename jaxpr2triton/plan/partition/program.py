@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.classes import Classes, classes_of
 from jaxpr2triton.graph.covered import is_short_contraction, why_not
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
@@ -41,7 +41,7 @@ class Program:
 
     def __post_init__(self) -> None:
         jaxpr = self.jaxpr
-        self.classes, self.makers = Classes(jaxpr.eqns), makers_of(jaxpr)
+        self.classes, self.makers = classes_of(jaxpr), makers_of(jaxpr)
         self.inside, self.outside = inside_and_outside(jaxpr, self.decisions)
         self.loops = [eqn for eqn in self.inside if eqn.primitive.name in LOOPS]
         self._within = frozenset(self.makers[eqn.outvars[0]] for eqn in self.inside if eqn.outvars)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton.graph.chooser import Number
-from jaxpr2triton.graph.classes import Classes
+from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.nested import fit_within_each_other
 from jaxpr2triton.graph.nodes import Graph, Keep, Place, Recurrence, Swept, axes_of
 from jaxpr2triton.graph.planned import Lowering
@@ -111,7 +111,7 @@ def schedules(
 def scheduled_of(region: Closed, name: str, shrink: int, policy: Policy) -> Scheduled:
     jaxpr = region.jaxpr
     stored = variables(stored_by(jaxpr))
-    space = space_of(jaxpr, stored, Classes(jaxpr.eqns), union=True)
+    space = space_of(jaxpr, stored, classes_of(jaxpr), union=True)
     assert space is not None  # partition groups only outputs that fit
     arrays = Arrays(tuple(var.aval.shape for var in jaxpr.invars), tuple(var.aval.shape for var in stored))
     widest = max((v.aval.dtype.itemsize for v in [*jaxpr.invars, *stored]), default=4)
