@@ -57,6 +57,7 @@ BY_LAW = {
 }
 
 LOOPS = ("scan", "while", "cond")
+OWN = "reduce"  # JAX's name for it; each of its results is a `reduced`
 SMALL = (*linalg.TABLE, *jacobi.TABLE)
 RUNNING = tuple(name for name in sweeps.TABLE if name in ranks.TABLE)
 SUMS = tuple(name for name in WRITES if name not in dynamic.TABLE)
@@ -66,7 +67,7 @@ def covered() -> dict[str, str]:
     """Primitive → how a kernel comes by it."""
     rows = {name: family for family, table in POINTWISE.items() for name in table}
     rows |= {name: "places" for name in indexing.TABLE}
-    rows |= {name: "reductions" for name in reductions.TABLE}
+    rows |= {name: "reductions" for name in (*reductions.TABLE, OWN)}
     rows |= {name: "sweeps" for name in (*sweeps.TABLE, *sorts.TABLE)}
     rows |= {name: "computed places" for name in dynamic.TABLE}
     rows |= {name: "loops and branches" for name in LOOPS}
@@ -103,7 +104,8 @@ def page() -> str:
                 *(f"| {family} | {_names(table)} |" for family, table in POINTWISE.items()),
                 f"| places: they move what is read, and cost nothing | {_names(['iota', *indexing.TABLE])} |",
                 f"| places that the program computes | {_names(dynamic.TABLE)} |",
-                f"| reductions | {_names(reductions.TABLE)} |",
+                f"| reductions | {_names([name for name in reductions.TABLE if name != 'reduced'])} |",
+                f"| reductions by a function of yours, of several arrays, if it is associative | `{OWN}` |",
                 "| contractions: in loops, and elsewhere where a kernel is faster or asked for "
                 f"| `dot_general`, `{CONVOLUTION}` |",
                 f"| loops and branches, if all that is in them is covered | {_names(LOOPS)} |",
