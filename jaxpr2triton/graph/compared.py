@@ -31,14 +31,13 @@ from jaxpr2triton.graph.nodes import Compute, Graph, Node, Place, Reduce, Swept,
 from jaxpr2triton.graph.origins import (
     COMPARISONS,
     LOOK_UP,
-    PLACES,
-    SORTS,
     SUMS,
     Cone,
     Kernel,
     Origins,
     Step,
     Value,
+    chooses,
     is_narrow,
     made_by,
     moved,
@@ -122,7 +121,7 @@ def met(eqns: Sequence[Eqn]) -> set[Eqn]:
     found: set[Eqn] = set()
     for eqn in reversed(eqns):
         operands = variables(eqn.invars)
-        if eqn.primitive.name in PLACES | SORTS:
+        if chooses(eqn):
             compared.update(operands)
         if eqn.primitive.name in COMPARISONS and len(set(operands)) == 2:
             compared |= origins(operands[0]) & origins(operands[1])

@@ -21,6 +21,7 @@ from jaxpr2triton.graph.nodes import (
     Carried,
     Choose,
     Compute,
+    Element,
     Final,
     Graph,
     Keep,
@@ -40,6 +41,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p, flag_p, flagged_p
 from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
+from jaxpr2triton.ir.scanned import Combination
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.reductions import Outcome
 from jaxpr2triton.rules.rows import TABLE, names_of
@@ -140,7 +142,7 @@ class Origins:
 
         def own(each: Value) -> Iterable[Made]:
             eqn = self.eqn(each)
-            if eqn is not None and eqn.primitive.name in PLACES | COMPARISONS | SORTS:
+            if eqn is not None and (eqn.primitive.name in COMPARISONS or chooses(eqn)):
                 for operand in self._operands(each):
                     yield from ((made, place) for made, places in self.origins(operand).items() for place in places)
 
@@ -149,7 +151,7 @@ class Origins:
     def _whole(self, value: Value) -> Iterable[Value]:
         """The whole numbers and truth values that one is computed of, as far as a decision."""
         eqn = self.eqn(value)
-        if is_float(_dtype(value)) or (eqn is not None and eqn.primitive.name in PLACES | SORTS):
+        if is_float(_dtype(value)) or (eqn is not None and chooses(eqn)):
             return ()
         return self._operands(value)
 
@@ -270,7 +272,7 @@ def moved(kernel: Kernel, node: Node) -> Iterable[Node] | None:
             return loop.starts[node.position], loop.nexts[node.position]
         case Accumulated():
             return None if node.op == "add" else (*node.operands, node.begun)
-        case Keep():
+        case Keep() | Element():
             return node.operands
         case Kept():
             return (node.keep,)
@@ -290,6 +292,13 @@ def _chosen(eqn: Eqn, operands: Sequence[Node]) -> Sequence[Node] | None:
         same = all(is_float(each.dtype) for each in operands) == is_float(eqn.outvars[0].aval.dtype)
         return operands if same else None
     return operands if name in EXACT else None
+
+
+def chooses(eqn: Eqn) -> bool:
+    """Whether elements are compared with each other, so that a result may say where one is."""
+    combine: Combination | None = eqn.params.get("combine")
+    compares = combine is not None and not COMPARISONS.isdisjoint(combine.primitives)
+    return compares or eqn.primitive.name in PLACES | SORTS
 
 
 def moved_by(eqn: Eqn) -> Sequence[Var] | None:

@@ -62,6 +62,15 @@ def apart_from_itself(x: Any) -> Any:
     return jnp.where(jnp.eye(15, dtype=bool), -1e3, x @ x.T)
 
 
+def own_place(x: Any) -> Any:
+    def merge(a: Any, b: Any) -> Any:
+        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
+        return tuple(jnp.where(first, one, other) for one, other in zip(a, b))
+
+    place = lax.broadcasted_iota(np.int32, x.shape, 1)
+    return lax.reduce((x, place), (np.float32(-np.inf), np.int32(2**31 - 1)), merge, (1,))[1]
+
+
 Function = Callable[..., Any]
 # Without the partition's care, several kernels would make what is compared, or one at several places.
 MADE_ONCE: dict[str, tuple[Function, tuple[Any, ...]]] = {
@@ -99,6 +108,7 @@ MADE_ONCE: dict[str, tuple[Function, tuple[Any, ...]]] = {
         (normal(40, 30),),
     ),
     "a place and what lies there": (lambda x: ((x @ x.T).argmax(-1), (x @ x.T)[:, :4]), (X,)),
+    "a place by a function of one's own": (lambda x: (own_place(x @ x.T), (x @ x.T)[:, :4]), (X,)),
     "in a branch": (
         lambda p, x: jax.grad(lambda x: lax.cond(p > 0, lambda x: peaks(x).sum(), jnp.sum, x))(x),
         (np.float32(1), X),
