@@ -169,9 +169,9 @@ def test_the_warning(breaks: Callable[..., None]) -> None:
 
 def test_the_equation_that_something_goes_wrong_with_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # it is called with an equation, in a function of ours
-    monkeypatch.setattr("jaxpr2triton.plan.partition.cut.why_not", None)
+    monkeypatch.setattr("jaxpr2triton.plan.partition.program.why_not", None)
     _, text = mistaken(j2t.transpile, lambda x: jnp.tan(x + 1), X)
-    assert "TypeError: 'NoneType' object is not callable\n  in   jaxpr2triton/plan/partition/cut.py:" in text
+    assert "TypeError: 'NoneType' object is not callable\n  in   jaxpr2triton/plan/partition/program.py:" in text
     assert "  at   test_mistakes.py:" in text
 
 

@@ -89,7 +89,7 @@ def reasons(algorithm: Algorithm, programs: dict[str, Program]) -> list[str]:
     found: dict[str, None] = {}
     for what, program in programs.items():
         of = algorithm.name if what == "value" else f"{algorithm.name}, gradient"
-        for (primitive, why, _), group in grouped(program.leftovers).items():
+        for (primitive, why, *_), group in grouped(program.leftovers).items():
             kinds = list(grouped_obstacles(group[0].obstacles)) or [why]
             found[f"{of}: `{primitive}` at {group[0].where}: {'; '.join(kinds)}"] = None
     return list(found)

@@ -142,6 +142,16 @@ def _cut_and_glued(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
         yield from (((part, n if one_less else d), (whole, d)) for n, d in enumerate(rest))
 
 
+def _left(eqn: Eqn, gone: Sequence[int]) -> Iterator[tuple[Dim, Dim]]:
+    """Of operands and results of one reduction what it leaves; one device has all that a function combines."""
+    first, *others = eqn.outvars
+    kept = [d for d in range(len(eqn.invars[0].aval.shape)) if d not in gone]
+    for operand in variables(eqn.invars[: len(eqn.outvars)]):
+        yield from (((operand, d), (first, place)) for place, d in enumerate(kept))
+    for other in others:
+        yield from (((other, d), (first, d)) for d in range(len(kept)))
+
+
 def _full_slices(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
     """A dimension that is taken as a whole can only be taken from its start."""
     operand, out = eqn.invars[0], eqn.outvars[0]
@@ -221,6 +231,7 @@ def _summed_channels(eqn: Eqn) -> list[tuple[Atom, int]]:
 
 
 _PAIRED: dict[str, Callable[[Eqn], Iterator[tuple[Dim, Dim]]]] = {
+    "reduce": lambda eqn: _left(eqn, eqn.params["dimensions"]),
     **dict.fromkeys(_MATRICES, _leading),
     **dict.fromkeys(("random_bits", "random_split"), _each_of_keys),
     "random_unwrap": _leading,
