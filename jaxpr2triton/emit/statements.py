@@ -325,7 +325,11 @@ class Statements:
             self._assign(node, scope, conjunction(sides), "inside")
             return
         then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
-        if self._get(node.then, scope).bare and self._get(node.other, scope).bare:
+        made = [self._get(each, scope) for each in (node.then, node.other, *node.needs)]
+        along = {axis for written in made for axis in written.tile}.union(*(c.index.own_axes for c in node.conditions))
+        if not along.issuperset(tile):  # numbers in the conditions might have varied along the others
+            then = self._whole(node.then, scope, tile, node.dtype)
+        elif made[0].bare and made[1].bare:
             then = with_dtype(then, node.dtype)
         self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
 

@@ -123,6 +123,15 @@ class Index:
             found |= {atom} if isinstance(atom, Axis) else atom.axes if isinstance(atom, Dynamic) else atom.of.axes
         return frozenset(found)
 
+    @cached_property
+    def own_axes(self) -> frozenset[Axis]:
+        """Those that it is written with; not those that the numbers in it may vary along."""
+        found: set[Axis] = set()
+        for atom, _ in self.terms:
+            if not isinstance(atom, Dynamic):
+                found |= {atom} if isinstance(atom, Axis) else atom.of.own_axes
+        return frozenset(found)
+
     def coefficient(self, axis: Axis) -> int | None:
         """How far the value moves when `axis` advances by one; None where that is not one number."""
         for atom, _ in self.terms:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from jax import lax
 
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.reduced import Law, Parts, broken, monoid_of, reduced_p
+from jaxpr2triton.ir.reduced import Law, Parts, broken, in_order_of_places, monoid_of, reduced_p
 from jaxpr2triton.ir.scanned import Combination, scanned_p
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
@@ -30,10 +31,23 @@ def reduce(operands: Sequence[Any], starts: Sequence[Any], params: Mapping[str, 
     """The results, each by an equation of its own; in the order of the elements, if that matters."""
     combine, empty = monoid_of(starts, params["jaxpr"])
     axes = tuple(sorted(params["dimensions"]))
-    if Law.COMMUTATIVE in broken(combine, empty, parts):
+    laws, count = broken(combine, empty, parts), len(operands)
+    if Law.COMMUTATIVE in laws:
         return _in_order(operands, combine, axes)
+    if Law.EXACT in laws:
+        operands = [*operands, _places(operands[0].shape, axes)]
+        combine, empty = in_order_of_places(combine), (*empty, np.int32(np.iinfo(np.int32).max))
     how = {"axes": axes, "combine": combine, "empty": empty}
-    return [reduced_p.bind(*operands, **how, output=output) for output in range(len(operands))]
+    return [reduced_p.bind(*operands, **how, output=output) for output in range(count)]
+
+
+def _places(shape: Sequence[int], axes: Sequence[int]) -> Any:
+    """Which element along the axes each one is."""
+    place, before = lax.full(shape, 0, np.int32), 1
+    for axis in reversed(axes):
+        here = lax.broadcasted_iota(np.int32, shape, axis)
+        place, before = lax.add(place, lax.mul(here, lax.full_like(here, before))), before * shape[axis]
+    return place
 
 
 def _in_order(operands: Sequence[Any], combine: Combination, axes: Sequence[int]) -> list[Any]:

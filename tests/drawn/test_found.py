@@ -643,6 +643,31 @@ FOUND = {
         small=True,
         seed=474,
     ),
+    # A condition on a number that might have varied from lane to lane, and does not.
+    "a_choice_of_two_numbers_by_a_place": Program(
+        inputs=(Input("x2", (6, 6, 1), "float32", "normal"),),
+        lines=(
+            Loop(
+                "fori",
+                label="7",
+                steps="2",
+                carries=(Carry("c2", "x2", "v5", "v6"),),
+                lines=(
+                    Line(
+                        "v4",
+                        "lax.cond(c2.sum() > 0, lambda: c2.at[i3].min(c2.min()), lambda: jnp.roll(c2, 1, 0))",
+                        ("c2", "i3"),
+                    ),
+                    Line("v5", "v4 * 0.5 + c2", ("v4", "c2")),
+                ),
+                counter="i3",
+            ),
+        ),
+        outputs=("v6",),
+        transform="vmap_grad",
+        batched=(3,),
+        seed=126,
+    ),
     # A step that was taken out of its loop kept its names, which the next loop has for something else.
     "names_of_a_step_that_is_held": Program(
         inputs=(Input("x2", (6, 4, 2), "float32", "normal"), Input("x3", (6, 4, 2), "int32", "normal")),
@@ -677,6 +702,7 @@ COMPILED = (
     "lanes_are_turned_around",
     "a_number_is_a_factor_of_what_is_stored",
     "names_of_a_step_that_is_held",
+    "a_choice_of_two_numbers_by_a_place",
 )
 
 
