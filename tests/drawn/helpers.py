@@ -227,8 +227,8 @@ def sum_and_product(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def first_two(x: Any, axis: int) -> Any:
-    """The largest, and its place, among the elements that come before the second largest one in their order."""
-    x = lax.stop_gradient(x)
+    """The largest, and its place, and the next one; where there are NaNs the order of elements would matter."""
+    x = lax.stop_gradient(jnp.where(x == x, x, 0))
     place, least = lax.broadcasted_iota(jnp.int32, x.shape, axis), np.asarray(-np.inf, x.dtype)[()]
 
     def before(v: Any, i: Any, w: Any, j: Any) -> Any:
