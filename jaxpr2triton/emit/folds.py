@@ -20,7 +20,7 @@ from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import Tile, Written
-from jaxpr2triton.graph.nodes import Element, Graph, Node, Reduce
+from jaxpr2triton.graph.nodes import Constant, Element, Graph, Node, Reduce
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.plan import Plan
 from jaxpr2triton.rules.helpers import with_callees
@@ -103,7 +103,8 @@ class Folds(Sweeps):
         """One part of all lanes; where they lie outside, what changes nothing."""
         text = self.narrow.rounded(part, self._whole(part, scope, tile, part.dtype))
         ragged = frozenset(self.spell.ragged(frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)))
-        mask = self.masks.of(ragged, (), tile, scope) if ragged else None
+        is_empty = isinstance(part, Constant) and bool(part.value == empty[0])
+        mask = self.masks.of(ragged, (), tile, scope) if ragged and not is_empty else None
         return f"tl.where({mask}, {text}, {constant(*empty)})" if mask else text
 
     def _function(self, node: Reduce) -> str:

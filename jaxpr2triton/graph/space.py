@@ -285,10 +285,10 @@ def _of_places_alone(graph: Graph) -> frozenset[Reduce | Swept]:
 
 
 def _is_little(node: Reduce | Swept) -> bool:
-    return _size_of(node.axes.union(node.over)) <= policy.COMMON.summed_by_each
+    return size_of(node.axes.union(node.over)) <= policy.COMMON.summed_by_each
 
 
-def _size_of(axes: Iterable[Axis]) -> int:
+def size_of(axes: Iterable[Axis]) -> int:
     return math.prod(axis.size for axis in axes)
 
 
@@ -306,11 +306,11 @@ def _summed_by_each(graph: Graph, axes: frozenset[Axis]) -> frozenset[Node]:
         return frozenset()
     late = sources(graph.nodes, operands_of, graph.of_kind((Carried, Final)))
     steps = frozenset(loop.step for loop in graph.of_kind(Recurrence))
-    a_lane = max((_size_of(node.axes - (lanes - steps)) for node in graph.of_kind(Swept)), default=0)
+    a_lane = max((size_of(node.axes - (lanes - steps)) for node in graph.of_kind(Swept)), default=0)
     found = set[Node]()
     for node in graph.of_kind((Reduce, Swept)):
         every = node.axes.union(node.over)
-        if not late[node] and not every & (axes - steps) and (_is_little(node) or _size_of(every) <= a_lane):
+        if not late[node] and not every & (axes - steps) and (_is_little(node) or size_of(every) <= a_lane):
             found.add(node)
     return frozenset(found)
 

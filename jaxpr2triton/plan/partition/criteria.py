@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Compute, Keep, Load, Recurrence, Reduce, Swept, operands_of
@@ -14,6 +13,7 @@ from jaxpr2triton.graph.space import (
     feeds_a_reduction,
     multiplied_in,
     parallel_axes,
+    size_of,
     spread_axes,
 )
 from jaxpr2triton.graph.summed import summed_of
@@ -287,6 +287,3 @@ def loads_of(cuts: Cuts, space: Space) -> list[Var]:
     """The variables in memory that a space reads, each once."""
     return [cuts.in_memory[number] for number in space.buffers]
 
-
-def size_of(axes: Iterable[Axis]) -> int:
-    return math.prod(axis.size for axis in axes)

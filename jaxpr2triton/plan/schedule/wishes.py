@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.graph.nodes import Recurrence
-from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.space import Space, size_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.roles import Asked, Roles
@@ -66,10 +65,6 @@ def originals(axes: Iterable[Axis], draft: Draft) -> frozenset[Axis]:
     """The axes of the space that these are, or are pieces of."""
     whole = {piece: cut.axis for cut in draft.cuts for piece in (cut.unrolled, cut.rest)}
     return frozenset(whole.get(axis, axis) for axis in axes)
-
-
-def size_of(axes: Iterable[Axis]) -> int:
-    return math.prod(axis.size for axis in axes)
 
 
 def _why_not(wish: RoleRequest, axes: frozenset[Axis], space: Space) -> str:
