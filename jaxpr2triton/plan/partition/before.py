@@ -51,7 +51,7 @@ def _made_from_many(cuts: Cuts, space: Space, most: int) -> Iterator[tuple[Compu
     for node, found in forward(space.graph.nodes, operands_of, transfer).items():
         if isinstance(node, Compute) and len(found) > most:
             size = node.eqn.outvars[0].aval.size
-            yield node, sum(cuts.in_memory[number].aval.size * 2 > size for number in found)
+            yield node, sum(cuts.numbered[number].aval.size * 2 > size for number in found)
 
 
 def _read_beside(space: Space, tops: frozenset[Node]) -> set[int]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.compared import apart, decides
 from jaxpr2triton.graph.origins import Kernel, Step
-from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var, jaxprs_in
@@ -61,9 +59,8 @@ def _steps(cuts: Cuts, groups: Sequence[Group]) -> Iterable[Step]:
     for group in groups:
         space = group.space
         if not space.steps and decides(space.graph):  # what a kernel makes at one place depends on its own equations
-            alone = Classes(cuts.below(group.roots))
-            space = space_of(cuts.jaxpr, group.roots, alone, cuts.memory(group.roots), union=True) or space
-        yield Kernel(space.graph, cuts.in_memory, space.outputs, {})
+            space = cuts.space_of(group.roots, union=True, alone=True) or space
+        yield Kernel(space.graph, cuts.numbered, space.outputs, {})
 
 
 def _loop_of(program: Program, eqn: Eqn) -> Eqn | None:

@@ -81,7 +81,7 @@ def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
     for node in space.graph.of_kind(Load):
         if not node.axes & space.steps:
             loaded[node.buffer] = loaded.get(node.buffer, 0) + count(node.axes)
-    read = sum(min(count, elements(cuts.in_memory[number])) for number, count in loaded.items())
+    read = sum(min(count, elements(cuts.numbered[number])) for number, count in loaded.items())
     return carried, read
 
 
@@ -285,5 +285,5 @@ def computations(space: Space) -> int:
 
 def loads_of(cuts: Cuts, space: Space) -> list[Var]:
     """The variables in memory that a space reads, each once."""
-    return [cuts.in_memory[number] for number in space.buffers]
+    return [cuts.numbered[number] for number in space.buffers]
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.space import Space, space_of
-from jaxpr2triton.ir.evaluate import needed_in
-from jaxpr2triton.ir.jaxprs import Eqn, Var
-from jaxpr2triton.ir.once import Without
+from jaxpr2triton.ir.evaluate import needed_in, variables
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
+from jaxpr2triton.ir.once import Without, once
 from jaxpr2triton.plan.partition.because import SHARED, wanted_often
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.shared import shared_values
 from jaxpr2triton.plan.partition.spaces import Spaces
+
+Made = tuple[tuple[int, ...], frozenset[Var]]  # what a kernel computes, and what it reads
+
+
+@once
+def _walks(jaxpr: Jaxpr) -> dict[tuple[Hashable, ...], tuple[Made, Space | TooManyPlaces | None]]:
+    """The last kernel of each set of roots that was looked at, and what it would be."""
+    return {}
 
 
 @dataclass
 class Cuts(Program):
     """A program, and where its kernels end."""
 
-    loaded: dict[Var, int] = field(init=False)  # variables that are in memory
-    in_memory: list[Var] = field(init=False)  # the same, by their numbers
+    loaded: dict[Var, int] = field(init=False)  # variables that are in memory, and their numbers
     roots: list[Var] = field(init=False)  # variables that some kernel has to write
     shared: set[Var] = field(default_factory=set)  # those in memory that kernels of their own level compute
     because: dict[Var, str] = field(default_factory=dict)  # why a value is in memory although kernels make it
@@ -33,8 +41,7 @@ class Cuts(Program):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.in_memory, self.roots = list(self.given), list(self.written)
-        self.loaded = {var: number for number, var in enumerate(self.given)}
+        self.roots, self.loaded = list(self.written), {var: self.numbers[var] for var in self.given}
         self._rooted = set(self.roots)
         if not self.loops:  # a loop is one kernel, however much it reads
             most = self.policy.cuts.reads
@@ -52,10 +59,28 @@ class Cuts(Program):
         first = min(self.levels[root] for root in roots)
         return Without(self.loaded, [*roots, *(value for value in self.shared if self.levels[value] >= first)])
 
-    def space_of(self, roots: Sequence[Var], union: bool = False, without: Sequence[Var] = ()) -> Space | None:
-        """What a kernel of these roots would be; None if they have no axes in common."""
+    def space_of(
+        self, roots: Sequence[Var], union: bool = False, without: Sequence[Var] = (), alone: bool = False
+    ) -> Space | None:
+        """What a kernel of these roots would be; None if they have no axes in common.
+
+        If it is `alone`, it is seen as the emitter will see it, without what the rest of the program says of its axes.
+        It is known from before, if it makes the same of the same: other kernels may have been cut meanwhile.
+        """
         memory = Without(self.memory(roots), without) if without else self.memory(roots)
-        return space_of(self.jaxpr, roots, self.classes, memory, False, union)
+        eqns = needed_in(self.jaxpr, roots, memory, self._within)
+        loads = frozenset(var for eqn in eqns for var in variables(eqn.invars) if var in memory)
+        kernel, known = (tuple(map(id, eqns)), loads), _walks(self.jaxpr)
+        before, found = known.get((*roots, union, alone), (None, None))
+        if before != kernel:
+            try:
+                found = space_of(self.jaxpr, roots, Classes(eqns) if alone else self.classes, memory, alone, union)
+            except TooManyPlaces as crowded:
+                found = crowded
+            known[*roots, union, alone] = kernel, found
+        if isinstance(found, TooManyPlaces):
+            raise found
+        return found
 
     def joint_space(self, roots: Sequence[Var], union: bool = False, without: Sequence[Var] = ()) -> Space | None:
         """The same, for what need not be one kernel: None too, where it would want a value at too many places."""
@@ -67,12 +92,12 @@ class Cuts(Program):
     def note(self, root: Var, space: Space) -> None:
         """Note what a kernel of this root would be."""
         self.spaces[root] = space
-        self.depths[root] = 1 + max((self.depths.get(self.in_memory[number], 0) for number in space.buffers), default=0)
+        self.depths[root] = 1 + max((self.depths.get(self.numbered[number], 0) for number in space.buffers), default=0)
 
     def drop_root(self, value: Var) -> None:
         """Let it be computed where it is read."""
         del self.spaces[value]
-        del self.loaded[value]  # its number is nobody else's
+        del self.loaded[value]
         self._rooted.discard(value)
         self.roots.remove(value)
 
@@ -80,9 +105,7 @@ class Cuts(Program):
         """Let a value be in memory; `why` is one sentence about it, or about what reads it."""
         self.because[value] = why
         self.shared.discard(value)
-        if value not in self.loaded:
-            self.loaded[value] = len(self.in_memory)
-            self.in_memory.append(value)
+        self.loaded[value] = self.numbers[value]
         if value not in self._rooted:
             self._rooted.add(value)
             self.roots.append(value)

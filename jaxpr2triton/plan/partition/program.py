@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -33,6 +33,8 @@ class Program:
     loops: list[Eqn] = field(init=False)  # the loops among these
     outside: list[Eqn] = field(init=False)  # equations that stay with XLA
     views: list[Eqn] = field(init=False)  # reshapes of what is in memory: XLA renames the buffer, nothing is launched
+    numbered: Sequence[Var] = field(init=False)  # all variables: what a kernel reads is known by its number here
+    numbers: Mapping[Var, int] = field(init=False)
     given: list[Var] = field(init=False)  # in memory before any kernel, or written by XLA
     written: list[Var] = field(init=False)  # what kernels write for the user or for XLA
     makers: Mapping[Var, int] = field(init=False)  # the position of the equation of each value
@@ -42,6 +44,8 @@ class Program:
     def __post_init__(self) -> None:
         jaxpr = self.jaxpr
         self.classes, self.makers = classes_of(jaxpr), makers_of(jaxpr)
+        self.numbered = [*jaxpr.constvars, *jaxpr.invars, *self.makers]
+        self.numbers = {var: number for number, var in enumerate(self.numbered)}
         self.inside, self.outside = inside_and_outside(jaxpr, self.decisions)
         self.loops = [eqn for eqn in self.inside if eqn.primitive.name in LOOPS]
         self._within = frozenset(self.makers[eqn.outvars[0]] for eqn in self.inside if eqn.outvars)

@@ -69,12 +69,12 @@ def summed_products(cuts: Cuts, splits: Mapping[Eqn, Split], but: Container[Eqn]
 def _source_of(cuts: Cuts, node: Reduce) -> Var | None:
     """The result that is summed, or what is made of it element by element; None if more has to come first."""
     loads = _loads_of(node)
-    made = [load for load in loads or () if cuts.in_memory[load.buffer] in cuts.spaces]
+    made = [load for load in loads or () if cuts.numbered[load.buffer] in cuts.spaces]
     if not made:
         return None
-    last = max(made, key=lambda load: cuts.depths[cuts.in_memory[load.buffer]])
-    source = cuts.in_memory[last.buffer]
-    others = {cuts.in_memory[load.buffer] for load in made} - {source}
+    last = max(made, key=lambda load: cuts.depths[cuts.numbered[load.buffer]])
+    source = cuts.numbered[last.buffer]
+    others = {cuts.numbered[load.buffer] for load in made} - {source}
     if any(cuts.depths[other] >= cuts.depths[source] for other in others):
         return None
     (operand,) = node.eqn.invars

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.space import Space, space_of
-from jaxpr2triton.ir.jaxprs import Var
+from jaxpr2triton.ir.jaxprs import Var, nbytes
 from jaxpr2triton.plan.partition.cuts import Cuts
 
 
@@ -23,7 +23,7 @@ def written_instead(cuts: Cuts, root: Var, value: Var) -> list[Var]:
     results = [each for each in _made_again(cuts, [root]) if cuts.maker(value) in cuts.below([each])]
     if not results or (space := _reading(cuts, [root], [value])) is None:
         return []
-    return _less(cuts, [root], _bytes(cuts, space, [value]), results)
+    return _less(cuts, [root], _bytes(cuts, space), results)
 
 
 def written_by_others(cuts: Cuts, roots: Sequence[Var], space: Space) -> list[Var]:
@@ -31,7 +31,7 @@ def written_by_others(cuts: Cuts, roots: Sequence[Var], space: Space) -> list[Va
     if space.steps or next(space.graph.of_kind(Reduce), None) is None:
         return []
     results = _made_again(cuts, roots)
-    return _less(cuts, roots, _bytes(cuts, space, []), results) if results else []
+    return _less(cuts, roots, _bytes(cuts, space), results) if results else []
 
 
 def _made_again(cuts: Cuts, roots: Sequence[Var]) -> list[Var]:
@@ -43,22 +43,20 @@ def _made_again(cuts: Cuts, roots: Sequence[Var]) -> list[Var]:
 def _less(cuts: Cuts, roots: Sequence[Var], most: int, results: Sequence[Var]) -> list[Var]:
     """Those of these results that a kernel reads which finds them in memory, if it reads less bytes than so many."""
     space = _reading(cuts, roots, results)
-    if space is None or _bytes(cuts, space, results) >= most:
+    if space is None or _bytes(cuts, space) >= most:
         return []
-    known = len(cuts.in_memory)
-    return [results[number - known] for number in space.buffers if number >= known]
+    return [each for each in map(cuts.numbered.__getitem__, space.buffers) if each in results]
 
 
 def _reading(cuts: Cuts, roots: Sequence[Var], more: Sequence[Var]) -> Space | None:
     """What a kernel would be that finds more values in memory."""
-    memory = {**cuts.memory(roots), **{value: len(cuts.in_memory) + number for number, value in enumerate(more)}}
+    memory = {**cuts.memory(roots), **{value: cuts.numbers[value] for value in more}}
     try:
         return space_of(cuts.jaxpr, roots, cuts.classes, memory, may_repeat=False)
     except TooManyPlaces:
         return None
 
 
-def _bytes(cuts: Cuts, space: Space, more: Sequence[Var]) -> int:
-    """What it reads, where more values are the last in memory."""
-    arrays = [*cuts.in_memory, *more]
-    return sum(arrays[number].aval.size * arrays[number].aval.dtype.itemsize for number in space.buffers)
+def _bytes(cuts: Cuts, space: Space) -> int:
+    """What it reads."""
+    return nbytes(*(cuts.numbered[number] for number in space.buffers))
