@@ -21,7 +21,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from jaxpr2triton._compat import called_jaxpr, closed_with, operands_of_call
-from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir import batched, evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, made
 from jaxpr2triton.ir.scanned import Combination, alike, combination, combined
 
@@ -50,6 +50,7 @@ def _aval(*operands: Any, axes: Sequence[int], combine: Combination, empty: Empt
 
 
 mlir.register_lowering(reduced_p, mlir.lower_fun(_run, multiple_results=False))
+batched.define(reduced_p, along="axes")
 
 
 def monoid_of(starts: Sequence[Any], function: Any) -> tuple[Combination, Empty]:

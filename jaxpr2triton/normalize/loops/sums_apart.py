@@ -70,14 +70,17 @@ def _of_lanes(body: Body) -> Plan | None:
     if not after:
         return None
     sums, behind = accumulated(body), made_of(body.jaxpr.eqns, after)
-    first = {var: made[var].invars[0] for var in after if behind.isdisjoint(evaluate.variables(made[var].invars))}
+    read = {var: evaluate.variables(made[var].invars) for var in after}
+    first = {var: operands for var, operands in read.items() if operands and behind.isdisjoint(operands)}
     others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
-    rest = mixing_of_the_rest(body, sums, [*others, *first.values()])
+    rest = mixing_of_the_rest(body, sums, [*others, *(each for operands in first.values() for each in operands)])
     carried = [var for position, var in enumerate(body.befores) if position not in sums]
     if not _sets_free(carried, mixing_of_the_rest(body, sums, body.ys), rest):
         return None
     over_lanes = [
-        var for var, operand in first.items() if any(rest.is_apart(operand, d) for d in made[var].params["axes"])
+        var
+        for var, operands in first.items()
+        if any(rest.is_apart(each, d) for d in made[var].params["axes"] for each in operands)
     ]
     after = frozenset(over_lanes)
     anyway = sum(map(nbytes, evaluate.variables([*body.xs, *others, *carried])))
