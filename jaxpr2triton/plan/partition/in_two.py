@@ -46,10 +46,18 @@ def law_of(eqn: Eqn) -> Law:
     return _place(eqn) if TABLE[eqn.primitive.name].indexed else _of_values(eqn)
 
 
-def in_two(law: Law, parts: Sequence[Array], inside: Axes, place: int, last: Axes = ()) -> Array:
-    """The result of elements in parts, which lie along the dimension `place` of what is folded `inside` of each."""
-    states = [boundary_p.bind(each, dim=place) for each in law.fold(parts, inside)]
-    return law.end(law.fold(states, last or (place,)))
+def states_of(
+    law: Law, operands: Sequence[Array], dims: Axes, size: int, inside: Axes, place: int
+) -> list[Array]:
+    """What each part comes to, in memory: `dims` are cut, and `place` is the dimension of the parts once `inside` of
+    each is folded.
+    """
+    lifted = zip(law.lift(operands), law.empty, strict=True)
+    return in_memory(law.fold([parts_of(x, dims, size, empty) for x, empty in lifted], inside), place)
+
+
+def in_memory(states: Sequence[Array], place: int) -> list[Array]:
+    return [boundary_p.bind(each, dim=place) for each in states]
 
 
 def wide_of(dtype: np.dtype) -> np.dtype:
