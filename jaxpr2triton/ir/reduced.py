@@ -157,6 +157,23 @@ def in_order_of_places(combine: Combination) -> Combination:
     return combination(made(jax.make_jaxpr(run)(*scalars, *scalars)))
 
 
+@lru_cache(maxsize=64)
+def first_of_best(largest: bool, value: np.dtype, place: np.dtype) -> Combination:
+    """Of two elements and their places, the larger one or the smaller one, or the first; NaNs come before numbers."""
+
+    def run(v: Any, i: Any, w: Any, j: Any) -> list[Any]:
+        better, alike = (lax.gt if largest else lax.lt)(v, w), lax.eq(v, w)
+        if jnp.issubdtype(value, jnp.floating):
+            is_number, other = lax.eq(v, v), lax.eq(w, w)
+            better = lax.bitwise_or(better, lax.gt(other, is_number))
+            alike = lax.bitwise_or(alike, lax.bitwise_not(lax.bitwise_or(is_number, other)))
+        mine = lax.bitwise_or(better, lax.bitwise_and(alike, lax.lt(i, j)))
+        return [lax.select(mine, v, w), lax.select(mine, i, j)]
+
+    element = [jax.ShapeDtypeStruct((), dtype) for dtype in (value, place)]
+    return combination(made(jax.make_jaxpr(run)(*element, *element)))
+
+
 _TRIED = 1000
 
 

@@ -215,7 +215,7 @@ def in_two(shared: Shared, eqn: Eqn, split: Split, *operands: jax.Array) -> jax.
     law, place = law_of(eqn), place_of_chunks(eqn, split)
     key = eqn.primitive, eqn.params.get("combine"), eqn.params["axes"], split, *map(id, operands)
     if key not in shared:
-        cut = [_outermost(x, split) for x in operands]
+        cut = [_outermost(x, split) for x in law.lift(operands)]
         dims = (0,) if split.outermost else split.dims
         shared[key] = operands, states_of(law, cut, dims, split.size, _inside(eqn, split), place)
     _, states = shared[key]

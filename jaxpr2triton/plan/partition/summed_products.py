@@ -184,7 +184,7 @@ def _written(value: jax.Array, blocks: Blocks) -> jax.Array:
 def _in_two(eqn: Eqn, operand: jax.Array, blocks: Blocks) -> jax.Array:
     first, law = blocks.dims[0], law_of(eqn)
     others = [d - len(blocks.dims) + 1 if d > first else d for d in eqn.params["axes"] if d not in blocks.dims]
-    (partial,) = states_of(law, [operand], blocks.dims, blocks.size, (first + 1,), first)
+    (partial,) = states_of(law, law.lift([operand]), blocks.dims, blocks.size, (first + 1,), first)
     if len(others) + 1 == partial.ndim:  # one row, which may be long in turn
         return law.end(law.fold([lax.reshape(partial, (partial.size,))], (0,)))
     return law.end(law.fold([partial], sorted((first, *others))))
