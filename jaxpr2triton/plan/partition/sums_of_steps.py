@@ -12,7 +12,7 @@ out as they are, and those whose lanes meet in what they carry as well.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +24,7 @@ from jaxpr2triton.graph.loops import results_of
 from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
-from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body, Scan, body_of, scan_of, scanned
 from jaxpr2triton.ir.tracing import traced
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -79,6 +79,15 @@ class _Late:
     rest: tuple[Eqn, ...]  # what is made of these, and of what no step changes
     places: tuple[int, ...]  # the ys that are put out then
     read: tuple[Var, ...]  # the xs that are read for that
+
+    @property
+    def terms(self) -> list[Var]:
+        """What is combined: of a product of vectors with a matrix the terms, which are called as it is."""
+        return list(dict.fromkeys(var for each in self.sums for var in _names(each)))
+
+    @property
+    def operands(self) -> list[Atom]:
+        return [atom for each in self.sums for atom in each.invars]
 
 
 def _late(body: Body, sums: Sequence[Eqn]) -> _Late | None:
@@ -147,11 +156,11 @@ def _summed(facts: LoopFacts, eqn: Eqn) -> list[Kind]:
 def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: jax.Array) -> list[jax.Array]:
     """The results of the loop; it puts out what is summed, and the rest is made of that."""
     kept = [atom for place, atom in enumerate(body.ys) if place not in late.places]
-    summed = [atom for each in late.sums for atom in each.invars]
-    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *summed], ())
-    names, invariant = dict.fromkeys(var for each in late.sums for var in _names(each)), body.invariants()
-    put_out = [var for var in names if var not in invariant]
+    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *late.operands], ())
     xs, fixed = dict(zip(body.xs, body.stacked(args))), body.fixed(args)
+
+    same = _of_no_step(body, needed, late.terms, fixed, eqn.params["length"])
+    put_out = [var for var in late.terms if var not in same]
 
     def step(before: Values, x: Values) -> tuple[list[jax.Array], list[jax.Array]]:
         env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(body.xs, x))}
@@ -160,10 +169,7 @@ def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: jax.Array) -> list[jax.
         return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, a) for a in [*kept, *put_out]]
 
     after, ys = scanned(eqn.params, step, body.inits(args), [*xs.values()])
-    others, terms = ys[: len(kept)], dict(zip(put_out, ys[len(kept) :]))
-    same = dict(fixed)
-    evaluate.run([each for each in needed if invariant.issuperset(each.outvars)], same)
-    terms |= {var: _in_all(same[var], eqn.params["length"]) for var in names if var in invariant}
+    others, terms = ys[: len(kept)], {**same, **dict(zip(put_out, ys[len(kept) :]))}
 
     def of_a_step(totals: Values, read: Mapping[Var, jax.Array]) -> list[jax.Array]:
         env = {**fixed, **{each.outvars[0]: total for each, total in zip(late.sums, totals)}, **read}
@@ -178,7 +184,6 @@ def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: jax.Array) -> list[jax.
 
 
 def _names(eqn: Eqn) -> list[Var]:
-    """What is combined: of a product of vectors with a matrix the terms, which are called as it is."""
     return evaluate.variables(eqn.invars) if eqn.primitive.name in TABLE else list(eqn.outvars)
 
 
@@ -196,8 +201,14 @@ def _terms(eqn: Eqn, *operands: jax.Array) -> jax.Array:
     return lax.mul(*(lax.broadcast_in_dim(factor, shape, range(factor.ndim)) for factor in factors))
 
 
-def _in_all(value: jax.Array, steps: int) -> jax.Array:
-    return lax.broadcast_in_dim(value, (steps, *value.shape), range(1, 1 + value.ndim))
+def _of_no_step(
+    body: Body, eqns: Sequence[Eqn], wanted: Iterable[Var], fixed: Mapping[Var, jax.Array], steps: int
+) -> dict[Var, jax.Array]:
+    """Those among them that all steps have alike, for each of the steps."""
+    invariant, env = body.invariants(), dict(fixed)
+    evaluate.run([each for each in eqns if invariant.issuperset(each.outvars)], env)
+    same = {var: env[var] for var in wanted if var in invariant}
+    return {var: lax.broadcast_in_dim(x, (steps, *x.shape), range(1, 1 + x.ndim)) for var, x in same.items()}
 
 
 def _order(atom: Var, summed: Sequence[int], batch: Sequence[int]) -> list[int]:
