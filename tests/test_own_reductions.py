@@ -222,3 +222,33 @@ def test_what_is_no_monoid_stays_with_xla(start: float, function: Callable[..., 
     made = j2t.transpile(fn, x)
     assert says in made.leftovers[0].why
     np.testing.assert_allclose(j2t.fuse(fn, backend="interpret")(x), jax.jit(fn)(x), rtol=1e-6)
+
+
+def raw_moments(w: Any, x: Any) -> Any:
+    """Weighted, of three plain sums."""
+    total, first, second = w.sum(-1), (w * x).sum(-1), (w * x * x).sum(-1)
+    return first / total, second / total - (first / total) ** 2
+
+
+def largest_and_place(x: Any) -> Any:
+    return x.max(-1), jnp.argmax(x, -1)
+
+
+OF_STEPS: dict[str, Any] = {**MONOIDS, "raw_moments": raw_moments, "largest_and_place": largest_and_place}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", [name for name in OF_STEPS if name != "first_largest"])
+def test_programs_share_the_lanes_of_steps_that_carry_nothing_of_them(name: str, backend: str) -> None:
+    """What lanes come to leads to no carried value: each program has a part, and what it is of is not written."""
+
+    def fn(start: Any, *args: Any) -> Any:
+        def step(state: Any, row: Any) -> Any:
+            return 0.5 * jnp.tanh(state) + row[-1], OF_STEPS[name](*row[:-1], row[-1] + state)
+
+        return lax.scan(step, start, args)
+
+    args = arrays(MONOIDS["moments"], 3, 1024)[-2 if "moments" in name else -1 :]
+    made = compared(fn, args[-1][0], *args, backend=backend)
+    assert len(made.kernels) == 2 and made.kernels[0].grid[0] > 4
+    assert made.kernels[0].bytes_written < 4 * 1024 + 4 * 3 * 1024

@@ -18,6 +18,7 @@ from jaxpr2triton.ir.once import once
 from jaxpr2triton.ir.scans import LOOPS, Dim, Scan, outer_dims, scan_of, scans_in, ties, time_dims
 from jaxpr2triton.rules.dims import Kept, beside_places, dims_of
 from jaxpr2triton.rules.indexing import groups_of_reshape
+from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.sweeps import Sweep, axis_of
 
@@ -97,6 +98,9 @@ def _joined(eqn: Eqn) -> Iterator[tuple[Dim, Dim]]:
         return
     if isinstance(TABLE.get(eqn.primitive.name), Sweep):
         yield from (((operand, axis_of(eqn)), (eqn.outvars[0], axis_of(eqn))) for operand in variables(eqn.invars))
+    if isinstance(TABLE.get(eqn.primitive.name), Reduction):  # of elements that may have several parts
+        parts = variables(eqn.invars)
+        yield from (((parts[0], d), (other, d)) for other in parts[1:] for d in eqn.params["axes"])
     dims = dims_of(eqn)
     for kept in dims.kept if dims else (*_beside_places(eqn), *_of_one_size(eqn)):
         if not isinstance(operand := eqn.invars[kept.operand], Literal):

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import mlir
 
+from jaxpr2triton.ir import batched
+
 places_p = jex.Primitive("places")  # of integers with a sign
 
 
@@ -24,3 +26,4 @@ def _places_aval(keys: Any, *, axis: int) -> Any:
 
 
 mlir.register_lowering(places_p, mlir.lower_fun(_places_impl, multiple_results=False))
+batched.define(places_p, along="axis")

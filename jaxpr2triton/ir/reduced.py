@@ -21,7 +21,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from jaxpr2triton._compat import called_jaxpr, closed_with, operands_of_call
-from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir import batched, evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, made
 from jaxpr2triton.ir.scanned import Combination, alike, combination, combined
 
@@ -50,6 +50,7 @@ def _aval(*operands: Any, axes: Sequence[int], combine: Combination, empty: Empt
 
 
 mlir.register_lowering(reduced_p, mlir.lower_fun(_run, multiple_results=False))
+batched.define(reduced_p, along="axes")
 
 
 def monoid_of(starts: Sequence[Any], function: Any) -> tuple[Combination, Empty]:
@@ -154,6 +155,23 @@ def in_order_of_places(combine: Combination) -> Combination:
     scalars = [*(jax.ShapeDtypeStruct((), aval.dtype) for aval in combine.closed.out_avals)]
     scalars.append(jax.ShapeDtypeStruct((), np.dtype(np.int32)))
     return combination(made(jax.make_jaxpr(run)(*scalars, *scalars)))
+
+
+@lru_cache(maxsize=64)
+def first_of_best(largest: bool, value: np.dtype, place: np.dtype) -> Combination:
+    """Of two elements and their places, the larger one or the smaller one, or the first; NaNs come before numbers."""
+
+    def run(v: Any, i: Any, w: Any, j: Any) -> list[Any]:
+        better, alike = (lax.gt if largest else lax.lt)(v, w), lax.eq(v, w)
+        if jnp.issubdtype(value, jnp.floating):
+            is_number, other = lax.eq(v, v), lax.eq(w, w)
+            better = lax.bitwise_or(better, lax.gt(other, is_number))
+            alike = lax.bitwise_or(alike, lax.bitwise_not(lax.bitwise_or(is_number, other)))
+        mine = lax.bitwise_or(better, lax.bitwise_and(alike, lax.lt(i, j)))
+        return [lax.select(mine, v, w), lax.select(mine, i, j)]
+
+    element = [jax.ShapeDtypeStruct((), dtype) for dtype in (value, place)]
+    return combination(made(jax.make_jaxpr(run)(*element, *element)))
 
 
 _TRIED = 1000

@@ -18,6 +18,7 @@ from jax import lax
 from jax.interpreters import mlir
 
 from jaxpr2triton._compat import bind_equation
+from jaxpr2triton.ir import batched
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Jaxpr, Literal, Var, jaxprs_in, made
 
 
@@ -144,3 +145,4 @@ def _aval(*operands: Any, combine: Combination, axis: int, output: int, reverse:
 
 
 mlir.register_lowering(scanned_p, mlir.lower_fun(_run, multiple_results=False))
+batched.define(scanned_p, along="axis")

@@ -24,9 +24,9 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, mlir
 
-from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir import batched, evaluate
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, made
 from jaxpr2triton.ir.scanned import Combination, combination, combined, is_associative
 from jaxpr2triton.ir.tracing import is_differentiable
@@ -311,13 +311,6 @@ def _affine_transpose(
 
 
 # ---------------------------------------------------------------------------------------------- both
-def _batch(primitive: Any, operands: Sequence[Array], dims: Sequence[Any], **how: Any) -> tuple[list[Array], list[int]]:
-    size = next(x.shape[d] for x, d in zip(operands, dims) if d is not None)
-    whole = [batching.bdim_at_front(x, d, size) for x, d in zip(operands, dims)]
-    found = primitive.bind(*whole, **{**how, "axis": how["axis"] + 1})
-    return found, [0] * len(found)
-
-
 def _define(
     primitive: Any, run: Callable[..., list[Array]], jvp: Callable[..., Any], first: Callable[[Any], int]
 ) -> None:
@@ -326,7 +319,7 @@ def _define(
     primitive.def_abstract_eval(lambda *args, **how: list(args[first(args) :]))
     mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
     ad.primitive_jvps[primitive] = jvp
-    batching.primitive_batchers[primitive] = partial(_batch, primitive)
+    batched.define(primitive, along="axis")
 
 
 _define(scanned_parts_p, run_parts, _parts_jvp, lambda operands: 0)

@@ -13,6 +13,8 @@ import numpy as np
 from jax import core
 from jax.interpreters import mlir
 
+from jaxpr2triton.ir import batched
+
 windowed_p = jex.Primitive("windowed")
 
 
@@ -36,3 +38,4 @@ def _aval(x: Any, *, dim: int, count: int, stride: int, size: int, dilation: int
 
 
 mlir.register_lowering(windowed_p, mlir.lower_fun(_run, multiple_results=False))
+batched.define(windowed_p, along="dim")

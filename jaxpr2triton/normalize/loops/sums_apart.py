@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -70,19 +71,20 @@ def _of_lanes(body: Body) -> Plan | None:
     if not after:
         return None
     sums, behind = accumulated(body), made_of(body.jaxpr.eqns, after)
-    first = {var: made[var].invars[0] for var in after if behind.isdisjoint(evaluate.variables(made[var].invars))}
+    first = [var for var in after if behind.isdisjoint(evaluate.variables(made[var].invars))]
     others = [atom for atom in body.ys if isinstance(atom, Literal) or atom not in behind]
-    rest = mixing_of_the_rest(body, sums, [*others, *first.values()])
+    rest = mixing_of_the_rest(body, sums, [*others, *itertools.chain(*(made[var].invars for var in first))])
     carried = [var for position, var in enumerate(body.befores) if position not in sums]
     if not _sets_free(carried, mixing_of_the_rest(body, sums, body.ys), rest):
         return None
-    over_lanes = [
-        var for var, operand in first.items() if any(rest.is_apart(operand, d) for d in made[var].params["axes"])
-    ]
-    after = frozenset(over_lanes)
+    after = frozenset(var for var in first if _is_over_lanes(made[var], rest))
     anyway = sum(map(nbytes, evaluate.variables([*body.xs, *others, *carried])))
     sunk, given = sunk_of(body, after, (), _for_these_alone(body, after), policy.COMMON.times_stored * anyway)
     return Plan(body, (), sunk, given) if sunk else None
+
+
+def _is_over_lanes(eqn: Eqn, mixing: Coupling) -> bool:
+    return any(mixing.is_apart(operand, d) for operand in eqn.invars for d in eqn.params["axes"])
 
 
 def _sets_free(carried: Iterable[Var], now: Coupling, rest: Coupling) -> bool:

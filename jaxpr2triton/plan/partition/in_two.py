@@ -20,8 +20,9 @@ from jax.typing import ArrayLike
 
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.jaxprs import Eqn
-from jaxpr2triton.ir.reduced import reduced_p
+from jaxpr2triton.ir.reduced import Empty, first_of_best, reduced_p
 from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.ir.scanned import Combination
 from jaxpr2triton.rules.reductions import TABLE, identity_of
 
 Array = jax.Array
@@ -36,7 +37,6 @@ class Law:
     empty: Sequence[ArrayLike]  # the state that changes nothing
     fold: Callable[[Sequence[Array], Axes], Sequence[Array]]  # states → states, combined along some axes
     end: Callable[[Sequence[Array]], Array]
-    output: int = 0  # which of the results of one reduction
 
 
 def law_of(eqn: Eqn) -> Law:
@@ -46,10 +46,16 @@ def law_of(eqn: Eqn) -> Law:
     return _place(eqn) if TABLE[eqn.primitive.name].indexed else _of_values(eqn)
 
 
-def in_two(law: Law, parts: Sequence[Array], inside: Axes, place: int, last: Axes = ()) -> Array:
-    """The result of elements in parts, which lie along the dimension `place` of what is folded `inside` of each."""
-    states = [boundary_p.bind(each, dim=place) for each in law.fold(parts, inside)]
-    return law.end(law.fold(states, last or (place,)))
+def states_of(law: Law, lifted: Sequence[Array], dims: Axes, size: int, inside: Axes, place: int) -> list[Array]:
+    """What each part comes to, in memory: `dims` are cut, and `place` is the dimension of the parts once `inside` of
+    each is folded.
+    """
+    parts = [parts_of(x, dims, size, empty) for x, empty in zip(lifted, law.empty, strict=True)]
+    return in_memory(law.fold(parts, inside), place)
+
+
+def in_memory(states: Sequence[Array], place: int) -> list[Array]:
+    return [boundary_p.bind(each, dim=place) for each in states]
 
 
 def wide_of(dtype: np.dtype) -> np.dtype:
@@ -73,39 +79,30 @@ def _of_values(eqn: Eqn) -> Law:
 
 
 def _by_function(eqn: Eqn) -> Law:
-    how = {key: value for key, value in eqn.params.items() if key not in ("axes", "output")}
-
-    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
-        return [reduced_p.bind(*states, axes=tuple(axes), output=n, **how) for n in range(len(states))]
-
-    output = eqn.params["output"]
-    return Law(lambda operands: operands, how["empty"], fold, lambda states: states[output], output)
+    return _of_parts(lambda operands: operands, eqn.params["combine"], eqn.params["empty"], eqn.params["output"])
 
 
 def _place(eqn: Eqn) -> Law:
-    """Of each chunk its best and the place of that; then the first chunk whose best is the best of all."""
+    """Elements know their places: of two it is the better one, and the first of those that are alike."""
+    (axis,), name, dtype = eqn.params["axes"], eqn.primitive.name, eqn.outvars[0].aval.dtype
     wide = wide_of(eqn.invars[0].aval.dtype)
-    extreme = lax.reduce_max if eqn.primitive.name == "argmax" else lax.reduce_min
-
-    def first(x: Array, axes: Axes) -> Array:
-        return eqn.primitive.bind(x, **{**eqn.params, "axes": tuple(axes)})
-
-    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
-        (axis,) = axes
-        if len(states) == 1:
-            (x,) = states
-            place = first(x, axes)
-            chunk = lax.broadcasted_iota(place.dtype, place.shape, axis - 1)
-            return [extreme(x, axes), lax.add(place, lax.mul(chunk, lax.full_like(chunk, x.shape[axis])))]
-        best, place = states
-        chunk = lax.broadcasted_iota(place.dtype, place.shape, axis)
-        which = lax.broadcast_in_dim(first(best, axes), place.shape, [d for d in range(place.ndim) if d != axis])
-        return [extreme(best, axes), lax.reduce_sum(lax.select(chunk == which, place, lax.full_like(place, 0)), axes)]
+    empty: Empty = (wide.type(TABLE[name].identity(wide)), dtype.type(np.iinfo(dtype).max))
 
     def lift(operands: Sequence[Array]) -> list[Array]:
-        return [lax.convert_element_type(x, wide) for x in operands]
+        (x,) = operands
+        return [lax.convert_element_type(x, wide), lax.broadcasted_iota(dtype, x.shape, axis)]
 
-    return Law(lift, [TABLE[eqn.primitive.name].identity(wide)], fold, lambda states: states[1])
+    return _of_parts(lift, first_of_best(name == "argmax", wide, dtype), empty, 1)
+
+
+def _of_parts(
+    lift: Callable[[Sequence[Array]], Sequence[Array]], combine: Combination, empty: Empty, output: int
+) -> Law:
+    def fold(states: Sequence[Array], axes: Axes) -> list[Array]:
+        how = {"axes": tuple(axes), "combine": combine, "empty": empty}
+        return [reduced_p.bind(*states, **how, output=n) for n in range(len(states))]
+
+    return Law(lift, list(map(np.asarray, empty)), fold, lambda states: states[output])
 
 
 def parts_of(value: Array, dims: Axes, size: int, empty: ArrayLike) -> Array:

@@ -41,7 +41,6 @@ from jaxpr2triton.plan.partition.loop_results import kept_from_the_start, kept_i
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.split import split_reductions, to_split
 from jaxpr2triton.plan.partition.split_lanes import sums_in_loops
-from jaxpr2triton.plan.partition.split_moments import moments_apart, with_moments
 from jaxpr2triton.plan.partition.split_products import split_products
 from jaxpr2triton.plan.partition.split_streams import in_chunks, streams_apart
 from jaxpr2triton.plan.partition.starts import with_starts
@@ -167,8 +166,6 @@ def _split(jaxpr: Closed, cuts: Cuts) -> Closed | None:
     splits = to_split(cuts)
     if apart := streams_apart(cuts, splits):
         return in_chunks(jaxpr, apart)
-    if spread := moments_apart(cuts, splits):
-        return with_moments(jaxpr, spread)
     products = split_products(cuts)
     if summed := summed_products(cuts, splits, products):
         return with_sums(cuts, jaxpr, summed)

@@ -31,7 +31,7 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of
+from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of, states_of
 from jaxpr2triton.policy import Policy, Splitting
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -47,6 +47,7 @@ class Split:
     length: int
     size: int
     free: tuple[int, ...] = ()  # all that could have been cut
+    outermost: bool = False  # the one dimension that is cut comes first: the lanes of a loop
 
     @property
     def chunks(self) -> int:
@@ -184,7 +185,7 @@ def split_reductions(
         long = {eqn: split for eqn, split in splits.items() if split.chunks > 1}
         anew: dict[Eqn, Rewritten] = dict(others)
         shared: Shared = {}
-        anew |= {eqn: partial(_in_two, shared, eqn, split) for eqn, split in long.items()}
+        anew |= {eqn: partial(in_two, shared, eqn, split) for eqn, split in long.items()}
         run(inner.eqns, env, lambda eqn, values: _results(anew[eqn](*values)) if eqn in anew else None)
         shown = {root: seen_in_chunks(env[root], how, cuts.maker(root)) for root, how in chunked.items()}
         run([view for view in cuts.views if view.invars[0] in shown], shown)
@@ -209,17 +210,23 @@ def _seen_in_chunks(value: jax.Array, how: Chunked) -> jax.Array:
     return lax.reshape(seen, value.shape) if len(how.dims) > 1 else seen
 
 
-def _in_two(shared: Shared, eqn: Eqn, split: Split, *operands: jax.Array) -> jax.Array:
+def in_two(shared: Shared, eqn: Eqn, split: Split, *operands: jax.Array) -> jax.Array:
     """The result; all results of one reduction have their parts in common."""
-    law = law_of(eqn)
+    law, place = law_of(eqn), place_of_chunks(eqn, split)
     key = eqn.primitive, eqn.params.get("combine"), eqn.params["axes"], split, *map(id, operands)
-    place = place_of_chunks(eqn, split)
     if key not in shared:
-        lifted = zip(law.lift(operands), law.empty, strict=True)
-        made = law.fold([parts_of(x, split.dims, split.size, empty) for x, empty in lifted], _inside(eqn, split))
-        shared[key] = operands, [boundary_p.bind(each, dim=place) for each in made]
+        cut = [_outermost(x, split) for x in law.lift(operands)]
+        dims = (0,) if split.outermost else split.dims
+        shared[key] = operands, states_of(law, cut, dims, split.size, _inside(eqn, split), place)
     _, states = shared[key]
     return law.end(law.fold(states, (place,)))
+
+
+def _outermost(operand: jax.Array, split: Split) -> jax.Array:
+    if not split.outermost:
+        return operand
+    (dim,) = split.dims
+    return lax.transpose(operand, (dim, *(d for d in range(operand.ndim) if d != dim)))
 
 
 def of_chunks(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
@@ -231,12 +238,12 @@ def of_chunks(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
 
 def place_of_chunks(eqn: Eqn, split: Split) -> int:
     """Which dimension says what chunk it is."""
-    return split.dims[0] - sum(d < split.dims[0] for d in eqn.params["axes"])
+    return 0 if split.outermost else split.dims[0] - sum(d < split.dims[0] for d in eqn.params["axes"])
 
 
 def along(eqn: Eqn, operand: jax.Array, place: int) -> jax.Array:
     """All chunks."""
-    return reduced(eqn, operand, place)
+    return reduced(eqn, [operand], [place])
 
 
 def of_elements(eqn: Eqn, split: Split, made: jax.Array) -> jax.Array:
@@ -252,10 +259,12 @@ def of_elements(eqn: Eqn, split: Split, made: jax.Array) -> jax.Array:
 def _inside(eqn: Eqn, split: Split) -> tuple[int, ...]:
     """The dimensions of `_parts` that each chunk reduces."""
     first, last = split.dims[0], split.dims[-1]
+    if split.outermost:
+        return (1, *(d + 1 if d > first else d + 2 for d in eqn.params["axes"] if d != first))
     before = [d for d in eqn.params["axes"] if d < first]
     after = [d + 2 - len(split.dims) for d in eqn.params["axes"] if d > last]
     return (*before, first + 1, *after)
 
 
-def reduced(eqn: Eqn, operand: jax.Array, *axes: int) -> jax.Array:
-    return eqn.primitive.bind(operand, **{**eqn.params, "axes": axes})
+def reduced(eqn: Eqn, operands: Sequence[jax.Array], axes: Sequence[int]) -> jax.Array:
+    return eqn.primitive.bind(*operands, **{**eqn.params, "axes": tuple(axes)})

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import jax
-from jax import lax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.loops import results_of
@@ -33,8 +32,7 @@ from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.plan.partition.companions import outputs_of
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.in_two import in_two, law_of, parts_of
-from jaxpr2triton.plan.partition.split import Chunked, Rewritten, Split, seen_in_chunks, with_each
+from jaxpr2triton.plan.partition.split import Chunked, Rewritten, Shared, Split, in_two, seen_in_chunks, with_each
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -49,7 +47,10 @@ class InLoops:
 
 def sums_in_loops(cuts: Cuts, splits: Mapping[Eqn, Split]) -> InLoops:
     """What loops can sum themselves, of all that can be summed in parts."""
-    owners = {node.eqn: root for root in cuts.roots for node in cuts.spaces[root].graph.of_kind(Reduce)}
+    owners: dict[Eqn, set[Var]] = {}
+    for root in cuts.roots:
+        for node in cuts.spaces[root].graph.of_kind(Reduce):
+            owners.setdefault(node.eqn, set()).add(root)
     found, seen = dict[Eqn, Rewritten](), dict[Var, Chunked]()
     for eqn in cuts.inside:
         if eqn.primitive.name == "scan" and (made := _in_loop(cuts, scan_of(eqn), splits, owners)) is not None:
@@ -58,11 +59,14 @@ def sums_in_loops(cuts: Cuts, splits: Mapping[Eqn, Split]) -> InLoops:
     return InLoops(found, seen)
 
 
-def _in_loop(cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mapping[Eqn, Var]) -> InLoops | None:
+def _in_loop(cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mapping[Eqn, set[Var]]) -> InLoops | None:
     sums, others = _summed(cuts, scan, splits, owners)
     if sums:
-        kinds = {kind for eqn in sums for kind in _kinds(cuts, eqn)}.intersection(_parallel(cuts, scan))
-        return _in_chunks(cuts, scan, sums, others, *kinds) if len(kinds) == 1 else None
+        made = made_of(cuts.inside, (result for _, result, _ in results_of(scan)))
+        late = [eqn for eqn in sums if not made.isdisjoint(variables(eqn.invars))]
+        kinds = {kind for eqn in late for kind in _kinds(cuts, eqn)}.intersection(_parallel(cuts, scan))
+        along = [eqn for eqn in sums if eqn in late or not kinds.isdisjoint(_kinds(cuts, eqn))]
+        return _in_chunks(cuts, scan, along, others, *kinds) if len(kinds) == 1 else None
     beside, lanes = _sums_beside(cuts, scan), _parallel(cuts, scan)
     for kind in sorted(lanes, key=lambda each: -lanes[each]) if beside else ():
         sums = [eqn for eqn in beside if kind in _kinds(cuts, eqn)]
@@ -84,7 +88,8 @@ def _in_chunks(cuts: Cuts, scan: Scan, sums: Sequence[Eqn], others: Sequence[Var
     outputs = outputs_of(cuts)
     read = {root: how for root, how in chunked.items() if root not in outputs}
     makers = dict.fromkeys(cuts.maker(root) for root in read)
-    rewritten: dict[Eqn, Rewritten] = {eqn: partial(_in_two, eqn, split) for eqn, split in made.items()}
+    shared: Shared = {}
+    rewritten: dict[Eqn, Rewritten] = {eqn: partial(in_two, shared, eqn, split) for eqn, split in made.items()}
     rewritten |= {eqn: partial(_with_chunks, eqn, read) for eqn in makers}
     return InLoops(rewritten, {root: how for root, how in chunked.items() if root in outputs})
 
@@ -109,29 +114,25 @@ def _sums_beside(cuts: Cuts, scan: Scan) -> list[Eqn]:
     there = frozenset[int]().union(*computed)
     eqns = [eqn for eqn in cuts.inside if id(eqn) in there]
     late = made_of(eqns, (result for _, result in scan.ys))
-    return [eqn for eqn in eqns if is_reduction(eqn) and not late.isdisjoint(variables(eqn.invars))]
-
-
-def is_reduction(eqn: Eqn) -> bool:
-    """Whether it reduces values, not elements of several parts."""
-    return eqn.primitive.name in TABLE and not TABLE[eqn.primitive.name].several
+    return [eqn for eqn in eqns if eqn.primitive.name in TABLE and not late.isdisjoint(variables(eqn.invars))]
 
 
 def _summed(
-    cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mapping[Eqn, Var]
+    cuts: Cuts, scan: Scan, splits: Mapping[Eqn, Split], owners: Mapping[Eqn, set[Var]]
 ) -> tuple[list[Eqn], list[Var]]:
     """The sums of results of a loop that nobody else reads, and whatever else is written of it.
 
     No sums, if none is of what its steps put out: what it has in the end is written once.
     """
     results = {result for _, result, _ in results_of(scan) if result in cuts.spaces}
-    plain = {owners[eqn] for eqn in splits} - {owners[eqn] for eqn in splits if TABLE[eqn.primitive.name].several}
-    summed = {var for var in results if _is_read_by(cuts, var, plain)}
+    waiting = {root for eqn, roots in owners.items() if eqn not in splits for root in roots}
+    alone = {root for eqn in splits for root in owners[eqn]} - waiting
+    summed = {var for var in results if _is_read_by(cuts, var, alone)}
     others = [root for root in cuts.roots if id(scan.eqn) in cuts.spaces[root].loops and root not in summed]
     if summed.isdisjoint(result for _, result in scan.ys) or not outputs_of(cuts).issuperset(others):
         return [], others
-    sums = [eqn for eqn in splits if summed.intersection(loads_of(cuts, cuts.spaces[owners[eqn]]))]
-    return sums, others
+    readers = {root for root in cuts.roots if summed.intersection(loads_of(cuts, cuts.spaces[root]))}
+    return [eqn for eqn in splits if not readers.isdisjoint(owners[eqn])], others
 
 
 def programs_beside(cuts: Cuts, scan: Scan, kind: Hashable) -> int:
@@ -164,19 +165,19 @@ def _is_read_by(cuts: Cuts, var: Var, roots: Iterable[Var]) -> bool:
 
 def _kinds(cuts: Cuts, eqn: Eqn) -> list[Hashable]:
     """The classes of the dimensions that are summed."""
-    (operand,) = variables(eqn.invars)
+    operand = next(iter(variables(eqn.invars)))
     return [cuts.classes.of(operand)[d] for d in eqn.params["axes"]]
 
 
 def _chunks(cuts: Cuts, eqn: Eqn, kind: Hashable, beside: int) -> Split | None:
     """Chunks without a rest, if a program adds up nothing else; `beside` programs have other lanes."""
-    (operand,) = variables(eqn.invars)
+    operand = next(iter(variables(eqn.invars)))
     dims = [d for d in eqn.params["axes"] if cuts.classes.of(operand)[d] == kind]
     if len(dims) != 1 or with_each(eqn, (dims[0],)) != 1:
         return None
     length = operand.aval.shape[dims[0]]
     size = lanes_of_a_chunk(cuts.policy, length, beside)
-    return Split((dims[0],), length, size) if size is not None else None
+    return Split((dims[0],), length, size, outermost=True) if size is not None else None
 
 
 def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
@@ -190,12 +191,3 @@ def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
             return None
         size //= 2
     return size
-
-
-def _in_two(eqn: Eqn, split: Split, operand: jax.Array) -> jax.Array:
-    """With the lanes first, as what else the loop gives out is cut into chunks."""
-    (dim,), law = split.dims, law_of(eqn)
-    order = (dim, *(d for d in range(operand.ndim) if d != dim))
-    (wide,), (empty,) = law.lift([operand]), law.empty
-    inside = (1, *(order.index(d) + 1 for d in eqn.params["axes"] if d != dim))
-    return in_two(law, [parts_of(lax.transpose(wide, order), (0,), split.size, empty)], inside, 0)

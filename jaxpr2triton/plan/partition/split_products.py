@@ -23,7 +23,7 @@ from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.in_two import Law, in_two, parts_of, wide_of
+from jaxpr2triton.plan.partition.in_two import Law, in_memory, parts_of, wide_of
 from jaxpr2triton.policy import Policy
 
 
@@ -76,7 +76,8 @@ def _has_rows(eqn: Eqn, side: int) -> bool:
 def _in_two(eqn: Eqn, chunks: int, left: jax.Array, right: jax.Array) -> jax.Array:
     one, other, terms = _longest(eqn)
     size = -(-terms // chunks)
-    return in_two(_law(eqn, one, other), [parts_of(left, (one,), size, 0), parts_of(right, (other,), size, 0)], (), 0)
+    law, parts = _law(eqn, one, other), [parts_of(left, (one,), size, 0), parts_of(right, (other,), size, 0)]
+    return law.end(law.fold(in_memory(law.fold(parts, ()), 0), (0,)))
 
 
 def _law(eqn: Eqn, one: int, other: int) -> Law:

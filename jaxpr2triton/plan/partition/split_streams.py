@@ -1,4 +1,5 @@
-"""Rewrite: what is summed with its own maximum is read once, in chunks that many programs share.
+"""Rewrite: sums that depend on other reductions of their elements are made along with these, in chunks that many
+programs share, so that the elements are read once.
 
     m:f32[4] = reduce_max[axes=(1,)] x:f32[4,1000000]
     l:f32[4] = reduce_sum[axes=(1,)] (exp (sub x (broadcast_in_dim m)))
@@ -8,14 +9,24 @@
     m:f32[4] = reduce_max[axes=(1,)] p
     l:f32[4] = reduce_sum[axes=(1,)] (mul q (exp (sub p m)))
 
+The terms are made of a difference to what is reduced, and each chunk has its own in the place of that. What the sums of
+chunks are with the difference to that of all is the law of the stream: they shrink, as above, or those of squares and
+products grow by what the means of the chunks, of n elements, are away from that of all:
+
+    s:f32[4] = reduce_sum[axes=(1,)] x:f32[4,1000000]
+    v:f32[4] = reduce_sum[axes=(1,)] (square (sub x (broadcast_in_dim (div s 1e6))))
+        →
+    v:f32[4] = reduce_sum[axes=(1,)] (add q (mul n (square (sub (div p n) (div s 1e6)))))
+
 It is for long sums with few results, which would be split otherwise (`split.py`), each by itself. What the terms are
 made of besides is left as it is, and read at the places of a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,49 +35,144 @@ from jax import lax
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Compute, Reduce
 from jaxpr2triton.graph.space import space_of
-from jaxpr2triton.graph.streams import Shrinking, Stream, streams_along
+from jaxpr2triton.graph.streams import Moments, Shrinking, Stream, streams_along
 from jaxpr2triton.ir.dtypes import is_float
-from jaxpr2triton.ir.evaluate import needed, read, run, variables
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
+from jaxpr2triton.ir.evaluate import needed, needed_in, read, run, variables
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
 from jaxpr2triton.ir.once import Without
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.split import Split, along, of_chunks, of_elements, place_of_chunks
+from jaxpr2triton.plan.partition.split import (
+    Split,
+    along,
+    held_chunks,
+    of_chunks,
+    of_elements,
+    place_of_chunks,
+    with_each,
+)
 from jaxpr2triton.rules.reductions import TABLE
 
+Array = jax.Array
+Values = dict[Var, Array]
 REDUCED = ("reduce_max", "reduce_min", "reduce_sum")
 
 
 @dataclass(frozen=True)
-class Apart:
-    """A sum and the extreme that it depends on, in the same chunks."""
+class Difference:
+    """A value without what it is reduced to, or that without the value."""
 
-    extreme: Eqn
+    eqn: Eqn
+    place: int  # of the value
+    leader: Eqn  # reduces the value
+    shift: Atom  # what is made of that
+
+    @property
+    def value(self) -> Atom:
+        return self.eqn.invars[self.place]
+
+    def of(self, value: Array, shift: Array) -> Array:
+        return lax.sub(shift, value) if self.place else lax.sub(value, shift)
+
+
+class StreamLaw(Protocol):
+    """How a sum goes along with what its differences are to."""
+
+    def pivot(self, how: Along, state: Array) -> Array:
+        """What the values of a chunk are away from; `state` is what their reduction comes to there."""
+
+    def moved(self, how: Along, sums: Array, states: Sequence[Array], wholes: Sequence[Array]) -> Array:
+        """The sums of chunks, with the differences to what all elements come to."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """A sum in the same chunks as what it depends on."""
+
     total: Eqn
-    difference: Eqn
-    side: int  # of the difference, where the value is; on the other one is the extreme
-    factors: tuple[tuple[Eqn, int], ...]  # what all terms are multiplied or divided by, and the place of the terms
-    strict: bool
     split: Split
+    differences: tuple[Difference, ...]
+    law: StreamLaw
+    factors: tuple[tuple[Eqn, int], ...] = ()  # what all terms are multiplied or divided by, and the place of the terms
 
     @property
     def place(self) -> int:
         """Of the dimension that says what chunk it is."""
         return place_of_chunks(self.total, self.split)
 
-    @property
-    def largest(self) -> bool:
-        return self.extreme.primitive.name == "reduce_max"
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Sums of multiples of exp(x - m)."""
+
+    largest: bool
+    strict: bool  # whether an infinite extreme is subtracted as it is
+
+    def pivot(self, how: Along, state: Array) -> Array:
+        if self.strict:
+            return self._without_nothing(state)
+        return lax.select(lax.is_finite(state), state, lax.full_like(state, 0))
+
+    def moved(self, how: Along, sums: Array, states: Sequence[Array], wholes: Sequence[Array]) -> Array:
+        (kept,), (whole,) = states, wholes
+        of_all = self._without_nothing(whole)
+        apart = lax.sub(kept, of_all) if self.largest else lax.sub(of_all, kept)
+        less = (lax.lt if self.largest else lax.gt)(kept, of_all)
+        weights = lax.exp(lax.convert_element_type(apart, sums.dtype))
+        rescaled = lax.mul(sums, lax.select(less, weights, lax.full_like(weights, 1)))
+        if self.strict:  # NaN where the extreme is infinite
+            rescaled = lax.add(rescaled, lax.convert_element_type(lax.sub(whole, whole), sums.dtype))
+        return rescaled
+
+    def _without_nothing(self, extreme: Array) -> Array:
+        """Zero where there are no elements but infinities that count for nothing."""
+        nothing = lax.full_like(extreme, -jnp.inf if self.largest else jnp.inf)
+        return lax.select(lax.eq(extreme, nothing), lax.full_like(extreme, 0), extreme)
 
 
-def streams_apart(cuts: Cuts, splits: Mapping[Eqn, Split]) -> list[Apart]:
+@dataclass(frozen=True)
+class Spread:
+    """Sums of products of two differences."""
+
+    product: Eqn
+
+    def pivot(self, how: Along, state: Array) -> Array:
+        return lax.div(state, _count(how, state))
+
+    def moved(self, how: Along, sums: Array, states: Sequence[Array], wholes: Sequence[Array]) -> Array:
+        between = []
+        for difference, kept, whole in zip(how.differences, states, wholes, strict=True):
+            apart = difference.of(self.pivot(how, kept), whole)
+            # the sum of a chunk may be too large for a float: its terms are infinite then, which is enough
+            between.append(lax.select(lax.is_finite(kept), apart, lax.full_like(apart, 0)))
+        (product,) = [self.product.primitive.bind(*between, **self.product.params)]
+        return lax.add(sums, lax.mul(_count(how, sums), product))
+
+
+def _count(how: Along, made: Array) -> Array:
+    """How many elements each chunk has."""
+    each, rest = with_each(how.total, how.split.dims), how.split.length % how.split.size
+    whole = lax.full_like(made, how.split.size * each)
+    if not rest:
+        return whole
+    chunk = lax.broadcasted_iota("int32", made.shape, how.place)
+    last = lax.eq(chunk, lax.full_like(chunk, how.split.chunks - 1))
+    return lax.select(last, lax.full_like(made, rest * each), whole)
+
+
+# -- which sums these are ---------------------------------------------------------------------------------------------
+
+
+def streams_apart(cuts: Cuts, splits: Mapping[Eqn, Split]) -> list[Along]:
     """The sums that many programs are to share; `splits` says of which reductions they would, each by itself."""
-    found = (_apart(cuts, eqn, split) for eqn, split in sums_in_chunks(cuts, splits).items())
-    return [each for each in found if each is not None]
+    found = _sums_in_chunks(cuts, splits)
+    sums: dict[Atom, Eqn] = {eqn.invars[0]: eqn for eqn in found if isinstance(eqn.invars[0], Var)}
+    made = (_along(cuts, eqn, split, sums) for eqn, split in found.items())
+    return [each for each in made if each is not None]
 
 
-def sums_in_chunks(cuts: Cuts, splits: Mapping[Eqn, Split]) -> dict[Eqn, Split]:
+def _sums_in_chunks(cuts: Cuts, splits: Mapping[Eqn, Split]) -> dict[Eqn, Split]:
     """The sums along with which something is reduced that is to be split, and how."""
     alike = {_reduced(eqn): split for eqn, split in splits.items() if split.chunks > 1}
     sums = [eqn for eqn in cuts.inside if alike and eqn.primitive.name == "reduce_sum"]
@@ -78,30 +184,16 @@ def _reduced(eqn: Eqn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(eqn.invars[0].aval.shape), tuple(eqn.params["axes"])
 
 
-def _apart(cuts: Cuts, eqn: Eqn, split: Split) -> Apart | None:
-    shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
-    stream = stream_of(cuts, eqn)
-    if not isinstance(stream, Shrinking) or stream.difference is None or not (stream.strict or stream.finite):
-        return None
-    extreme, difference = stream.leader.eqn, stream.difference.eqn
-    if {tuple(each.aval.shape) for each in (extreme.invars[0], difference.outvars[0])} != {tuple(shape)}:
-        return None
-    side = stream.difference.operands.index(stream.value) if stream.value is not None else 0
-    if extreme.params["axes"] != axes or difference.invars[side].aval.shape != shape:
-        return None
-    factors = tuple((product.eqn, _place_of_terms(product, stream)) for product in stream.factors)
-    if any(product.invars[at].aval.shape != shape for product, at in factors):
-        return None
-    return Apart(extreme, eqn, difference, side, factors, stream.strict, split)
+def _along(cuts: Cuts, eqn: Eqn, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
+    match _stream_of(cuts, eqn):
+        case Shrinking() as stream:
+            return _shrunk(eqn, split, stream)
+        case Moments() if (held := held_chunks(eqn, split, cuts.policy)) is not None:
+            return _spread(cuts, eqn, held, sums)
+    return None
 
 
-def _place_of_terms(product: Compute, stream: Shrinking) -> int:
-    """Which operand varies along what is summed."""
-    along = frozenset(stream.leader.over)
-    return next(place for place, operand in enumerate(product.operands) if along & operand.axes)
-
-
-def stream_of(cuts: Cuts, eqn: Eqn) -> Stream | None:
+def _stream_of(cuts: Cuts, eqn: Eqn) -> Stream | None:
     """How a sum goes along with what it depends on, whether that was to be in memory or not."""
     (out,) = eqn.outvars
     inside = [var for var in cuts.loaded if cuts.is_inside(var)]
@@ -113,68 +205,103 @@ def stream_of(cuts: Cuts, eqn: Eqn) -> Stream | None:
         return None
     if space is None:
         return None
-    for node in space.graph.of_kind(Reduce):
-        if node.eqn is eqn:
-            return streams_along(space.graph, frozenset(node.over)).get(node)
-    return None
+    here = [node for node in space.graph.of_kind(Reduce) if node.eqn is eqn]
+    return streams_along(space.graph, frozenset(here[0].over)).get(here[0]) if here else None
 
 
-def in_chunks(jaxpr: Closed, found: Sequence[Apart]) -> Closed:
+def _shrunk(eqn: Eqn, split: Split, stream: Shrinking) -> Along | None:
+    if stream.difference is None or not (stream.strict or stream.finite):
+        return None
+    extreme, difference = stream.leader.eqn, stream.difference.eqn
+    place = stream.difference.operands.index(stream.value) if stream.value is not None else 0
+    factors = tuple((product.eqn, _place_of_terms(product, stream)) for product in stream.factors)
+    whole = [extreme.invars[0], difference.outvars[0], difference.invars[place]]
+    whole += [product.invars[at] for product, at in factors]
+    if _reduced(extreme) != _reduced(eqn) or any(atom.aval.shape != eqn.invars[0].aval.shape for atom in whole):
+        return None
+    law = Shrunk(extreme.primitive.name == "reduce_max", stream.strict)
+    return Along(eqn, split, (Difference(difference, place, extreme, extreme.outvars[0]),), law, factors)
+
+
+def _place_of_terms(product: Compute, stream: Shrinking) -> int:
+    """Which operand varies along what is summed."""
+    along = frozenset(stream.leader.over)
+    return next(place for place, operand in enumerate(product.operands) if along & operand.axes)
+
+
+def _spread(cuts: Cuts, eqn: Eqn, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
+    product = _maker(cuts, eqn.invars[0])
+    factors = [next(_differences(cuts, atom, eqn, sums), None) for atom in product.invars] if product else []
+    found = tuple(each for each in factors if each is not None)
+    return Along(eqn, split, found, Spread(product)) if product and len(found) == len(factors) else None
+
+
+def _maker(cuts: Cuts, atom: Atom) -> Eqn | None:
+    place = cuts.makers.get(atom) if isinstance(atom, Var) else None
+    return None if place is None else cuts.jaxpr.eqns[place]
+
+
+def _differences(cuts: Cuts, atom: Atom, total: Eqn, sums: Mapping[Atom, Eqn]) -> Iterator[Difference]:
+    """The value that a factor is made of is the one whose sum leads to what it is away from."""
+    eqn = _maker(cuts, atom)
+    if eqn is not None and eqn.primitive.name == "sub":
+        for place, shift in ((0, eqn.invars[1]), (1, eqn.invars[0])):
+            leader = sums.get(eqn.invars[place]) if isinstance(eqn.invars[place], Var) else None
+            if leader is None or _reduced(leader) != _reduced(total):
+                continue
+            if leader in needed_in(cuts.jaxpr, [shift], ()):
+                yield Difference(eqn, place, leader, shift)
+
+
+# -- the program in chunks --------------------------------------------------------------------------------------------
+
+
+def in_chunks(jaxpr: Closed, found: Sequence[Along]) -> Closed:
     """The same program with these sums, and what they depend on, in chunks."""
     inner = jaxpr.jaxpr
     totals = {each.total: each for each in found}
-    extremes = {each.extreme: each for each in found}
+    leaders = {difference.leader: each for each in found for difference in each.differences}
 
-    def rewritten(*args: jax.Array) -> list[jax.Array]:
+    def rewritten(*args: Array) -> list[Array]:
         env = dict(zip(inner.invars, args))
-        parts: dict[Eqn, tuple[jax.Array, jax.Array]] = {}  # the extremes of chunks, as they are made and in memory
-        for eqn in inner.eqns:
-            if eqn in extremes:
-                how = extremes[eqn]
-                made = of_chunks(eqn, how.split, read(env, eqn.invars[0]))
-                parts[eqn] = made, boundary_p.bind(made, dim=how.place)
-                env[eqn.outvars[0]] = along(eqn, parts[eqn][1], how.place)
-            elif eqn in totals:
-                env[eqn.outvars[0]] = _total(inner.eqns, totals[eqn], env, *parts[totals[eqn].extreme])
-            else:
-                run([eqn], env)
+        parts: dict[Eqn, tuple[Array, Array]] = {}  # what chunks come to, as it is made and in memory
+
+        def anew(eqn: Eqn, values: list[Array]) -> list[Array] | None:
+            if eqn in leaders:
+                made, place = of_chunks(eqn, leaders[eqn].split, *values), leaders[eqn].place
+                parts[eqn] = made, boundary_p.bind(made, dim=place)
+                return [along(eqn, parts[eqn][1], place)]
+            return [_total(inner.eqns, totals[eqn], env, parts)] if eqn in totals else None
+
+        run(inner.eqns, env, anew)
         return [read(env, atom) for atom in inner.outvars]
 
     return again(jaxpr, rewritten)
 
 
-def _total(eqns: Sequence[Eqn], how: Apart, env: dict[Var, jax.Array], made: jax.Array, kept: jax.Array) -> jax.Array:
-    """The sum of what chunks have: their terms by their own extremes, and then by that of all."""
+def _total(eqns: Sequence[Eqn], how: Along, env: Values, parts: Mapping[Eqn, tuple[Array, Array]]) -> Array:
+    """The sum of what chunks have: their terms by what they come to themselves, and then by what all do."""
     terms = dict(env)
-    value = read(env, how.difference.invars[how.side])
-    shift = lax.convert_element_type(_safe(how, of_elements(how.extreme, how.split, made)), value.dtype)
-    terms[how.difference.outvars[0]] = lax.sub(shift, value) if how.side else lax.sub(value, shift)
+    for each in how.differences:
+        value, pivot = read(env, each.value), how.law.pivot(how, parts[each.leader][0])
+        shift = lax.convert_element_type(of_elements(each.leader, how.split, pivot), value.dtype)
+        terms[each.eqn.outvars[0]] = each.of(value, shift)
     places = dict(how.factors)
     run(_cone(eqns, how), terms, lambda eqn, values: [values[places[eqn]]] if eqn in places else None)
-    chunks = boundary_p.bind(of_chunks(how.total, how.split, read(terms, how.total.invars[0])), dim=how.place)
-
-    dtype = how.total.outvars[0].aval.dtype
-    extreme = along(how.extreme, kept, how.place)  # once more, so that one kernel makes both
-    whole = lax.broadcast_in_dim(extreme, kept.shape, [d for d in range(kept.ndim) if d != how.place])
-    of_all = _without_nothing(how, whole)
-    apart = lax.sub(kept, of_all) if how.largest else lax.sub(of_all, kept)
-    less = (lax.lt if how.largest else lax.gt)(kept, of_all)
-    weights = lax.exp(lax.convert_element_type(apart, dtype))
-    weights = lax.select(less, weights, lax.full_like(weights, 1))
-    rescaled = lax.mul(chunks, weights)
-    if how.strict:  # NaN where the extreme is infinite
-        rescaled = lax.add(rescaled, lax.convert_element_type(lax.sub(whole, whole), dtype))
-    total = along(how.total, rescaled, how.place)
+    sums = boundary_p.bind(of_chunks(how.total, how.split, read(terms, how.total.invars[0])), dim=how.place)
+    states = [parts[each.leader][1] for each in how.differences]
+    wholes = [_of_all(eqns, how, each, env, kept) for each, kept in zip(how.differences, states)]
+    total = along(how.total, how.law.moved(how, sums, states, wholes), how.place)
     for eqn, place in how.factors:
-        each = of_results(how.total, read(env, eqn.invars[1 - place]))
-        total = lax.mul(total, each) if eqn.primitive.name == "mul" else lax.div(total, each)
+        each_result = of_results(how.total, read(env, eqn.invars[1 - place]))
+        total = lax.mul(total, each_result) if eqn.primitive.name == "mul" else lax.div(total, each_result)
     return total
 
 
-def _cone(eqns: Sequence[Eqn], how: Apart) -> list[Eqn]:
-    """What makes terms of the difference; other sums, and what multiplies the terms at the end, are made already."""
+def _cone(eqns: Sequence[Eqn], how: Along) -> list[Eqn]:
+    """What makes terms of the differences; other sums, and what multiplies the terms at the end, are made already."""
     factors = [eqn.invars[1 - place] for eqn, place in how.factors]
-    depends = {how.difference.outvars[0]}
+    depends = {each.eqn.outvars[0] for each in how.differences}
     found = []
     for eqn in eqns:
         if eqn.primitive.name not in TABLE and not depends.isdisjoint(variables(eqn.invars)):
@@ -183,21 +310,18 @@ def _cone(eqns: Sequence[Eqn], how: Apart) -> list[Eqn]:
     return needed(found, how.total.invars, variables(factors))
 
 
-def of_results(eqn: Eqn, value: jax.Array) -> jax.Array:
+def _of_all(eqns: Sequence[Eqn], how: Along, difference: Difference, env: Values, kept: Array) -> Array:
+    """What the values are away from, for each chunk: made once more, so that one kernel makes all of it."""
+    (result,) = difference.leader.outvars
+    made = {**env, result: along(difference.leader, kept, how.place)}
+    run(needed(eqns, [difference.shift], [result]), made)
+    one = read(made, difference.shift)
+    one = one if one.ndim < kept.ndim else of_results(how.total, one)
+    return lax.broadcast_in_dim(one, kept.shape, [d for d in range(kept.ndim) if d != how.place])
+
+
+def of_results(eqn: Eqn, value: Array) -> Array:
     """What does not vary along what is reduced."""
     axes = eqn.params["axes"]
     first = [slice(0, 1) if d in axes else slice(None) for d in range(value.ndim)]
     return lax.squeeze(value[tuple(first)], axes)
-
-
-def _without_nothing(how: Apart, extreme: jax.Array) -> jax.Array:
-    """Zero where there are no elements but infinities that count for nothing."""
-    nothing = lax.full_like(extreme, -jnp.inf if how.largest else jnp.inf)
-    return lax.select(lax.eq(extreme, nothing), lax.full_like(extreme, 0), extreme)
-
-
-def _safe(how: Apart, extreme: jax.Array) -> jax.Array:
-    """What is subtracted in a chunk."""
-    if how.strict:
-        return _without_nothing(how, extreme)
-    return lax.select(lax.is_finite(extreme), extreme, lax.full_like(extreme, 0))

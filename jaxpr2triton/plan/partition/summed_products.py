@@ -29,7 +29,7 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import has_blocks_enough
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of
+from jaxpr2triton.plan.partition.in_two import flattened, law_of, states_of
 from jaxpr2triton.plan.partition.split import Split
 from jaxpr2triton.rules.reductions import TABLE
 
@@ -183,11 +183,8 @@ def _written(value: jax.Array, blocks: Blocks) -> jax.Array:
 
 def _in_two(eqn: Eqn, operand: jax.Array, blocks: Blocks) -> jax.Array:
     first, law = blocks.dims[0], law_of(eqn)
-    (wide,), (empty,) = law.lift([operand]), law.empty
-    parts = parts_of(wide, blocks.dims, blocks.size, empty)
     others = [d - len(blocks.dims) + 1 if d > first else d for d in eqn.params["axes"] if d not in blocks.dims]
-    (made,) = law.fold([parts], (first + 1,))
-    partial = boundary_p.bind(made, dim=first)
+    (partial,) = states_of(law, law.lift([operand]), blocks.dims, blocks.size, (first + 1,), first)
     if len(others) + 1 == partial.ndim:  # one row, which may be long in turn
         return law.end(law.fold([lax.reshape(partial, (partial.size,))], (0,)))
     return law.end(law.fold([partial], sorted((first, *others))))

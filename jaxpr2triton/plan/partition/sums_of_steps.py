@@ -12,7 +12,7 @@ out as they are, and those whose lanes meet in what they carry as well.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,13 +24,13 @@ from jaxpr2triton.graph.loops import results_of
 from jaxpr2triton.graph.propagate_demands import facts_of
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
-from jaxpr2triton.ir.jaxprs import Eqn, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
 from jaxpr2triton.ir.scans import Body, Scan, body_of, scan_of, scanned
 from jaxpr2triton.ir.tracing import traced
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.in_two import wide_of
 from jaxpr2triton.plan.partition.split import Rewritten, reduced
-from jaxpr2triton.plan.partition.split_lanes import is_reduction, lanes_of_a_chunk, programs_beside
+from jaxpr2triton.plan.partition.split_lanes import lanes_of_a_chunk, programs_beside
 from jaxpr2triton.rules.reductions import TABLE
 
 Values = Sequence[jax.Array]
@@ -80,6 +80,15 @@ class _Late:
     places: tuple[int, ...]  # the ys that are put out then
     read: tuple[Var, ...]  # the xs that are read for that
 
+    @property
+    def terms(self) -> list[Var]:
+        """What is combined: of a product of vectors with a matrix the terms, which are called as it is."""
+        return list(dict.fromkeys(var for each in self.sums for var in _names(each)))
+
+    @property
+    def operands(self) -> list[Atom]:
+        return [atom for each in self.sums for atom in each.invars]
+
 
 def _late(body: Body, sums: Sequence[Eqn]) -> _Late | None:
     """These sums and what is made of them, if none of it is carried; None without any that is put out."""
@@ -127,8 +136,8 @@ def _are_apart(scan: Scan, facts: LoopFacts, kind: Kind, other: Scan) -> bool:
 
 
 def _combines_lanes(eqn: Eqn) -> bool:
-    """Whether it reduces values, or multiplies vectors with a matrix: each term has a factor of its own."""
-    if is_reduction(eqn):
+    """Whether it is a reduction, or multiplies vectors with a matrix: each term has a factor of its own."""
+    if eqn.primitive.name in TABLE:
         return True
     if eqn.primitive.name != "dot_general" or any(isinstance(atom, Literal) for atom in eqn.invars):
         return False
@@ -147,40 +156,59 @@ def _summed(facts: LoopFacts, eqn: Eqn) -> list[Kind]:
 def _rewritten(eqn: Eqn, body: Body, late: _Late, *args: jax.Array) -> list[jax.Array]:
     """The results of the loop; it puts out what is summed, and the rest is made of that."""
     kept = [atom for place, atom in enumerate(body.ys) if place not in late.places]
-    summed = [atom for each in late.sums for atom in each.invars]
-    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *summed], ())
+    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *kept, *late.operands], ())
     xs, fixed = dict(zip(body.xs, body.stacked(args))), body.fixed(args)
+
+    same = _of_no_step(body, needed, late.terms, fixed, eqn.params["length"])
+    put_out = [var for var in late.terms if var not in same]
 
     def step(before: Values, x: Values) -> tuple[list[jax.Array], list[jax.Array]]:
         env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(body.xs, x))}
         evaluate.run(needed, env)
-        terms = [_terms(each, *(evaluate.read(env, atom) for atom in each.invars)) for each in late.sums]
-        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, a) for a in kept] + terms
+        env |= _products(late.sums, env)
+        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, a) for a in [*kept, *put_out]]
 
     after, ys = scanned(eqn.params, step, body.inits(args), [*xs.values()])
-    others, terms = ys[: len(kept)], ys[len(kept) :]
+    others, terms = ys[: len(kept)], {**same, **dict(zip(put_out, ys[len(kept) :]))}
 
     def of_a_step(totals: Values, read: Mapping[Var, jax.Array]) -> list[jax.Array]:
         env = {**fixed, **{each.outvars[0]: total for each, total in zip(late.sums, totals)}, **read}
         evaluate.run(late.rest, env)
         return [evaluate.read(env, body.ys[place]) for place in late.places]
 
-    totals = [_total(each, term) for each, term in zip(late.sums, terms)]
+    totals = [_total(each, [terms[var] for var in _names(each)]) for each in late.sums]
     made = jax.vmap(of_a_step, axis_size=eqn.params["length"])(totals, {var: xs[var] for var in late.read})
     found = dict(zip(late.places, made))
     rest = iter(others)
     return [*after, *(found[place] if place in found else next(rest) for place in range(len(body.ys)))]
 
 
+def _names(eqn: Eqn) -> list[Var]:
+    return evaluate.variables(eqn.invars) if eqn.primitive.name in TABLE else list(eqn.outvars)
+
+
+def _products(sums: Sequence[Eqn], env: dict[Var, jax.Array]) -> dict[Var, jax.Array]:
+    """All terms of the products among these, with the contracted dimensions first."""
+    products = [eqn for eqn in sums if eqn.primitive.name not in TABLE]
+    return {eqn.outvars[0]: _terms(eqn, *(evaluate.read(env, atom) for atom in eqn.invars)) for eqn in products}
+
+
 def _terms(eqn: Eqn, *operands: jax.Array) -> jax.Array:
-    """What a step sums: of a product of vectors with a matrix, all its terms, with the contracted dimensions first."""
     wide = wide_of(eqn.outvars[0].aval.dtype)
-    if eqn.primitive.name in TABLE:
-        return operands[0]
     orders = [_order(atom, summed, batch) for atom, summed, batch in zip(eqn.invars, *eqn.params["dimension_numbers"])]
     shape = max((tuple(atom.aval.shape[d] for d in order) for atom, order in zip(eqn.invars, orders)), key=len)
     factors = [lax.transpose(lax.convert_element_type(x, wide), order) for x, order in zip(operands, orders)]
     return lax.mul(*(lax.broadcast_in_dim(factor, shape, range(factor.ndim)) for factor in factors))
+
+
+def _of_no_step(
+    body: Body, eqns: Sequence[Eqn], wanted: Iterable[Var], fixed: Mapping[Var, jax.Array], steps: int
+) -> dict[Var, jax.Array]:
+    """Those among them that all steps have alike, for each of the steps."""
+    invariant, env = body.invariants(), dict(fixed)
+    evaluate.run([each for each in eqns if invariant.issuperset(each.outvars)], env)
+    same = {var: env[var] for var in wanted if var in invariant}
+    return {var: lax.broadcast_in_dim(x, (steps, *x.shape), range(1, 1 + x.ndim)) for var, x in same.items()}
 
 
 def _order(atom: Var, summed: Sequence[int], batch: Sequence[int]) -> list[int]:
@@ -188,10 +216,10 @@ def _order(atom: Var, summed: Sequence[int], batch: Sequence[int]) -> list[int]:
     return [*summed, *batch, *rest]
 
 
-def _total(eqn: Eqn, terms: jax.Array) -> jax.Array:
+def _total(eqn: Eqn, terms: Values) -> jax.Array:
     """The sums of all steps."""
-    dtype = eqn.outvars[0].aval.dtype
     if eqn.primitive.name in TABLE:
-        return reduced(eqn, terms, *(d + 1 for d in eqn.params["axes"]))
+        return reduced(eqn, terms, [d + 1 for d in eqn.params["axes"]])
     axes = tuple(range(1, 1 + len(eqn.params["dimension_numbers"][0][0])))
-    return lax.convert_element_type(lax.reduce_sum(terms, axes), dtype)
+    (whole,) = terms
+    return lax.convert_element_type(lax.reduce_sum(whole, axes), eqn.outvars[0].aval.dtype)
