@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jaxpr2triton.errors import UserError
 
+SECTOR, LINE = 8, 32  # numbers of 4 bytes that memory moves at least, and that a cache keeps together
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)  # along each dimension of a grid
 
 
@@ -33,9 +34,18 @@ class Target:
         """Cycles for which a scheduler is busy with one instruction of a warp."""
         return max(1, self.schedulers * self.warp_size // self.cores)
 
+    @property
+    def lanes(self) -> int:
+        """Of a program that has a warp for each scheduler."""
+        return self.schedulers * self.warp_size
+
     def moving(self, nbytes: float) -> float:
         """Microseconds in which so many bytes pass through memory."""
         return nbytes / self.memory_rate / 1000
+
+    def computing(self, operations: float) -> float:
+        """Microseconds in which all cores do so many operations."""
+        return operations / (self.cores * self.processors * self.clock * 1000)
 
 
 _TARGETS = (

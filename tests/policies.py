@@ -16,7 +16,7 @@ Numbers = Mapping[str, Any]
 
 
 def moved(policy: Policy = DEFAULT_POLICY, **subjects: Numbers) -> Policy:
-    """`moved(blocks={"resident": 64})`: the policy with these numbers."""
+    """`moved(blocks={"resident": 64}, target={"processors": 4})`: the policy with these numbers."""
     return replace(policy, **{name: replace(getattr(policy, name), **numbers) for name, numbers in subjects.items()})
 
 

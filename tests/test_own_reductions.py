@@ -136,7 +136,7 @@ def test_programs_share_the_elements(name: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", [name for name, each in MONOIDS.items() if not each.in_order])
 def test_a_loop_goes_through_the_elements(name: str, backend: str) -> None:
-    with planned_with(blocks={"resident": 64}, splits={"little_work": 1 << 30}):
+    with planned_with(blocks={"resident": 64}, cuts={"small": 1 << 30}):
         (kernel,) = compared(MONOIDS[name], *arrays(MONOIDS[name], 3, 1000), backend=backend).kernels
     assert "_acc" in kernel.source and " in range(" in kernel.source
 

@@ -127,7 +127,7 @@ class _Price:
     def is_latency_seen(self) -> bool:
         """Whether there are too few warps for some to compute while others wait."""
         warps = self.estimate.programs * self.num_warps / self.policy.target.processors
-        return warps <= self.policy.loops.warps_that_wait
+        return warps <= self.policy.blocks.warps
 
     def early(self, reads: Sequence[Read], loop: ast.For) -> Early:
         fitting = (self._room - self.estimate.kept) // max(sum(map(self._numbers, reads)), 1)
@@ -171,7 +171,7 @@ class _PriceOfPairs:
     @property
     def is_latency_seen(self) -> bool:
         warps = self.programs * self.num_warps / self.policy.target.processors
-        return warps <= self.policy.loops.warps_that_wait
+        return warps <= self.policy.blocks.warps
 
     def early(self, reads: Sequence[Read], loop: ast.For) -> Early:
         """As many as take as long as a read of the second-level cache, and there is room for.

@@ -132,7 +132,7 @@ class Emitter(Moves):
         if not self.plan.reload or self.order.loops(node) or isinstance(node, (Recurrence, Final, Collected)):
             return False
         blocks = [planned.block for planned in self.plan.axes if planned.axis in node.axes]
-        return math.prod(blocks) >= self.plan.policy.loops.reread_tile
+        return math.prod(blocks) >= self.plan.policy.blocks.piece
 
     def _place(self, node: Node, scope: Scope) -> None:
         if isinstance(node, Collected) and self.keys[node]:

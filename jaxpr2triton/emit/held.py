@@ -182,7 +182,7 @@ class _Holding:
         return [loop]
 
     def _is_large(self, read: Read) -> bool:
-        return self._elements(read) >= self.plan.policy.loops.reread_tile
+        return self._elements(read) >= self.plan.policy.blocks.piece
 
     def _is_fixed(self, read: Read, changing: set[str]) -> bool:
         """Whether it is read again in each step of the loop around."""

@@ -80,7 +80,7 @@ class Moves(Spans):
             return False
         compared = node.source.axes.union(node.index.axes)
         elements = math.prod(self.spell.planned[axis].block for axis in self.spell.tile(compared))
-        return node.axis not in node.axes and elements > self.plan.policy.cost.compared
+        return node.axis not in node.axes and elements > self.plan.policy.blocks.room
 
     def _choose(self, node: Choose, scope: Scope) -> None:
         if node in self.moved:

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Compute, Lookup, Place, Take, axes_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.index import Axis, Index, computed_in, constant, of_axis, substitute
@@ -28,11 +29,11 @@ def as_variables(space: Space, policy: Policy) -> frozenset[Axis]:
     for node in computes:
         places.setdefault(node.eqn.outvars[0], set()).add(node.place)
     axes = _whole(space) - _alike(space, places.values())
-    if not space.swept_axes.isdisjoint(axes) or any(axis.size > policy.axes.unrolled_state for axis in axes):
+    if not space.swept_axes.isdisjoint(axes) or any(axis.size > numbers.COMMON.small_state for axis in axes):
         return frozenset()
     count = sum(_looked_through(node, axes) for node in space.graph.of_kind((Take, Lookup)))
     count += sum(len(_elements(where, axes)) for where in places.values())
-    fewer = count <= len(computes) or len(computes) > cuts.steps_of_loops
+    fewer = count <= len(computes) or len(computes) > 4 * cuts.steps
     return axes if fewer and count <= cuts.variables_of_loops else frozenset()
 
 

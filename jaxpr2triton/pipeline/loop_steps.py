@@ -21,7 +21,7 @@ def steps_worth_planning(eqns: Sequence[Eqn], policy: Policy) -> Iterator[tuple[
         if eqn.primitive.name in BODIES:
             body: Closed = eqn.params[BODIES[eqn.primitive.name]]
             launches = time_of_step(body, policy).launches
-            if launches >= policy.cuts.min_launches_to_plan_step or any(
+            if launches >= policy.loops.launches_of_a_graph or any(
                 each.primitive.name in BODIES for each in body.jaxpr.eqns
             ):
                 yield place, body

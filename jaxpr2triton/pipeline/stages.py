@@ -124,7 +124,7 @@ def _with_roles(plan: Plan, roles: Mapping[str, Role]) -> Plan:
 
 def _wish_of(plan: Plan, decisions: Decisions, roles: Roles) -> Wish | None:
     """What had better be decided otherwise, as a schedule shows."""
-    large = large_products(plan.jaxpr.jaxpr, plan.policy.loops.large_product) if plan.reload else {}
+    large = large_products(plan.jaxpr.jaxpr, plan.policy.blocks.room) if plan.reload else {}
     if more := decisions.not_tried(large):
         return Tile(more)
     if roles.contractions != "triton" and (dearer := left_by(plan)) is not None:

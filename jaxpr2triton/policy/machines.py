@@ -59,27 +59,14 @@ class Cutting:
     """Where kernels end (`plan/partition/cut.py`)."""
 
     held: int = 1 << 20  # elements that one program walks for the sake of a value it wants for all of them
-    lanes_of_a_row: int = _tile(4096)  # elements that are lanes for the sake of sums across
     small: int = 1 << 14  # elements: so little work that one program may do it all
-    enough: int = _programs(64)  # half of the processors have one
-    many: int = _programs(1024)  # enough to walk an axis for a value that does not come from it
-    carried: int = _values(40_000)  # elements of a loop's state that fit into the registers of one program
     read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
-    multiplied_again: int = 1 << 20  # … as factors of products, which are weighed against what XLA takes
-    much: int = 1 << 20  # elements that are worth more than one launch
-    times: int = 2  # times as many elements as there are results, from which on a sum is done again and again
-    neighbours: int = 8  # columns that one program takes at least: a sector of memory, of 32 bytes
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
-    lanes_in_parts: int = _lanes(32)  # lanes of a program, at least, that makes a part of what all add up to
-    steps: int = 1500  # computations in one kernel; Triton's time grows with their square
-    steps_of_loops: int = 6000  # … and with loops, which cannot be cut
-    instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
+    # Computations in one kernel: Triton's time grows with their square. Loops cannot be cut: theirs has four times as many.
+    steps: int = 1500
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
-    min_launches_to_plan_step: int = 8  # of a loop that XLA runs: from so many on its steps may be made of kernels
+    instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
-    work_of_a_launch: int = 1 << 26  # computations that a device does in the time of a launch
-    work_of_an_element: int = 100  # … and in the time in which a number is written and read
-    values: int = 16  # arrays that are brought into memory where no single one will do
     worth_a_load: int = 8  # computations that one of many parts has at least, of what is wide rather than long
 
 
@@ -87,22 +74,10 @@ class Cutting:
 class Splitting:
     """Long sums in two steps (`plan/partition/split.py`, `companions.py`)."""
 
-    few: int = _programs(128)  # as many as there are processors: nothing is to be split
-    wanted: int = _programs(512)  # four for each processor
-    little_work: int = 1 << 15  # elements that one program adds up in no time
     rows: int = 16  # rows of a chunk at least: what is written for each is read again
     elements: int = 4096  # elements of a chunk at least, so that it is worth a program and its result a small addition
     apart: int = 2048  # rows that may be a chunk each, where what is summed for each is enough
-    columns: int = 32  # results beside each other that one program has at least, where it walks down columns
-    columns_at_once: int = 64  # … and that it adds up at the same time
-    chunks: int = _programs(132)  # programs that share the rows of an output and of a sum over its rows
-    few_chunks: int = _programs(32)  # so few of them are worth it only where each has little to do
-    swept: int = _tile(4096)  # elements of an axis that one program combines one by one; of a longer one, half as many
     beside_swept: int = 4  # columns that such a program has room for, where it walks down them
-    streamed: int = 1 << 17  # elements of a row that one program walks in 20 µs: less is not worth two launches more
-    worth_sharing: int = 1 << 18  # elements of an operand: a megabyte is not read twice
-    chunk_of_little: int = 1 << 14  # elements that are little to do
-    chunk: int = 3 << 18  # elements of a chunk at most; it may become an eighth longer, and `Cutting.held` is the most
 
 
 @dataclass(frozen=True)
@@ -111,11 +86,6 @@ class Grouping:
 
     outputs: int = 32  # arrays that a kernel writes at most
     pointers: int = 448  # … of all results of a loop and what they read: a kernel takes 4096 bytes of arguments
-    buffers: int = 96  # arrays that kernels without a common loop read together
-    cheap: int = 1 << 22  # elements read, below which saving a launch is all that counts
-    walked: int = 1 << 20  # elements that one program may walk for the sake of reading them once
-    resident: int = _tile(8192)  # elements of a row that one program may hold for the sake of sharing it
-    times: int = 4  # times what is read in common, which all that is read must not exceed
     kernels_alike: int = 4  # … but for where they begin to read arrays, of which one is made, which loads where
 
 
@@ -124,13 +94,8 @@ class Axes:
     """What becomes of small axes (`plan/schedule/draft.py`, `merge.py`)."""
 
     unrolled_sum: int = 4  # terms of a sum that are one variable each
-    unrolled_state: int = 16  # elements of what a loop carries: one variable for each
     unrolled: int = 64  # variables in place of one, where they were asked for
-    unrolled_unasked: int = 32  # … where nobody asked for it: more of them seldom stay in registers
     pieces: int = 8  # joined pieces of an axis that are a variable each
-    pieces_of_lanes: tuple[int, ...] = (2, 4)  # … side by side, where lanes read their neighbours in each step
-    run: int = 32  # elements along the grid that lie next to each other, for a dimension of their own
-    turned: int = 8  # elements along both axes of a transpose, for a tile of both: a sector of memory
 
 
 @dataclass(frozen=True)
@@ -138,23 +103,19 @@ class Blocks:
     """How much a program holds at once where nothing is carried (`plan/schedule/blocks.py`)."""
 
     resident: int = _tile(16_384)  # values of one tile that may stay in registers
-    resident_crossed: int = _tile(
-        8192
-    )  # … where what is loaded waits for the sum of its row, and is then summed across
-    streamed: int = 4096  # elements of a tile in a loop
-    least: int = 64  # elements of a tile, however small a schedule is asked for
-    pointwise: int = _lanes(1024)  # elements of a block: eight for each thread of four warps
-    pointwise_least: int = _lanes(128)  # … and one for each
-    programs: int = _programs(264)  # two for each processor
     across: int = 64  # columns at most, when a program walks down them
-    across_least: int = 8  # … and at least: a sector of memory, of 32 bytes
-    across_held: int = 16  # columns from which on shorter pieces of each are better than fewer columns
-    results: int = _values(2048)  # elements of several rows that one program takes
-    row_of_little: int = 1024  # elements of a row below which a program takes more than one
-    turned: int = 32  # elements along each side of a tile that is transposed
     of_a_thread: int = 16  # elements for each thread, in a kernel that sums something
-    of_a_thread_pointwise: int = 8  # … and in one that does not
     warps: int = _warps(16)  # of a program, at most
+
+    @property
+    def room(self) -> int:
+        """The values of a tile where another one of this size is needed at once."""
+        return self.resident // 2
+
+    @property
+    def piece(self) -> int:
+        """The elements of a tile in a loop, of which some are under way while others are used."""
+        return self.resident // 4
 
 
 @dataclass(frozen=True)
@@ -208,7 +169,6 @@ class Products:
     lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2), Block(16, 1, 32, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
     of_pairs: int = _thread(64)  # … beside what it makes of a pair
-    made_by_a_thread: int = _thread(32)  # terms of a block, beside those; where they are more, by twice the warps
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
     chunks: int = 4  # … so many of them at least, for what is written for each is read again
     least: int = 256  # results, from which on factors are blocks
@@ -224,7 +184,6 @@ class Products:
     held: int = 256  # results in a row that one program makes all of, to reduce them
     beside_held: tuple[int, ...] = (128, 64, 32)  # such rows at once: the first with programs enough
     summed: tuple[int, ...] = (64, 32)  # rows whose sum one program makes beside them: the first with programs enough
-    least_lanes: int = 32  # rows, and terms of each, where the other side is what is summed
     band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.65  # … and a kernel: 0.65 to 0.8 as measured on an H100
@@ -240,10 +199,7 @@ class Products:
 class Loops:
     """Kernels whose loops carry something (`plan/schedule/schedule.py`, `tiled_products.py`, `emit/emitter.py`)."""
 
-    lanes: int = _lanes(128)  # of a program at most, where each could be a program of its own
-    lanes_to_fill: int = _lanes(256)  # independent loops, so that each may be one lane and hold its state in variables
     kept_by_program: int = _values(34_400)  # values that all threads of a program can keep, beside what a step needs
-    warps_that_reload: int = _warps(8)  # each thread has room for what is under way, which does not depend on it
     under_way: int = 700  # cycles until what is read from memory is there
     cached: int = 278  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
@@ -254,10 +210,6 @@ class Loops:
     asking: float = 10.0  # … until the host knows whether a `while` goes on
     loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
-    warps_that_wait: int = _warps(16)  # of a processor: with more of them some compute while others wait
-    large_product: int = 8192  # elements of a matrix whose products are made piece by piece, if not all of it fits
-    reread_tile: int = 2048  # elements of a tile from which on it is read again in each step, if not all of them fit
-    piece: int = _tile(8192)  # … of one that is read so, of which there are several
 
 
 @dataclass(frozen=True)
@@ -275,13 +227,11 @@ class Cost:
     barriers_of_a_meeting: int = 2  # … and writings before them, where another warp made it, as Triton writes sums
     barriers_of_a_move: int = 1  # where lanes read what others have
     shared: int = 28  # cycles until what was written to shared memory can be used
-    compared: int = 1 << 13  # elements and places that are compared, each with each, rather than found in shared memory
     long: int = 4  # instructions of a function, from which on not all of them wait for each other …
     special: int = 17  # … and some for a special function
     barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
     programs_at_once: int = 32  # that a processor has room for, however few warps they have
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
-    sectors: int = 8  # times as long, where each lane adds to a place of its own, in a sector of memory of its own
     address: int = 2  # instructions for each request
     kept_by_a_thread: int = _thread(160)  # numbers of what it reads at once that a thread has room for
     room_of_a_thread: int = _thread(215)  # numbers that a thread keeps through a loop, of its 255 registers
@@ -318,9 +268,6 @@ class Writing:
 class Doubts:
     """What is said to be likely slow (`report/doubts.py`)."""
 
-    few: int = 4  # programs, or one for so many processors, that leave most of a device idle …
-    idle: float = 16.0  # … and the µs that this costs
-    long_step: int = 10_000  # cycles: less than a launch takes, so nothing to talk about
     far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
 
 
@@ -339,6 +286,20 @@ class Policy:
     cost: Cost
     writing: Writing
     doubts: Doubts
+
+    @property
+    def block(self) -> int:
+        """Elements of a block: as many for each lane of a program as are worth a thread."""
+        return self.blocks.of_a_thread // 2 * self.target.lanes
+
+    @property
+    def much(self) -> float:
+        """Numbers of 4 bytes, more than memory moves in the time of a launch."""
+        return self.loops.graph_launch_us / self.target.moving(4)
+
+    def keeps_busy(self, programs: float, times: float = 1.0) -> bool:
+        """Whether processors have so many of these programs each, or so large a part of the processors one."""
+        return programs >= times * self.target.processors
 
 
 @functools.cache

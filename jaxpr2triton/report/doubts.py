@@ -13,10 +13,10 @@ from jaxpr2triton.report.table import count
 
 def doubts_about(kernel: Kernel, policy: Policy) -> Iterator[str]:
     """norms is 1 program for 132 processors, with 8,388,608 bytes to move and 4,194,304 operations: about 39 µs."""
-    most, target = policy.doubts, policy.target
+    target = policy.target
     programs, processors = math.prod(kernel.grid), target.processors
     alone = working_of(kernel, policy)
-    if 0 < most.few * programs <= processors and alone * (1 - programs / processors) > most.idle:
+    if 0 < 4 * programs <= processors and alone * (1 - programs / processors) > 4 * policy.products.launch_after_gap_us:
         moved = kernel.bytes_read + kernel.bytes_written
         yield (
             f"{kernel.name} is {count(programs, 'program')} for {processors} processors, "
@@ -25,7 +25,8 @@ def doubts_about(kernel: Kernel, policy: Policy) -> Iterator[str]:
     if kernel.choice is not None and programs and not any(axis.unbounded for axis in kernel.axes):
         cycles = kernel.choice.chosen.cycles
         needed = math.ceil(kernel.flops / _steps(kernel) / (min(programs, processors) * target.cores))
-        if cycles > max(most.long_step, most.far_above * needed):
+        launch = policy.products.launch_after_gap_us * target.clock * 1000
+        if cycles > max(launch, policy.doubts.far_above * needed):
             yield (
                 f"{kernel.name} is estimated to take {cycles:,} cycles a step, "
                 f"and its operations alone some {max(needed, 1):,}"

@@ -42,19 +42,13 @@ from tests.policies import planned_with
 ROUNDS_AT_MOST = 12  # of the search for decisions, where there is little room
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL: dict[str, dict[str, int]] = {
-    "blocks": {"resident": 128, "resident_crossed": 64, "streamed": 32, "pointwise": 64},
-    "loops": {"kept_by_program": 64, "reread_tile": 16, "large_product": 16, "piece": 32},
+    "target": {"processors": 4, "warp_size": 4},
+    "blocks": {"resident": 64},
+    "loops": {"kept_by_program": 64, "graph_launch_us": 1e-4},
     "products": {"band": 2},
     "writing": {"branch": 0},
-    "cuts": {
-        **{"small": 8, "enough": 2, "lanes_of_a_row": 8, "work_of_a_launch": 256, "work_of_an_element": 4},
-        "lanes_in_parts": 1,
-    },
-    "groups": {"cheap": 64, "walked": 64, "resident": 32},
-    "splits": {
-        **{"few": 4, "wanted": 8, "little_work": 32, "rows": 4, "elements": 8},
-        **{"chunks": 4, "few_chunks": 2, "worth_sharing": 64, "streamed": 24},
-    },
+    "cuts": {"small": 8, "held": 1 << 12},
+    "splits": {"rows": 4, "elements": 8},
 }
 # … and what is affine in loops is combined in tiles of two or three steps, in a loop of its own beside what is not; and
 # what is drawn is drawn a step ahead.
@@ -66,7 +60,7 @@ EAGER = {
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side
 # The other way round: loops as they stand, with `exact_order`.
-PLAIN: dict[str, dict[str, int]] = {"splits": {"few": 0}, "loops": {"steps_ahead": 1, "steps_in_a_row": 1}}
+PLAIN: dict[str, dict[str, int]] = {"target": {"processors": 1}, "loops": {"steps_ahead": 1, "steps_in_a_row": 1}}
 NOTHING_AHEAD = {"worth_ahead": 1 << 30}
 
 

@@ -25,8 +25,7 @@ ALL_HELD, FEW_HELD, NONE_HELD = 400, 80, 40
 @contextlib.contextmanager
 def room(registers: int) -> Iterator[None]:
     """What fits into no program is walked through in pieces of 64 numbers; a thread has so many registers."""
-    loops = {"kept_by_program": 64, "reread_tile": 16, "large_product": 64, "piece": 64}
-    with planned_with(loops=loops, cost={"room_of_a_thread": registers}):
+    with planned_with(loops={"kept_by_program": 64}, blocks={"resident": 128}, cost={"room_of_a_thread": registers}):
         yield
 
 

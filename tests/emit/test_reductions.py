@@ -70,7 +70,7 @@ def test_several_places_in_a_step(order: str) -> None:
         return jnp.argmin(both.reshape(len(x), -1), axis=1)
 
     x, y = (RNG.integers(0, 90, (6, 150)).astype(np.float32) for _ in range(2))
-    made = compiled(fn, x, y, policy=moved(blocks={"resident": 32, "streamed": 32}))
+    made = compiled(fn, x, y, policy=moved(blocks={"resident": 64}))
     (found,) = made.run("interpret", False, x, y)
     np.testing.assert_array_equal(found, fn(x, y))
 

@@ -50,8 +50,8 @@ def test_sums_of_rows_of_sums_of_columns_are_planned_at_full_size() -> None:
 @pytest.mark.parametrize("backend", ["interpret", "machine"])
 def test_of_two_axes_that_sums_of_sums_cross_only_one_is_walked(backend: str) -> None:
     x, y = points(16)
-    little = {"resident": 64, "streamed": 32, "least": 4}
-    with planned_with(blocks=little, loops={"piece": 32}):
+    little = {"resident": 64}
+    with planned_with(blocks=little):
         (kernel,) = j2t.transpile(transport, x, y, contractions="triton").kernels
         got = j2t.fuse(transport, backend=backend, contractions="triton")(x, y)
     assert walked(kernel, 16) == ["k"]
@@ -66,8 +66,8 @@ def test_gradients_of_sums_of_sums_with_little_room(outside: bool) -> None:
     def loss(function: Any) -> Any:
         return lambda x, y: jnp.sin(function(x, y)[1]).sum()
 
-    little = {"resident": 64, "streamed": 32, "least": 4}
-    with planned_with(blocks=little, loops={"piece": 32}):
+    little = {"resident": 64}
+    with planned_with(blocks=little):
         if outside:
             got = jax.grad(loss(j2t.fuse(transport, backend="interpret", contractions="triton")))(x, y)
         else:
@@ -90,8 +90,8 @@ def sums_of_squares(x: Any) -> Any:
 def test_a_loop_in_a_loop_belongs_to_that_one_only(backend: str) -> None:
     """Loops along the rows, one after the other, each have one along columns in them."""
     x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
-    little = {"resident": 16, "streamed": 8, "least": 4}
-    with planned_with(blocks=little, loops={"piece": 8, "kept_by_program": 64}):
+    little = {"resident": 16}
+    with planned_with(blocks=little, loops={"kept_by_program": 64}):
         (kernel,) = j2t.transpile(sums_of_squares, x, contractions="triton").kernels
         got = j2t.fuse(sums_of_squares, backend=backend, contractions="triton")(x)
     assert walked(kernel, 64) == ["k", "k1"]

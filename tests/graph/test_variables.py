@@ -15,7 +15,7 @@ from jaxpr2triton.ir.kernel import Kernel, Role
 from tests.policies import planned_with
 from tests.policy.programs import bodies_that_turn
 
-LONG = {"steps": 50, "steps_of_loops": 60}  # computations that are many
+LONG = {"steps": 15}  # computations that are many
 
 
 def roles(kernel: Kernel) -> set[Role]:

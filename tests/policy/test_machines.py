@@ -60,21 +60,10 @@ def test_an_h100_has_the_numbers_that_are_written_down() -> None:
 
 def test_what_is_different_about_other_machines() -> None:
     h100, a100, mi300 = (numbers(policy_of(TARGETS[name])) for name in ("sm_90", "sm_80", "gfx942"))
-    assert {name: a100[name] for name in h100 if a100[name] != h100[name]} == {
-        "cuts.enough": 52,
-        "cuts.many": 838,
-        "splits.few": 105,
-        "splits.wanted": 419,
-        "splits.chunks": 108,
-        "splits.few_chunks": 26,
-        "blocks.programs": 216,
-    }
-    some = (
-        *("cuts.enough", "blocks.resident", "blocks.warps", "blocks.pointwise"),
-        *("loops.kept_by_program", "cost.kept_by_a_thread"),
-    )
-    assert [h100[name] for name in some] == [64, 16_384, 16, 1024, 34_400, 160]
-    assert [mi300[name] for name in some] == [147, 16_384, 8, 2048, 68_800, 320]
+    assert a100 == h100, "it has fewer processors, and that is all"
+    some = ("blocks.resident", "blocks.warps", "loops.kept_by_program", "cost.kept_by_a_thread")
+    assert [h100[name] for name in some] == [16_384, 16, 34_400, 160]
+    assert [mi300[name] for name in some] == [16_384, 8, 68_800, 320]
 
 
 def test_tiles_fit_into_shared_memory() -> None:

@@ -226,7 +226,7 @@ def test_kernels_that_are_likely_to_be_slow() -> None:
     one = replace(kernel("one", 4096, 1000), grid=(1, 1, 1))
     steps = KernelAxis("t", 1000, Role.LOOP, 1)
     slow = Choice(Estimate(instructions=174, barriers=0, kept=9000, programs=64, processors=132, cycles=500_000))
-    fast = Choice(Estimate(instructions=174, barriers=0, kept=90, programs=64, processors=132, cycles=9_000))
+    fast = Choice(Estimate(instructions=174, barriers=0, kept=90, programs=64, processors=132, cycles=7_000))
     spilling = replace(kernel("spilling", 256, 4000), axes=(steps,), choice=slow)
     endless = replace(spilling, name="endless", axes=(replace(steps, unbounded=True),))
     small = replace(kernel("small", 8, 100), grid=(1, 1, 1))

@@ -115,7 +115,7 @@ def check(dtype: np.dtype, length: int, axis: int, names: Sequence[str], policy:
     return made
 
 
-LITTLE_ROOM = moved(blocks={"resident": 64, "streamed": 64})
+LITTLE_ROOM = moved(blocks={"resident": 64})
 every_dtype = pytest.mark.parametrize("dtype", (*NUMBERS, BOOL), ids=str)
 MAIN = tuple(np.dtype(name) for name in (jnp.bfloat16, np.float32, np.float64, np.int32, np.bool_))
 along_columns_and_rows = pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_streamed(dtype: np.dtype, axis: int) -> None:
 
 @along_columns_and_rows
 def test_in_two_steps(dtype: np.dtype, axis: int) -> None:
-    policy = moved(splits={"little_work": 1, "elements": 8})
+    policy = moved(cuts={"small": 0}, splits={"elements": 8})
     made = check(dtype, 61, axis, names_for(dtype), policy)
     assert len(made.kernels) >= 2
     assert "boundary" not in str(made.program), "what is in memory between two kernels is an operand"

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from jaxpr2triton import hardware
 from jaxpr2triton.launch.cycles.latencies import TRAFFIC
 from jaxpr2triton.launch.cycles.sass import Instruction
 
 _OF_ALL = ("U", "R2U", "S2U", "LDCU")  # whose results are the same for all lanes, whatever they are
-SECTOR = 32  # bytes that memory moves at least
+SECTOR = 4 * hardware.SECTOR  # bytes that memory moves at least
 _BITS = 32
 _ALL = (1 << _BITS) - 1
 _REGISTER = re.compile(r"(-|~)?(U?R(?:\d+|Z))(?:\.reuse)?(?:\.(?:64|H1|B1))?")

@@ -36,7 +36,7 @@ def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     found: dict[Var, Chunked] = {}
 
     def join(eqn: Eqn, ways: Iterable[tuple[int, ...]], roots: Iterable[Var]) -> bool:
-        shared, much = loads[owners[eqn]], cuts.policy.splits.worth_sharing
+        shared, much = loads[owners[eqn]], cuts.policy.much
         beside = [root for root in roots if _saves_much(much, shared & loads[root], splits[eqn])]
         joint = _in_chunks(cuts, eqn, splits[eqn], ways, beside, found)
         if joint is not None:
@@ -101,7 +101,7 @@ def outputs_of(program: Program) -> set[Var]:
     return outputs - in_chunks - {atom for eqn in program.outside for atom in variables(eqn.invars)}
 
 
-def _saves_much(much: int, shared: frozenset[Var], split: Split) -> bool:
+def _saves_much(much: float, shared: frozenset[Var], split: Split) -> bool:
     """Whether reading these once saves much, or a launch of the two that there would be anyway."""
     return bool(shared) and (split.chunks > 1 or any(elements(operand) >= much for operand in shared))
 
@@ -152,14 +152,16 @@ def _rows_to_share(
     cuts: Cuts, eqn: Eqn, split: Split, dims: tuple[int, ...], seen: Mapping[Var, tuple[int, ...]]
 ) -> int:
     """The rows of a chunk; all of them where that would leave too few programs."""
-    policy, shape = cuts.policy.splits, eqn.invars[0].aval.shape
+    policy, splits, shape = cuts.policy, cuts.policy.splits, eqn.invars[0].aval.shape
     length = size_along(shape, dims)
     beside = max(_programs_beside(root, cuts.spaces[root], there) for root, there in seen.items())
-    wanted = max(split.chunks, policy.chunks // beside, -(-math.prod(shape) // (beside * policy.chunk)))
-    least = max(-(-length // wanted), -(-policy.rows // with_each(eqn, dims)))
+    most = 3 * policy.cuts.held // 4  # elements of a chunk: it may become an eighth longer
+    wanted = max(split.chunks, policy.target.processors // beside, -(-math.prod(shape) // (beside * most)))
+    least = max(-(-length // wanted), -(-splits.rows // with_each(eqn, dims)))
     size = 1 if are_apart(eqn, dims, policy) else rows_of_chunk(length, least)
     programs = -(-length // size) * beside
-    return length if programs < policy.few_chunks and math.prod(shape) > programs * policy.chunk_of_little else size
+    few = not policy.keeps_busy(4 * programs) and math.prod(shape) > programs * policy.cuts.small
+    return length if few else size
 
 
 def _programs_beside(root: Var, space: Space, dims: tuple[int, ...]) -> int:

@@ -17,6 +17,7 @@ from jaxpr2triton.graph.space import (
     spread_axes,
 )
 from jaxpr2triton.graph.summed import summed_of
+from jaxpr2triton.hardware import SECTOR
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
@@ -24,7 +25,7 @@ from jaxpr2triton.ir.jaxprs import Var, elements
 from jaxpr2triton.ir.once import makers_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.program import Program
-from jaxpr2triton.policy import Cutting, Policy
+from jaxpr2triton.policy import Policy
 
 
 def kept_at_a_cost(program: Program, space: Space) -> list[Var]:
@@ -60,13 +61,13 @@ def may_be_weighed(cuts: Cuts, space: Space) -> bool:
 
 def _holds(cuts: Cuts, space: Space, most: int) -> bool:
     carried, read = held_by_loops(cuts, space)
-    return carried <= cuts.policy.cuts.carried and carried + read <= most
+    return carried <= cuts.policy.loops.kept_by_program and carried + read <= most
 
 
 def most_read(policy: Policy, space: Space) -> int:
     """The numbers that a program may read in every step."""
     most = policy.cuts
-    return most.multiplied_again if multiplied_in(space.graph, space.steps) else most.read_each_step
+    return most.held if multiplied_in(space.graph, space.steps) else most.read_each_step
 
 
 def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
@@ -88,10 +89,10 @@ def held_by_loops(cuts: Cuts, space: Space) -> tuple[int, int]:
 def culprits_of(policy: Policy, space: Space, root: Var) -> list[Reduce | Swept]:
     """The reductions that make a program walk what it would not have to, the last one last."""
     fed = feeds_a_reduction(space.graph)
-    beside, most = beside_contractions(space, policy), policy.cuts
+    beside = beside_contractions(space, policy)
     if any(node.eqn.outvars[0] is not root for node in beside):
         return [node for node in beside if node.eqn.outvars[0] is not root]
-    again = [node for node in holding(space) if repeats(space, node, most)] or _crossing(space, most)
+    again = [node for node in holding(space) if repeats(space, node, policy)] or _crossing(space, policy)
     nodes: Sequence[Reduce | Swept] = again
     nodes = nodes or [node for node in holding(space) if space.wanted_whole(node) or node in fed]
     nodes = nodes or list(space.graph.of_kind(Swept))  # of whose axes a program has all
@@ -105,12 +106,12 @@ def _without_which_enough(space: Space, policy: Policy) -> list[Reduce | Swept]:
     sum(e[i, j, :]) and sum(a[i, :]) for j = 0    →    the second one, if programs with an i and a j each are enough
     """
     nodes = holding(space)
-    if any(is_contraction(node) for node in nodes) or beside_contractions(space, policy):
+    if policy.keeps_busy(space.parallel, 0.5) or any(map(is_contraction, nodes)) or beside_contractions(space, policy):
         return []
     whole = {node: space.wanted_whole(node) for node in nodes}
     for node in nodes:
         rest = frozenset().union(*(whole[other] for other in nodes if other is not node))
-        if (freed := whole[node] - rest) and space.parallel * size_of(freed) >= policy.cuts.enough > space.parallel:
+        if (freed := whole[node] - rest) and policy.keeps_busy(space.parallel * size_of(freed), 0.5):
             return [node]
     return []
 
@@ -154,7 +155,7 @@ def acceptable(space: Space, policy: Policy, shared_out: bool = False) -> bool:
         return False
     if any(map(is_contraction, reductions)) or sums_of_results(space, policy):
         return True
-    if _crossing(space, policy.cuts) or any(repeats(space, node, policy.cuts) for node in reductions):
+    if _crossing(space, policy) or any(repeats(space, node, policy) for node in reductions):
         return False
     if not space.inner and not feeds_a_reduction(space.graph):
         return True
@@ -168,7 +169,7 @@ def _is_shared_well(space: Space, reductions: Sequence[Reduce | Swept], policy: 
     """Whether programs that share out chunks are not too few, or have little to do; a sweep goes along what is held."""
     reduced = {axis for node in reductions if isinstance(node, Reduce) for axis in node.over}
     walked = space.held * size_of(reduced - set(space.axes))
-    return space.parallel > policy.doubts.few or walked <= policy.splits.chunk_of_little
+    return policy.keeps_busy(4 * space.parallel) or walked <= policy.cuts.small
 
 
 def contracts_in_blocks(space: Space, policy: Policy) -> bool:
@@ -191,8 +192,7 @@ def sums_of_results(space: Space, policy: Policy) -> bool:
 def has_blocks_enough(others: int, terms: int, policy: Policy) -> bool:
     """Whether programs that have one side whole are many, or soon done; `others` are on the other side."""
     products = policy.products
-    many = products.beside_held[-1] * policy.splits.few // products.chunks
-    return others >= many or terms <= products.terms_of_a_chunk
+    return policy.keeps_busy(others * products.chunks / products.beside_held[-1]) or terms <= products.terms_of_a_chunk
 
 
 def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
@@ -206,7 +206,7 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     chain = chain_of(space, unrolled)
     if (chain is not None and chain.fits(policy)) or sums_of_results(space, policy):
         return []
-    two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy.cuts, unrolled)}
+    two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy, unrolled)}
     if not two_sided:
         return []
     found = _with_other_sides(space, unrolled)
@@ -232,7 +232,7 @@ def _with_other_sides(space: Space, unrolled: int) -> set[Reduce | Swept]:
     return found
 
 
-def _is_much(node: Reduce, policy: Cutting, unrolled: int) -> bool:
+def _is_much(node: Reduce, policy: Policy, unrolled: int) -> bool:
     """Whether it is a contraction, or the like and not done in no time."""
     if is_contraction(node):
         return True
@@ -250,30 +250,29 @@ def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], pol
         return True
 
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
-    programs = parallel if along_rows else parallel // cuts.neighbours
-    enough = cuts.enough if walked * parallel <= cuts.much else 2 * cuts.enough
-    if programs >= enough and (space.inner <= reduced or programs >= cuts.many):
+    programs = parallel if along_rows else parallel // SECTOR
+    if space.inner <= reduced and policy.keeps_busy(programs, 0.5 if walked * parallel <= policy.much else 1.0):
         return True
 
     # Rows are walked by one program each even when they are few, if that takes no longer than launches would.
     alone = reduced | space.inner
-    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= policy.splits.streamed
+    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= 8 * cuts.small
 
 
-def repeats(space: Space, node: Reduce | Swept, policy: Cutting) -> bool:
+def repeats(space: Space, node: Reduce | Swept, policy: Policy) -> bool:
     """Whether a reduction would be done again and again, as when its results are wanted through a reshape."""
     results = elements(node.eqn.outvars[0])
     times = size_of(node.axes - space.inner)
-    return times > policy.times * results and times * size_of(node.over) > policy.much
+    return (times - results) * size_of(node.over) > policy.much
 
 
-def _crossing(space: Space, policy: Cutting) -> Sequence[Reduce]:
+def _crossing(space: Space, policy: Policy) -> Sequence[Reduce]:
     """Reductions along an axis, for each index of another one along which what they lead to is reduced for each index
     of the first: no two loops can be within each other. A short row has lanes.
     """
     found: dict[Reduce, None] = {}
     for first, _ in crossings(space.graph):
-        if size_of(first.over) > policy.lanes_of_a_row:
+        if size_of(first.over) > policy.blocks.piece:
             found[first] = None
     return sorted(found, key=lambda node: node.number)
 

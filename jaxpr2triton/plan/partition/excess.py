@@ -53,10 +53,10 @@ def cut_excess(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in cuts.cut(value, why=because.READ_INSTEAD)]
         return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-    if space.steps and len(steps) > most.steps_of_loops and not as_variables(space, cuts.policy):
+    if space.steps and len(steps) > 4 * most.steps and not as_variables(space, cuts.policy):
         return refuse_loops(cuts.computed_by(space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
-        values, why = pieces(space.graph, steps, most), because.too_long(len(steps), most.steps)
+        values, why = pieces(space.graph, steps, cuts.policy), because.too_long(len(steps), most.steps)
         readers = [reader for value in values for reader in cuts.cut(value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
@@ -89,7 +89,7 @@ def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | N
     if may_be_weighed(cuts, space):
         return None
     carried, read = held_by_loops(cuts, space)
-    why = because.not_held(carried, read, cuts.policy.cuts.carried, most_read(cuts.policy, space))
+    why = because.not_held(carried, read, cuts.policy.loops.kept_by_program, most_read(cuts.policy, space))
     return refuse_loops(cuts.computed_by(space), why)
 
 
@@ -99,7 +99,7 @@ def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept,
     culprits = [] if fine else culprits_of(cuts.policy, space, root)
     if culprits:
         others = [node for node in culprits if end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
-        repeated = repeats(space, culprits[-1], cuts.policy.cuts)
+        repeated = repeats(space, culprits[-1], cuts.policy)
         why = because.made_again if repeated else because.needed_first
         return [(node, why(node.eqn)) for node in _later_half(space, others or culprits)]
     again = [node for node in made_again(cuts, space, root) if end_of(cuts, node.eqn, root) not in cuts.loaded]

@@ -20,10 +20,10 @@ from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Sw
 from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
+from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.group import Group
+from jaxpr2triton.plan.partition.group import Group, is_cheap
 
 
 def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn, int]) -> list[Group]:
@@ -53,7 +53,7 @@ def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mappin
     makers = [owners[var] for var in read if var in owners]
     home = max(makers, key=lambda each: each.level, default=None)
     sums = next(group.space.graph.of_kind(Reduce), None) is not None  # which read no more than the other kernel does
-    if home is None or (not sums and sum(map(elements, read)) > cuts.policy.groups.cheap):
+    if home is None or (not sums and not is_cheap(read, cuts.policy)):
         return None
     first = all(each is home or each.level < home.level for each in makers)
     return home if first and all(written.get(var, -1) < home.level for var in read) else None

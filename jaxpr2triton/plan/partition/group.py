@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce, Take
 from jaxpr2triton.graph.order import Order
@@ -154,7 +155,8 @@ def _alike(cuts: Cuts, pending: Iterable[Var], levels: Mapping[Var, int]) -> lis
             first = found[0]
             same = bool(loops & space.loops) if loops else not space.loops and root.aval.shape == first.aval.shape
             most = policy.pointers - len(loads | mine) if loops else policy.outputs
-            if levels[root] != levels[first] or not same or len(found) >= most or not _reads_alike(mine, loads, policy):
+            alike = same and levels[root] == levels[first] and _reads_alike(mine, loads, cuts.policy)
+            if len(found) >= most or not alike:
                 break
         found.append(root)
         loops, loads = loops | space.loops, loads | mine
@@ -174,11 +176,16 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
     return joined if good and computations(joined) < cuts.policy.cuts.steps else None
 
 
-def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Grouping) -> bool:
+def is_cheap(read: Set[Var], policy: Policy) -> bool:
+    """Whether to read all of these takes less than a launch, so that saving one is all that counts."""
+    return policy.target.moving(4 * sum(map(elements, read))) <= policy.products.launch_after_gap_us
+
+
+def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Policy) -> bool:
     """Whether two kernels read enough in common, or little, and not too much together."""
-    if len(mine | theirs) > max(policy.buffers, len(mine), len(theirs)):
+    if len(mine | theirs) > max(policy.groups.pointers, len(mine), len(theirs)):
         return False
-    return bool(mine & theirs) or sum(map(elements, mine | theirs)) <= policy.cheap
+    return bool(mine & theirs) or is_cheap(mine | theirs, policy)
 
 
 def _full(policy: Grouping) -> str:
@@ -192,7 +199,7 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
     if len(group.roots) >= policy.outputs and not common_loop:
         return _full(policy)
     mine, theirs = set(loads_of(cuts, cuts.spaces[root])), set(loads_of(cuts, group.space))
-    if not _reads_alike(mine, theirs, policy):
+    if not _reads_alike(mine, theirs, cuts.policy):
         return "they would read too many arrays" if mine & theirs else "they read nothing in common"
     roots = [*group.roots, root]
     if len(roots) + len(mine | theirs) > policy.pointers:
@@ -233,7 +240,7 @@ def _is_taken_apart(space: Space, policy: Policy) -> bool:
 
 def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], loads: tuple[Set[Var], Set[Var]]) -> str:
     """Why two kernels do better alone than joined; empty if they do not."""
-    policy, groups, most = program.policy, program.policy.groups, program.policy.cuts
+    policy, most = program.policy, program.policy.cuts
     shared_out = program.is_shared_out(joined)
     if not acceptable(joined, policy, shared_out):
         return FEW
@@ -244,15 +251,15 @@ def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], load
     if not contracts_in_blocks(joined, policy) and any(contracts_in_blocks(each, policy) for each in alone):
         return because.BLOCKS
     mine, theirs = loads
-    if sum(map(elements, mine & theirs)) * groups.times < sum(map(elements, mine | theirs)):
+    if sum(map(elements, mine & theirs)) * numbers.COMMON.times_stored < sum(map(elements, mine | theirs)):
         return "they read too little in common for what it would cost"
 
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}
     if shared_out:
-        enough = joined.held <= groups.walked
-    elif joined.held <= groups.resident:
-        enough = joined.parallel >= most.enough or joined.held * joined.parallel <= most.small
+        enough = joined.held <= most.held
+    elif joined.held <= policy.blocks.room:
+        enough = policy.keeps_busy(joined.parallel, 0.5) or joined.held * joined.parallel <= most.small
     else:
-        enough = joined.parallel >= 2 * most.enough and joined.held <= groups.walked
+        enough = policy.keeps_busy(joined.parallel) and joined.held <= most.held
     return "" if joined.inner <= reduced and enough else FEW

@@ -61,7 +61,7 @@ def _below(space: Space, recurrences: Iterable[Recurrence]) -> tuple[Loops, Loop
 
 def _in_parts(program: Program, node: Reduce, loop: Recurrence) -> bool:
     """Whether it sums the lanes that a program of the loop has, as `sums_in_loops` has it; of few those in a step."""
-    lanes, least = size_of(loop.axes & frozenset(node.over)), program.policy.cuts.lanes_in_parts
+    lanes, least = size_of(loop.axes & frozenset(node.over)), program.policy.target.warp_size
     few = 1 if loop.step in node.axes else 4
     as_usual = few * least <= lanes <= 16 * least and loop.step not in node.over
     return as_usual and node.eqn.outvars[0] in program.in_chunks
@@ -95,7 +95,7 @@ def much_beside_steps(cuts: Cuts, space: Space, root: Var) -> list[Var]:
     grid = frozenset(space.axes) - space.inner
     for node in space.graph.of_kind((Reduce, Swept)):
         axes = node.axes.union(node.over) - grid
-        if not axes.isdisjoint(space.steps) or size_of(axes) <= cuts.policy.cuts.much or is_contraction(node):
+        if not axes.isdisjoint(space.steps) or size_of(axes) <= cuts.policy.much or is_contraction(node):
             continue
         (made,) = node.eqn.outvars[:1]
         if made in cuts.makers and made is not root and made not in cuts.loaded:

@@ -32,7 +32,7 @@ from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.scanned import combined, only_valid, scanned_p
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.split import Chunked
-from jaxpr2triton.policy import Splitting
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.sweeps import TABLE, axis_of
 
 Array = jax.Array
@@ -65,7 +65,7 @@ def long_sweeps(cuts: Cuts) -> LongSweeps:
         space = cuts.spaces[root]
         sizes: dict[Axis, int] = {}
         for node in space.graph.of_kind(Swept):
-            if size := _chunk_of(node.eqn, cuts.policy.splits):
+            if size := _chunk_of(node.eqn, cuts.policy):
                 sizes[node.axis] = min(size, sizes.get(node.axis, size))
         along = {node.eqn: sizes[node.axis] for node in space.graph.of_kind(Swept) if node.axis in sizes}
         in_parts = {eqn: size for eqn, size in along.items() if _has_parts(eqn)}
@@ -80,11 +80,11 @@ def long_sweeps(cuts: Cuts) -> LongSweeps:
     return found
 
 
-def _chunk_of(eqn: Eqn, policy: Splitting) -> int | None:
+def _chunk_of(eqn: Eqn, policy: Policy) -> int | None:
     """How many elements a chunk has; None if the axis is short enough for one."""
     shape, dim = eqn.outvars[0].aval.shape, axis_of(eqn)
-    beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.beside_swept
-    most = policy.swept // beside
+    beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.splits.beside_swept
+    most = policy.blocks.piece // beside
     return most // 2 if shape[dim] > most and _has_parts(eqn) else None
 
 

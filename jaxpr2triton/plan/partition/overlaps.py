@@ -24,7 +24,7 @@ def computed_again(cuts: Cuts, space: Space, root: Var) -> list[Var]:
     """The last value that had better be in memory for that reason, if there is one."""
     if space.steps:
         return []
-    most = cuts.policy.cuts
+    target, launch = cuts.policy.target, cuts.policy.loops.graph_launch_us
     work: dict[Eqn, int] = {}
     nodes: dict[Eqn, list[Compute]] = {}
     for node in space.graph.of_kind(Compute):
@@ -32,14 +32,14 @@ def computed_again(cuts: Cuts, space: Space, root: Var) -> list[Var]:
             work[node.eqn] = work.get(node.eqn, 0) + size_of(node.axes) * TABLE[node.eqn.primitive.name].flops
             nodes.setdefault(node.eqn, []).append(node)
     spared = {eqn: total - _once(eqn) for eqn, total in work.items()}
-    if sum(each for each in spared.values() if each > 0) < most.work_of_a_launch:
+    if target.computing(sum(each for each in spared.values() if each > 0)) < launch:
         return []
     for eqn in reversed(nodes):
         result = eqn.outvars[0]
-        if result is root or result in cuts.loaded or work[eqn] < most.times * _once(eqn):
+        if result is root or result in cuts.loaded or spared[eqn] <= 0:
             continue
         saved = sum(spared.get(each, 0) for each in _below(nodes[eqn]))
-        if saved > max(most.work_of_a_launch, most.work_of_an_element * elements(result)):
+        if target.computing(saved) > max(launch, target.moving(8 * elements(result))):
             return [result]
     return []
 

@@ -18,28 +18,29 @@ from collections.abc import Collection, Mapping, Sequence
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, operands_of
 from jaxpr2triton.ir.dataflow import reachable, readers_of
 from jaxpr2triton.ir.jaxprs import Var
-from jaxpr2triton.policy import Cutting
+from jaxpr2triton.policy import Policy
 
 VALUES = (Compute, Reduce)  # the nodes that are elements of a variable
 
 
-def pieces(graph: Graph, steps: Sequence[Compute], most: Cutting) -> list[Var]:
+def pieces(graph: Graph, steps: Sequence[Compute], policy: Policy) -> list[Var]:
     """The values to be in memory, in order, so that no kernel is left with all of these steps, too many for one."""
+    most = policy.cuts
     parts = 1 << (len(steps) // most.steps).bit_length()  # twice the steps: twice as many kernels, and the same ones
     counted, above = frozenset(steps), dominators(graph)
     for size in (-(-len(steps) // parts), -(-len(steps) // (2 * parts))):
-        found, longest = _cut_off(graph, above, counted, size, most)
+        found, longest = _cut_off(graph, above, counted, size, policy)
         if found and longest < most.steps:
             break
     if found:
         return [node.eqn.outvars[0] for node in graph.nodes if isinstance(node, VALUES) and node in found]
     size = len(steps) // (2 * (len(steps) // most.steps))
-    few = _narrowest(graph, steps, most.values) or _parts(graph, above, counted, size, most.worth_a_load)
+    few = _narrowest(graph, steps, policy.groups.outputs) or _parts(graph, above, counted, size, most.worth_a_load)
     return few or [steps[len(steps) // 2].eqn.outvars[0]]
 
 
 def _cut_off(
-    graph: Graph, above: Mapping[Node, Node | None], counted: Collection[Node], size: int, most: Cutting
+    graph: Graph, above: Mapping[Node, Node | None], counted: Collection[Node], size: int, policy: Policy
 ) -> tuple[Collection[Node], int]:
     """Where pieces of `size` steps, or a few more, end in a value that is the only way from them; the longest one.
 
@@ -49,7 +50,7 @@ def _cut_off(
     share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
     within: dict[Node, list[Node]] = {}  # of which nodes it is the nearest that they lead through
     beside: dict[Node, set[Node]] = {}  # what those steps read of the rest
-    is_long = functools.cache(lambda node: _is_long(node, most.worth_a_load))
+    is_long = functools.cache(lambda node: _is_long(node, policy.cuts.worth_a_load))
     found: set[Node] = set()
     left, longest = len(counted), 0
     for node in graph.nodes:  # operands come before readers, so what lies below a node is complete
@@ -57,7 +58,7 @@ def _cut_off(
         read, through = beside.pop(node, set()), above[node]
         read.update(o for o in operands_of(node) if above[o] is not node and o not in found and is_long(o))
         read.difference_update(within.pop(node, ()))
-        if node in counted and size <= share[node] < left and len(read) <= most.values:
+        if node in counted and size <= share[node] < left and len(read) <= policy.groups.outputs:
             found.update((node, *read))
             left -= share[node]
             longest = max(longest, share[node])

@@ -25,6 +25,7 @@ from jax import lax
 from jaxpr2triton._compat import source_of
 from jaxpr2triton.graph.nodes import Load, Reduce
 from jaxpr2triton.graph.space import Space, feeds_a_reduction
+from jaxpr2triton.hardware import LINE
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
@@ -32,7 +33,7 @@ from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.criteria import sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of, states_of
-from jaxpr2triton.policy import Policy, Splitting
+from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.reductions import TABLE
 
 Shared = dict[Hashable, tuple[Sequence[jax.Array], list[jax.Array]]]  # operands, which are kept, and their parts
@@ -79,7 +80,7 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
             free = tuple(sorted(d for d, axis in axes if axis not in below))  # the others are wanted whole
             if free:
                 apart = math.prod(axis.size for axis in below)
-                found[eqn] = _split(eqn, free, _adds_neighbours(space, node), apart, cuts.policy.splits)
+                found[eqn] = _split(eqn, free, _adds_neighbours(space, node), apart, cuts.policy)
     return found
 
 
@@ -111,7 +112,7 @@ def size_along(shape: Sequence[int], dims: Sequence[int]) -> int:
     return math.prod(shape[d] for d in dims)
 
 
-def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Splitting) -> Split:
+def _split(eqn: Eqn, free: tuple[int, ...], rows: bool, work: int, policy: Policy) -> Split:
     """`rows` says that neighbours are added, and `work` elements are walked for each one that is reduced."""
     shape = eqn.invars[0].aval.shape
     outer, *others = runs(free)
@@ -127,7 +128,7 @@ def held_chunks(eqn: Eqn, split: Split, policy: Policy) -> Split | None:
     """In chunks that a program can hold, to read them once."""
     shape, axes = eqn.invars[0].aval.shape, eqn.params["axes"]
     results = eqn.outvars[0].aval.size
-    columns = 1 if len(shape) - 1 in axes else min(results, policy.splits.columns_at_once)
+    columns = 1 if len(shape) - 1 in axes else min(results, policy.blocks.across)
     room = policy.blocks.resident // (columns * with_each(eqn, split.dims))
     return replace(split, size=min(split.size, 1 << room.bit_length() - 1)) if room else None
 
@@ -137,29 +138,29 @@ def _size(length: int, chunks: int) -> int:
     return 1 << round(math.log2(length / chunks)) if chunks > 1 else length
 
 
-def are_apart(eqn: Eqn, dims: tuple[int, ...], policy: Splitting) -> bool:
+def are_apart(eqn: Eqn, dims: tuple[int, ...], policy: Policy) -> bool:
     """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
     shape = eqn.invars[0].aval.shape
-    return size_along(shape, dims) <= policy.apart and with_each(eqn, dims) >= policy.rows
+    return size_along(shape, dims) <= policy.splits.apart and with_each(eqn, dims) >= policy.splits.rows
 
 
 def with_each(eqn: Eqn, dims: tuple[int, ...]) -> int:
     return size_along(eqn.invars[0].aval.shape, [d for d in eqn.params["axes"] if d not in dims])
 
 
-def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Splitting) -> int:
+def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Policy) -> int:
     """How many there are to be."""
-    results = eqn.outvars[0].aval.size
-    if length * results * work <= policy.little_work:
+    results, splits = eqn.outvars[0].aval.size, policy.splits
+    if length * results * work <= 2 * policy.cuts.small:
         return 1
-    programs = results if rows else max(1, results // policy.columns)
-    if programs >= policy.few:
+    programs = results if rows else max(1, results // LINE)
+    if policy.keeps_busy(programs):
         return 1
-    columns = 1 if rows else min(results, policy.columns_at_once)
-    most = length // max(policy.elements // (columns * work), 1)
-    if programs * length <= policy.apart and work >= policy.elements:
+    columns = 1 if rows else min(results, policy.blocks.across)
+    most = length // max(splits.elements // (columns * work), 1)
+    if programs * length <= splits.apart and work >= splits.elements:
         return length  # rows that are long are programs of their own
-    return max(1, min(policy.wanted // programs, most))
+    return max(1, min(4 * policy.target.processors // programs, most))
 
 
 @dataclass(frozen=True)

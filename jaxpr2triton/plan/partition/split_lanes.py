@@ -8,7 +8,7 @@
 
 A program of the loop has the lanes of one chunk, so that what is summed is never written. What else the loop gives out
 is seen in the same chunks. Left alone: what others read as well, and lanes that are not a multiple of
-`lanes_in_parts`.
+a warp's worth.
 """
 
 from __future__ import annotations
@@ -182,11 +182,11 @@ def _chunks(cuts: Cuts, eqn: Eqn, kind: Hashable, beside: int) -> Split | None:
 
 def lanes_of_a_chunk(policy: Policy, length: int, beside: int) -> int | None:
     """About as many lanes as a program has, and fewer where that keeps processors busy that would be idle."""
-    least = policy.cuts.lanes_in_parts
+    least = policy.target.warp_size
     if length < 4 * least:
         return None
     size = next((times * least for times in (8, 16, 4, 2, 1) if length % (times * least) == 0), length)
-    while size == length or (size > least and beside * length < size * policy.splits.few):
+    while size == length or (size > least and not policy.keeps_busy(beside * length / size)):
         if size % 2 or size == least:
             return None
         size //= 2

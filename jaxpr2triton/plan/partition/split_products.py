@@ -60,8 +60,9 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     most = min(terms // policy.products.terms_of_a_chunk, longest)
     for block in reversed(policy.products.tf32):
         programs = max(1, results // (block.rows * block.columns))
-        if min(policy.splits.few // programs, most) >= policy.products.chunks:
-            wanted = min(policy.splits.wanted // programs, most)
+        processors = policy.target.processors
+        if min(processors // programs, most) >= policy.products.chunks:
+            wanted = min(4 * processors // programs, most)
             return -(-longest // -(-longest // wanted))  # none beyond the end
     return 1
 

@@ -126,7 +126,7 @@ def _blocks_along(cuts: Cuts, source: Var, eqn: Eqn, side: Axes, terms: int) -> 
         return None
     length, others = _size(side), source.aval.size // _size(side)
     columns = -(-others // max(policy.products.summed))
-    sizes = [size for size in policy.products.summed if -(-length // size) * columns >= policy.splits.few]
+    sizes = [size for size in policy.products.summed if policy.keeps_busy(-(-length // size) * columns)]
     size = next(iter(sizes), policy.products.summed[-1])
     enough = length >= 2 * size and has_blocks_enough(others * -(-length // size), terms, policy)
     return Blocks(dims, size, ()) if enough else None

@@ -63,7 +63,7 @@ def _without(cuts: Cuts, scan: Scan, kind: Kind) -> Rewritten | None:
     if late is None:
         return None
     beside = programs_beside(cuts, scan, _outside(cuts, scan, kind))
-    if beside >= cuts.policy.splits.few or lanes_of_a_chunk(cuts.policy, facts.sizes[kind], beside) is None:
+    if cuts.policy.keeps_busy(beside) or lanes_of_a_chunk(cuts.policy, facts.sizes[kind], beside) is None:
         return None
     rewritten = partial(_rewritten, scan.eqn, body, late)
     again = traced(rewritten, *(atom.aval for atom in scan.eqn.invars))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jaxpr2triton.graph.nodes import Graph
 from jaxpr2triton.graph.planned import Lowering
+from jaxpr2triton.hardware import LINE, SECTOR
 from jaxpr2triton.ir.index import Axis, Index, Remainder
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.draft import Draft
@@ -43,9 +44,9 @@ def inner_blocks(
     No loop is within another one along the same axis.
     """
     draft, policy = seen.draft, seen.draft.policy.blocks
-    resident = resident or (policy.resident_crossed if seen.crossed else policy.resident)
-    budget = max(resident // seen.width >> 2 * shrink, policy.least)
-    streamed = max((piece or policy.streamed) // seen.width >> shrink, policy.least)
+    resident = resident or (policy.room if seen.crossed else policy.resident)
+    budget = max(resident // seen.width >> 2 * shrink, 1)
+    streamed = max((piece or policy.piece) // seen.width >> shrink, 1)
     blocks = {axis: power_of_two(axis.size) for axis in draft.inner}
     looped: set[Axis] = set()
 
@@ -60,7 +61,7 @@ def inner_blocks(
             blocks[axis] = max(min(blocks[axis], power_of_two(axis.size) // 2), 1)
     fixed = seen.carried | seen.crossed | whole | {axis for axis, role in draft.asked.items() if role.is_vectorized}
     tiles = [tile for tile in seen.tiles if not tile <= fixed]
-    beside = min(across, policy.across_held)
+    beside = min(across, 2 * SECTOR)
     while (largest := _largest(tiles, blocks)) and math.prod(blocks[a] for a in largest) * beside > budget:
         candidates = _walkable(largest - looped - fixed, seen, shrink * len(looped) > 0)
         candidates.sort(key=lambda a: (a in first, -seen.passes[a], blocks[a], a.name))
@@ -83,10 +84,9 @@ def _last_that_fits(candidates: Sequence[Axis], looped: set[Axis], seen: Seen) -
 
 def across_of(draft: Draft, fast: Axis) -> int:
     """How many neighbours along the grid a program takes: whole sectors of memory, if there are programs enough."""
-    policy = draft.policy.blocks
-    across = min(power_of_two(fast.size), policy.across)
+    across = min(power_of_two(fast.size), draft.policy.blocks.across)
     others = math.prod(axis.size for axis in draft.grid if axis is not fast)
-    while across > policy.across_least and others * -(-fast.size // across) < policy.programs // 2:
+    while across > SECTOR and not draft.policy.keeps_busy(others * -(-fast.size // across)):
         across //= 2
     return across
 
@@ -101,7 +101,7 @@ def fastest_of(draft: Draft, offsets: Sequence[Index]) -> Axis | None:
     for index in offsets:
         low, high = index.bounds
         for axis in [*draft.inner, *draft.grid]:
-            if _advances_by_one(index, axis, draft.policy.axes.run):
+            if _advances_by_one(index, axis, LINE):
                 votes[axis] = votes.get(axis, 0) + high - low + 1
     return max(votes, key=lambda axis: votes[axis], default=None)
 
@@ -127,7 +127,7 @@ def grid_blocks(
     if not draft.inner:
         _pointwise_blocks(draft, blocks, unrolled, width, shrink)
         return
-    policy = draft.policy.blocks
+    policy, wide = draft.policy.blocks, 2 * draft.policy.target.processors
     programs = 1
     for axis in draft.grid:
         blocks[axis] = 1
@@ -136,24 +136,24 @@ def grid_blocks(
         return
     target = fast if fast in draft.grid else draft.grid[-1]
     assert target is not None
-    room = max(policy.results // (width * max(unrolled, 1) * held) >> shrink, 1)
+    room = max(2 * draft.policy.block // (width * max(unrolled, 1) * held) >> shrink, 1)
     wanted = max(across, 1)
     if target is not fast:
-        wanted = max(1, min(room, programs // policy.programs))
-    elif held * across < policy.row_of_little:
-        wanted = max(across, min(room, programs // policy.programs))
-    while wanted > policy.across_held and wanted * held * width > policy.resident >> shrink:
+        wanted = max(1, min(room, programs // wide))
+    elif held * across < draft.policy.block:
+        wanted = max(across, min(room, programs // wide))
+    while wanted > 2 * SECTOR and wanted * held * width > policy.resident >> shrink:
         wanted //= 2
     wanted = 1 << (wanted.bit_length() - 1)
     blocks[target] = min(wanted, power_of_two(target.size))
 
 
 def _pointwise_blocks(draft: Draft, blocks: dict[Axis, int], unrolled: int, width: int, shrink: int) -> None:
-    policy = draft.policy.blocks
+    target = draft.policy.target
     if len(draft.grid) > 1:
         for axis in draft.grid:
             blocks[axis] = 1
-        side = policy.turned >> min(shrink, 3)
+        side = LINE >> min(shrink, 3)
         for axis in draft.grid[-2:]:
             blocks[axis] = min(power_of_two(axis.size), side)
         if draft.shares:  # a short side of a few rows leaves room for more of each
@@ -161,6 +161,6 @@ def _pointwise_blocks(draft: Draft, blocks: dict[Axis, int], unrolled: int, widt
             blocks[columns] = min(power_of_two(columns.size), side * side // blocks[rows])
         return
     for axis in draft.grid:
-        most = max(policy.pointwise // width // power_of_two(unrolled) >> shrink, policy.least)
-        share = power_of_two(-(-axis.size // policy.programs))
-        blocks[axis] = min(max(share, policy.pointwise_least), most, power_of_two(axis.size))
+        most = max(draft.policy.block // width // power_of_two(unrolled) >> shrink, target.warp_size)
+        share = power_of_two(-(-axis.size // (2 * target.processors)))
+        blocks[axis] = min(max(share, target.lanes), most, power_of_two(axis.size))

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import Accumulated, Graph, Keep, Kept, Load, Node, Recurrence
+from jaxpr2triton.hardware import SECTOR
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Estimate
 from jaxpr2triton.plan.schedule.draft import Draft
@@ -63,7 +64,7 @@ def work_of(
         if not steps_of(node, counted) or node in without:
             continue
         if isinstance(node, (Load, Keep, Kept)):
-            times = draft.policy.cost.sectors if isinstance(node, Accumulated) else 1
+            times = SECTOR if isinstance(node, Accumulated) else 1
             work.requests[along([*node.axes, *getattr(node, "over", ())])] += times * trips[node] / longest
         if isinstance(node, Recurrence) and node.conditional and not node.seldom:
             work.ends[along(node.carried[0].axes)] += 1

@@ -132,6 +132,6 @@ def _are_small(graph: Graph, sums: frozenset[Node], matrices: frozenset[Node], d
     for node in graph.nodes:
         axes = node.axes | (frozenset(getattr(node, "over", ())) if node not in sums else frozenset())
         size = math.prod(power_of_two(axis.size) for axis in axes & inner) * (LEAST if row in axes else 1)
-        if node not in terms and row in axes and size > draft.policy.blocks.streamed:
+        if node not in terms and row in axes and size > draft.policy.blocks.piece:
             return False
     return True

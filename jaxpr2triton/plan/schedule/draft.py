@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from jaxpr2triton.graph.nodes import Recurrence
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import LINE, SECTOR
 from jaxpr2triton.ir.index import Axis, Index, of_axis, substitute
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.plan.schedule.invariant import split_along
@@ -132,7 +133,7 @@ def _of_one_program(draft: Draft) -> frozenset[Axis]:
 
 def _lanes_alone(inners: Sequence[Sequence[Axis]], policy: Policy) -> frozenset[Axis]:
     """What has to be lanes without a grid: the large axes if there are any, or all."""
-    large = [group for group in inners if group[0].size >= policy.loops.lanes_to_fill]
+    large = [group for group in inners if group[0].size >= policy.cuts.small_loop]
     return frozenset().union(*large or inners)
 
 
@@ -203,7 +204,7 @@ def _may_be_unrolled(
         return True
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
     variables = unrolled_variables(draft, space, group)
-    room = axis.size <= at_most and variables <= draft.policy.axes.unrolled_unasked
+    room = axis.size <= at_most and variables <= draft.policy.axes.unrolled
     once = space.swept_axes.isdisjoint(group) and _repeated(space).isdisjoint(group)  # a loop runs once for all of them
     return room and once and (group[0] not in roots or of_state)
 
@@ -276,7 +277,7 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
     known = dict.fromkeys(offsets_of(space.graph, arrays.read, arrays.written)), dict.fromkeys(other_indices(space))
     offsets, others = ([substitute(each, cut_at) for each in of] for of in known)
     if pointwise:
-        turned = _turned_axis(axes, offsets, draft.policy.axes.turned)
+        turned = _turned_axis(axes, offsets, SECTOR)
         if turned is not None:
             sides: list[Sequence[Axis]] = [[axis for axis in axes[:-1] if axis is not turned], [turned], axes[-1:]]
         else:
@@ -288,7 +289,7 @@ def _place_grid(draft: Draft, axes: list[Axis], space: Space, arrays: Arrays, po
                 draft.place(side, usual, draft.grid)
         return
     runs = merged(axes, offsets, others)
-    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < draft.policy.axes.run:
+    if len(runs) > 1 and math.prod(a.size for a in runs[-1]) < LINE:
         runs = [axes]
     names = [name] if len(runs) == 1 else [f"i{n}" for n in range(len(runs))]
     for run, chosen in zip(runs, names):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Compute, Load
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import LINE
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.base import Pointwise
@@ -36,7 +37,7 @@ def split_along(
     for place, axis in enumerate(axes):
         first = min(place, len(axes) - 2)
         before, rows, columns = axes[:first], axes[first : first + 1], axes[first + 1 :]
-        if first < 0 or math.prod(each.size for each in columns) < policy.axes.run:
+        if first < 0 or math.prod(each.size for each in columns) < LINE:
             continue
         time = max(least, _computed(space, axes, whole, axis, policy))
         if time < best:
@@ -55,8 +56,7 @@ def _computed(
         if along is not None and whole.get(along, along) not in node.axes:
             weight /= min(along.size, policy.blocks.of_a_thread)
         total += weight if node.axes else 0  # a number of the whole kernel is one anyway
-    target, elements = policy.target, math.prod(axis.size for axis in axes)
-    return total * elements / (target.cores * target.processors * target.clock * 1000)
+    return policy.target.computing(total * math.prod(axis.size for axis in axes))
 
 
 def _moved(space: Space, read: Shapes, written: Shapes, policy: Policy) -> float:

@@ -15,6 +15,7 @@ from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, load
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.streams import streams_of
 from jaxpr2triton.graph.summed import Summed, summed_of
+from jaxpr2triton.hardware import LINE
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.ir.plan import Form, power_of_two
@@ -76,7 +77,7 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     summed = summed_of(space, unrolled)
     held: Axes = frozenset() if summed is None or summed.size > policy.products.held else summed.held
     thin = frozenset(axis for axis in space.inner - held - space.swept_axes if axis.size <= unrolled)
-    if space.steps or not space.inner <= held | thin or _results(thin) > policy.axes.unrolled_unasked:
+    if space.steps or not space.inner <= held | thin or _results(thin) > policy.axes.unrolled:
         return None
     reductions = _two_sided(space, summed if held else None, unrolled)
     found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
@@ -156,7 +157,7 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     if not sides.rows or (not sides.columns and _is_read_once(node, sides, policy.axes.unrolled_sum)):
         return None
     if not sides.columns:
-        return Form.LANES if min(rows, sums) >= most.least_lanes else None
+        return Form.LANES if min(rows, sums) >= LINE else None
     is_product = is_contraction(node) and all(isinstance(operand, Product) for operand in node.operands)
     dtype = factor_dtype(node.eqn) if is_product else None
     if dtype is not None and has_units_for(dtype, policy.target):
@@ -165,7 +166,7 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
         return None
     least, others = most.outer[-1], math.prod(axis.size for axis in node.axes) // (rows * columns)
     programs = -(-rows // least.rows) * -(-columns // least.columns) * others
-    has_enough = most.chunks * programs >= policy.splits.few or max(rows, columns) * others < policy.splits.few
+    has_enough = policy.keeps_busy(most.chunks * programs) or not policy.keeps_busy(max(rows, columns) * others)
     return Form.OUTER if has_enough else None
 
 
@@ -208,10 +209,10 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     held = how.sums * (policy.products.exactly if how.makes and how.exact else 1)  # factors are beside sums
     room = [b for b in fitting if _held(b, how) * held <= _of_a_thread(how, policy) * LANES * b.warps]
     fitting = (room or [min(fitting, key=lambda b: _held(b, how) // b.warps)])[shrink:] or fitting[-1:]
-    enough = (b for b in fitting if _programs(b, rows, columns) * batch >= policy.splits.few)
+    enough = (b for b in fitting if policy.keeps_busy(_programs(b, rows, columns) * batch))
     found = next(enough, fitting[-1])
     made = found.rows * found.sums if how.makes else 0
-    most = 2 * found.warps if made > policy.products.made_by_a_thread * LANES * found.warps else found.warps
+    most = 2 * found.warps if made > policy.products.of_a_thread // 2 * LANES * found.warps else found.warps
     warps = max(1, most * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
 
@@ -267,7 +268,7 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
     least = min(each.rows * each.columns for each in _blocks(how, policy)) // lanes
     fitting = [size for size in products.beside_held if size <= min(room, max(power_of_two(others), LEAST))]
     sizes = [size for size in fitting if size >= least] or fitting[:1] or [LEAST]
-    rows = next((size for size in sizes if -(-others // size) * programs >= policy.splits.few), sizes[-1])
+    rows = next((size for size in sizes if policy.keeps_busy(-(-others // size) * programs)), sizes[-1])
     if how.form is Form.OUTER and rows * block.sums > room:
         block = replace(block, sums=1)
     found = replace(block, rows=rows, columns=lanes)

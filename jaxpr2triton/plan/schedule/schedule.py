@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.chooser import Number
 from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.nested import fit_within_each_other
@@ -22,6 +23,7 @@ from jaxpr2triton.graph.nodes import Graph, Keep, Place, Recurrence, Swept, axes
 from jaxpr2triton.graph.planned import Lowering
 from jaxpr2triton.graph.space import Space, crossings, multiplied_in, space_of
 from jaxpr2triton.graph.variables import as_variables
+from jaxpr2triton.hardware import SECTOR
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis, Index, of_axis
 from jaxpr2triton.ir.jaxprs import Closed
@@ -196,14 +198,14 @@ def _candidates(scheduled: Scheduled, wishes: Sequence[RoleRequest], pieces: int
         yield from _with_loops(_seen(scheduled, scheduled.draft(0, every)), scheduled)
         return
     held = max((axis.size for axis in space.held_axes), default=1)  # lanes too, if there are so many
-    limits = (policy.axes.unrolled_state,) if max(space.parallel, held) >= policy.loops.lanes_to_fill else ()
+    limits = (numbers.COMMON.small_state,) if max(space.parallel, held) >= policy.cuts.small_loop else ()
     drafts: dict[frozenset[Axis], Draft] = {}
     for limit in (*limits, policy.axes.unrolled_sum, 0):
         draft = scheduled.draft(limit, wishes, pieces)
         drafts.setdefault(frozenset(draft.unrolled), draft)
-    for several in policy.axes.pieces_of_lanes if not wishes else ():
+    for several in (2, policy.axes.unrolled_sum) if not wishes else ():
         draft = scheduled.draft(policy.axes.unrolled_sum, (), several)
-        if math.prod(cut.unrolled.size for cut in draft.cuts) <= policy.axes.unrolled_state:
+        if math.prod(cut.unrolled.size for cut in draft.cuts) <= numbers.COMMON.small_state:
             drafts.setdefault(frozenset(draft.unrolled), draft)
     for draft in drafts.values():
         yield from _with_loops(_seen(scheduled, draft), scheduled)
@@ -306,7 +308,7 @@ def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
     grid_blocks(draft, blocks, fast, across, whole, unrolled, width, shrink)
     tile = whole * math.prod(blocks[axis] for axis in draft.grid)
     policy, lanes = draft.policy.blocks, draft.policy.target.warp_size
-    elements = policy.of_a_thread if draft.inner or draft.shares else policy.of_a_thread_pointwise
+    elements = policy.of_a_thread if draft.inner or draft.shares else policy.of_a_thread // 2
     warps = tile * width // (lanes * elements)
     if draft.inner:
         room = lanes * draft.policy.cost.kept_by_a_thread
@@ -396,13 +398,13 @@ def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
         beside = work_of(graph, draft, resident_state(graph, draft), shapes, products.sums)
         yield from _with_dots(seen, beside, products)
     first = summed_by_threads(graph, draft, shapes)
-    blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.loops.piece, first=first)
+    blocks, looped = inner_blocks(seen, 1, shrink, piece=policy.blocks.room, first=first)
     held = max(sum(each.elements(blocks) for each in loop) for loop in loops)
     reload = held * seen.width > policy.loops.kept_by_program
     if reload:
         # results can be made piece by piece
         whole_anyway = _computed(draft, graph) - first
-        blocks, looped = inner_blocks(seen, 1, shrink, policy.loops.piece, whole_anyway, policy.loops.piece, first)
+        blocks, looped = inner_blocks(seen, 1, shrink, policy.blocks.room, whole_anyway, policy.blocks.room, first)
     if products is not None and (reload or looped):  # what is read again and again lies in shared memory instead
         return
     whole, works = _whole(seen.tiles, blocks), dict[int, Work]()
@@ -423,7 +425,7 @@ def _by_warps(
     policy = seen.draft.policy
     counts = [1 << n for n in range(policy.blocks.warps.bit_length())]
     busy = [warps for warps in counts if warps == 1 or warps * policy.target.warp_size <= tile]
-    for warps in (policy.loops.warps_that_reload,) if reload else busy:
+    for warps in (policy.blocks.warps // 2,) if reload else busy:
         estimated = estimate_of(work, planned, warps, seen.width, policy)
         code = code_of(work, planned, warps, policy)
         yield Candidate(seen.draft, planned, warps, seen.lowering, reload, estimated, code=code)
@@ -458,16 +460,16 @@ def _lanes(draft: Draft, whole: int) -> list[int]:
     if not draft.grid:
         return [1]
     most, warp = power_of_two(draft.grid[-1].size), draft.policy.target.warp_size
-    return sorted({min(max(lanes // whole, 1), most) for lanes in (warp, 2 * warp, draft.policy.loops.lanes)})
+    return sorted({min(max(lanes // whole, 1), most) for lanes in (warp, 2 * warp, draft.policy.target.lanes)})
 
 
 def _neighbours(draft: Draft, whole: int) -> list[int]:
     """Blocks of the last axis on the grid, each element with a tile of its own: at most a sector of memory."""
     if not draft.grid:
         return [1]
-    cuts, programs = draft.policy.cuts, math.prod(axis.size for axis in draft.grid)
-    room = max(draft.policy.splits.swept // whole, 1)
-    most = min(programs // cuts.enough, draft.grid[-1].size, cuts.neighbours, room)
+    programs = math.prod(axis.size for axis in draft.grid)
+    room = max(draft.policy.blocks.piece // whole, 1)
+    most = min(2 * programs // draft.policy.target.processors, draft.grid[-1].size, SECTOR, room)
     return [1 << (most.bit_length() - 1) if most else 1]
 
 

@@ -73,7 +73,7 @@ def _read_again(
         mine = [planned[axis] for axis in node.axes if not planned[axis].role.is_parallel]
         tile = math.prod(each.block for each in mine if each.role.is_vectorized)
         is_walked = any(each.role.is_sequential for each in mine)
-        if is_walked or (reload and tile >= draft.policy.loops.reread_tile):
+        if is_walked or (reload and tile >= draft.policy.blocks.piece):
             yield math.prod(each.axis.size for each in mine) * itemsizes[node.buffer]
 
 

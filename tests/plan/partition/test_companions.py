@@ -214,7 +214,8 @@ def test_a_short_chunk_is_masked_by_one_variable() -> None:
 @pytest.fixture
 def little() -> Iterator[None]:
     """Everything is long enough to be split, and for few rows in a chunk."""
-    with planned_with(splits={"little_work": 1, "elements": 4, "rows": 2, "worth_sharing": 1, "chunks": 5}):
+    soon = {"loops": {"graph_launch_us": 0}, "target": {"processors": 5}}
+    with planned_with(cuts={"small": 0}, splits={"elements": 4, "rows": 2}, **soon):
         yield
 
 

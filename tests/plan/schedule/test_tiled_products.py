@@ -26,7 +26,7 @@ RNG = np.random.default_rng(5)
 
 @pytest.fixture
 def little_room() -> Iterator[None]:
-    with planned_with(loops={"kept_by_program": 64, "reread_tile": 16, "large_product": 64}):
+    with planned_with(loops={"kept_by_program": 64}, blocks={"resident": 128}):
         yield
 
 
@@ -100,7 +100,7 @@ def test_which_products() -> None:
     closed = jax.make_jaxpr(lambda h, s, xs: lax.scan(step, (h, s), xs))(
         normal(9, 128), normal(9, 4), normal(5, 9, 128)
     )
-    found = large_products(closed.jaxpr, DEFAULT_POLICY.loops.large_product)
+    found = large_products(closed.jaxpr, DEFAULT_POLICY.blocks.room)
     (scan,) = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"]
     body = scan_of(scan).body
     (total,) = [eqn.outvars[0] for eqn in body.eqns if eqn.primitive.name == "add"]
