@@ -48,10 +48,12 @@ from jaxpr2triton.emit.syntax import (
     stored_in,
 )
 from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.variables import names_in
 from jaxpr2triton.emit.widths import WORD, fits
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body
 
 FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -230,7 +232,7 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tup
     reads, places = reads_of(loop)
     bounds = bounds_of(loop)
     if bounds is None:
-        raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
+        raise CompilerBug(f"a loop over {printed(loop.iter)}")
     start, stop, step = bounds
     how = early(reads, loop) if reads else Early(0, 0)
     steps = range(start, stop, step)
@@ -336,7 +338,7 @@ def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body,
         lines.append(f"{step} = tl.full((), {number if len(last) > 1 else last.start}, {kind})")
     steps = ast.parse(f"tl.static_range({len(last)})", mode="eval").body
     first = ast.parse("\n".join(lines)).body
-    return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)
+    return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[])
 
 
 def is_innermost(node: ast.AST) -> bool:
@@ -408,7 +410,7 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
             if not _follows(load, counts, known) or next(pointers(load)) in written or _is_cast(whole, step.id):
                 continue
             if step.id in {name.id for name in names_in(whole)}:
-                found.setdefault(ast.unparse(whole), Read(whole)).wanted.append(load)
+                found.setdefault(printed(whole), Read(whole)).wanted.append(load)
     return list(found.values()), known.keys()
 
 
@@ -418,12 +420,12 @@ def _follows(value: ast.AST, counts: Mapping[str, int], known: Mapping[str, ast.
 
 
 def _is_arange(call: ast.Call) -> bool:
-    return ast.unparse(call.func) == "tl.arange"
+    return printed(call.func) == "tl.arange"
 
 
 def _is_cast(node: ast.AST, name: str) -> bool:
     """Whether something is asked of a variable that a number does not have."""
-    return any(isinstance(each, ast.Attribute) and ast.unparse(each.value) == name for each in ast.walk(node))
+    return any(isinstance(each, ast.Attribute) and printed(each.value) == name for each in ast.walk(node))
 
 
 def pointers(node: ast.AST) -> Iterator[str]:

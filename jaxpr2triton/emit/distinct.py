@@ -14,7 +14,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from jaxpr2triton.emit.variables import Body, names_in, pairs
+from jaxpr2triton.emit.variables import names_in, pairs
+from jaxpr2triton.ir.tree import Body
 
 Copy = tuple[ast.Assign, int]  # a statement, and which of its pairs
 Held = int  # a value, by a number

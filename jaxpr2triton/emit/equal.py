@@ -15,7 +15,9 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
-from jaxpr2triton.emit.variables import Body, Variable, names_in, pairs
+from jaxpr2triton.emit.variables import Variable, names_in, pairs
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body
 
 Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
 
@@ -65,9 +67,9 @@ class Equal:
         if changed or isinstance(statement.value, ast.Name):
             return False
         # variables instead of names: those of one loop are free again in the next
-        text = ast.unparse(statement.value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
+        text = printed(statement.value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
         if not any(target in self.of for target in targets):  # an axis, under its own name
-            text += ast.unparse(statement.targets[0])
+            text += printed(statement.targets[0])
         if text not in known:
             known[text] = targets, {self.of.get(name, name.id) for name in names}
             return False

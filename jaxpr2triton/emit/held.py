@@ -33,9 +33,11 @@ from jaxpr2triton.emit.ahead import (
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.syntax import Fresh, calls, copied, has_values_after, is_store, parsed_with, stored_in
 from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.variables import names_in
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body
 
 
 def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) -> tuple[Body, Set[int]]:
@@ -68,7 +70,7 @@ class _Pieces:
     @property
     def meets(self) -> bool:
         """Whether lanes exchange numbers for a piece: compilers do so for several at once, and fill registers."""
-        made = {ast.unparse(call.func) for statement in self.loop.body for call in calls(statement)}
+        made = {printed(call.func) for statement in self.loop.body for call in calls(statement)}
         return not made.isdisjoint(("tl.reduce", "tl.gather"))
 
 
@@ -161,7 +163,7 @@ class _Holding:
         standing: dict[int, str] = {}
         loop = copied(pieces.loop)
         copies, places = reads_of(loop)
-        wanted = {ast.unparse(each.whole): each.wanted for each in copies}
+        wanted = {printed(each.whole): each.wanted for each in copies}
         (name,) = names_in(pieces.loop.target)
         for read in reads:
             stem = read.buffer.removesuffix("_ptr")
@@ -169,7 +171,7 @@ class _Holding:
             first: list[ast.expr] = [at_step(read.whole, name.id, ast.Constant(step)) for step in steps]
             before += parsed_with(f"{held} = ...", ast.Tuple(first, ast.Load()) if len(steps) > 1 else first[0])
             queues[held] = variable
-            standing |= {id(place): variable for place in wanted[ast.unparse(read.whole)]}
+            standing |= {id(place): variable for place in wanted[printed(read.whole)]}
         body = with_names(loop.body, standing, places - outside)
         return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"), len(steps) > 1)
 
@@ -196,6 +198,6 @@ class _Holding:
         """Of what a step of the inner loop reads."""
         blocks = {planned.axis.name: planned.block for planned in self.plan.axes}
         along = {name.id for name in names_in(read.whole)} & blocks.keys()
-        pieces = {ast.unparse(each): each for each in calls(read.whole, "arange")}
+        pieces = {printed(each): each for each in calls(read.whole, "arange")}
         sizes = [int(ast.literal_eval(each.args[1])) for each in pieces.values()]
         return math.prod(blocks[axis] for axis in along) * math.prod(sizes)

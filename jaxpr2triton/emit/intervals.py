@@ -36,6 +36,7 @@ class Unknown:
 
 Value = Interval | Unknown | tuple["Value", ...]
 UNKNOWN, LEFT = Unknown(), Unknown(left=True)
+INTEGERS = {f"int{bits}": bits for bits in (1, 8, 16, 32, 64)}  # Triton's types
 SAME = {"broadcast_to", "reshape", "permute", "trans", "max_contiguous", "multiple_of", "gather", "min", "max"}
 
 
@@ -109,10 +110,10 @@ class Reader:
         return UNKNOWN
 
     def _cast(self, call: ast.expr, value: Value, kind: ast.expr) -> Value:
-        word = ast.unparse(kind)
-        if not isinstance(value, Interval) or not word.startswith("tl.int"):
+        bits = INTEGERS.get(kind.attr) if isinstance(kind, ast.Attribute) else None
+        if not isinstance(value, Interval) or bits is None:
             return UNKNOWN
-        found = Interval(value.low, value.high, int(word.removeprefix("tl.int")))
+        found = Interval(value.low, value.high, bits)
         return found if found.fits else self.left(call)
 
     def _limited(self, one: Value, other: Value, name: str) -> Value:

@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, copied, is_store, named_as, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, is_comment, names_in
+from jaxpr2triton.emit.variables import names_in
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body, Comment
 
 MEETINGS = ("tl.reduce",)
 SEEN_OUTSIDE = ("load", "store", "atomic", "print", "assert", "barrier", "call")  # parts of the names of functions
@@ -44,7 +46,7 @@ def written_out(number: str, times: int, taken: Body, body: Body, given: Set[str
 
 def _in_text(number: str, times: int, body: Body) -> ast.For:
     steps = ast.parse(f"tl.static_range({times})", mode="eval").body
-    return ast.For(target=ast.Name(number, ast.Store()), iter=steps, body=body, orelse=[], lineno=0)
+    return ast.For(target=ast.Name(number, ast.Store()), iter=steps, body=body, orelse=[])
 
 
 def _asked_for(taken: Body, by: Body) -> Body:
@@ -94,14 +96,14 @@ def _outlined(rest: Body, ready: Set[str], changing: Set[str], fresh: Fresh) -> 
         names = _read(node)
         if names.isdisjoint(ready) or not names.isdisjoint(changing):
             return None
-        text = ast.unparse(node)
+        text = printed(node)
         if text not in named:
             named[text] = fresh("ready"), node
         return named_as(named[text][0])
 
     replaced = Replaced(early)
     found = [replaced.statement(copied(statement)) for statement in rest]
-    return [ast.Assign([ast.Name(name, ast.Store())], value, lineno=0) for name, value in named.values()], found
+    return [ast.Assign([ast.Name(name, ast.Store())], value) for name, value in named.values()], found
 
 
 def _stored_in(body: Body) -> set[str]:
@@ -183,7 +185,7 @@ def _with_comments(body: Body, chosen: Set[int]) -> Body:
     for statement in body:
         if isinstance(statement, ast.If):
             found += _with_comments([*statement.body, *statement.orelse], chosen)
-        elif id(statement) in chosen or is_comment(statement):
+        elif id(statement) in chosen or isinstance(statement, Comment):
             found.append(statement)
     return found
 
@@ -198,7 +200,7 @@ def _is_pure(value: ast.AST) -> bool:
 
 
 def _called(value: ast.AST) -> Iterator[str]:
-    return (ast.unparse(each.func) for each in calls(value))
+    return (printed(each.func) for each in calls(value))
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, function_of, hull
-from jaxpr2triton.emit.variables import Body, names_in, nodes_of
+from jaxpr2triton.emit.variables import names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body
 
 POINTERS = {"max_contiguous", "multiple_of"}
 
@@ -110,7 +112,7 @@ class _Checking:
                 pointer = self._pointer(call.args[0])
                 masks = [word.value for word in call.keywords if word.arg == "mask" and pointer not in self.flags]
                 if (wrong := next(filter(None, map(self._wrong_in, masks)), None)) is not None:
-                    raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{ast.unparse(call)}")
+                    raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{printed(call)}")
 
     def _pointer(self, address: ast.expr) -> str:
         """The name of the pointer, to which offsets are added that are right."""
@@ -122,15 +124,15 @@ class _Checking:
                 return self._pointer(first)
             case ast.Name(id=name) if name.endswith("_ptr"):
                 return name
-        raise CompilerBug(f"no address: {ast.unparse(address)}")
+        raise CompilerBug(f"no address: {printed(address)}")
 
     def _offset(self, offset: ast.expr, address: ast.expr) -> None:
         def refused(part: ast.expr) -> Value:
-            raise CompilerBug(f"{ast.unparse(part)} leaves its bits:\n{ast.unparse(address)}")
+            raise CompilerBug(f"{printed(part)} leaves its bits:\n{printed(address)}")
 
         def computed(part: ast.expr, found: Unknown) -> Value:
             if self.numbers.low > self.numbers.high or (isinstance(part, ast.Name) and part.id in self.places):
-                raise CompilerBug(f"{ast.unparse(part)} may be any number:\n{ast.unparse(address)}")
+                raise CompilerBug(f"{printed(part)} may be any number:\n{printed(address)}")
             return Interval(self.numbers.low, self.numbers.high, self.numbers.bits)
 
         found = Reader(self.known, self.grid, self.numbers.bits, refused, computed).value(offset)
@@ -148,5 +150,5 @@ class _Checking:
                 return self._wrong_in(left) or self._wrong_in(right)
             case ast.Compare(left=left, comparators=[right]):
                 sides = [side for side in (left, right) if {name.id for name in names_in(side)} <= self.places | {"tl"}]
-                return next((ast.unparse(side) for side in sides if self._value(side) == LEFT), None)
+                return next((printed(side) for side in sides if self._value(side) == LEFT), None)
         return None

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import TypeVar, cast
 
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body, names_in, nodes_of
+from jaxpr2triton.emit.variables import names_in, nodes_of
+from jaxpr2triton.ir.tree import Body
 
 Tree = TypeVar("Tree")
 NOTHING: Mapping[str, ast.expr] = MappingProxyType({})

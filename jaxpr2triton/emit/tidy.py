@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from jaxpr2triton.emit.equal import Equal
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body, Resolved, Variable, is_comment, names_in, pairs
+from jaxpr2triton.emit.variables import Resolved, Variable, names_in, pairs
+from jaxpr2triton.ir.tree import Body, Comment
 
 
 def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]) -> Body:
@@ -150,8 +151,8 @@ def _without_identities(statement: ast.Assign) -> ast.Assign | None:
         return None
     targets, values = [target for target, _ in rest], [value for _, value in rest if value is not None]
     if len(rest) == 1:
-        return ast.Assign([targets[0]], values[0], lineno=statement.lineno)
-    return ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()), lineno=statement.lineno)
+        return ast.Assign([targets[0]], values[0])
+    return ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
 
 
 def _without_empty_side(statement: ast.If) -> ast.If | None:
@@ -160,11 +161,11 @@ def _without_empty_side(statement: ast.If) -> ast.If | None:
         return statement
     if not _does_something(statement.orelse):
         return None
-    return ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [], lineno=statement.lineno)
+    return ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [])
 
 
 def _does_something(body: Iterable[ast.stmt]) -> bool:
-    return any(not is_comment(statement) for statement in body)
+    return any(not isinstance(statement, Comment) for statement in body)
 
 
 def without_idle_comments(body: Body) -> Body:
@@ -172,11 +173,11 @@ def without_idle_comments(body: Body) -> Body:
     kept: Body = []
     said = None
     for number, statement in enumerate(body):
-        if is_comment(statement):
+        if isinstance(statement, Comment):
             follows = body[number + 1] if number + 1 < len(body) else statement
-            if is_comment(follows) or ast.dump(statement) == said:
+            if isinstance(follows, Comment) or statement.text == said:
                 continue
-            said = ast.dump(statement)
+            said = statement.text
         elif isinstance(statement, ast.For | ast.While | ast.If):
             statement.body = without_idle_comments(statement.body)
             statement.orelse = without_idle_comments(statement.orelse)

@@ -7,7 +7,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-Body = list[ast.stmt]
+from jaxpr2triton.ir.tree import Body, Pointer
+
 Tree = TypeVar("Tree", bound=ast.AST)
 
 
@@ -39,7 +40,7 @@ def names_in(*nodes: ast.AST) -> list[ast.Name]:
     while stack:
         node = stack.pop()
         kind = node.__class__
-        if kind is ast.Name:
+        if kind is ast.Name or kind is Pointer:
             found.append(node)
         elif kind is list:
             stack.extend(node)
@@ -134,11 +135,3 @@ def pairs(statement: ast.Assign) -> list[tuple[Any, Any]]:
         return [(target, statement.value)]
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [None] * len(target.elts)
     return list(zip(target.elts, values))
-
-
-def is_comment(statement: ast.stmt) -> bool:
-    """A line of comment, which stands among the statements as a string."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False

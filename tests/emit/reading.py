@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from jaxpr2triton.ir import tree
 from jaxpr2triton.ir.kernel import Kernel
 
 
@@ -14,6 +15,30 @@ def function_of(kernel: Kernel) -> ast.FunctionDef:
     """The kernel itself, without its helpers."""
     (found,) = [n for n in ast.parse(kernel.source).body if isinstance(n, ast.FunctionDef) and n.name == kernel.name]
     return found
+
+
+def body_of(text: str) -> tree.Body:
+    """The statements of a text as an emitter makes them: a string is a comment, and `x_ptr` points to a buffer."""
+    return [_AsEmitted().visit(statement) for statement in ast.parse(text).body]
+
+
+class _AsEmitted(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return tree.Pointer(node.id, node.ctx) if node.id.endswith("_ptr") else node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        is_load = ast.unparse(node.func) == "tl.load"
+        return tree.Load(node.func, node.args, node.keywords) if is_load else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        self.generic_visit(node)
+        match node.value:
+            case ast.Constant(str(text)):
+                return tree.Comment(text)
+            case ast.Call(func=ast.Attribute(attr="debug_barrier")):
+                return tree.Barrier(node.value)
+        return tree.Store(node.value)
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:

@@ -14,7 +14,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.emit.ahead import Early, in_block
-from jaxpr2triton.emit.layout import parsed, text_of
+from jaxpr2triton.emit.layout import text_of
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.syntax import Fresh
 from jaxpr2triton.ir.kernel import Kernel
@@ -144,7 +144,7 @@ def test_many_warps_wait_for_nothing() -> None:
 
 
 def early(*step: str) -> str:
-    body = parsed([("for t in range(100):", list(step))])
+    body = reading.body_of("\n    ".join(["for t in range(100):", *step]))
     return "\n".join(text_of(in_block(body, lambda reads, loop: Early(8, 8), Fresh.beside(body, Names([]))), ""))
 
 
