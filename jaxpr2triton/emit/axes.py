@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Sequence, Set
 from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import PlannedAxis
-from jaxpr2triton.ir.tree import STORE, as_expr, assign, call, expr, name
+from jaxpr2triton.ir.tree import as_expr, assign, call, expr, loop_of, name
 
 Loop = ast.For | ast.While | ast.If  # an `if` is a loop that ends after its first step
 
@@ -111,7 +111,7 @@ def loop_over(
         ends = ends[1:] if backwards or first is None else ends
     else:
         ends.append(as_expr(planned.block))
-    return ast.For(ast.Name(step, STORE), call("range", *ends), [], [])
+    return loop_of(step, call("range", *ends), [])
 
 
 def places_in_loop(planned: PlannedAxis, backwards: bool, is_wide: bool = False) -> list[ast.Assign]:

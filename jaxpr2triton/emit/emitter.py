@@ -24,7 +24,7 @@ from jaxpr2triton.emit.moves import Moves
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.text import NOTHING, Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
-from jaxpr2triton.emit.variables import names_in
+from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS

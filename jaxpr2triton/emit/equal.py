@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
-from jaxpr2triton.emit.variables import Variable, names_in, pairs
+from jaxpr2triton.emit.variables import Variable, pairs
+from jaxpr2triton.emit.walks import blocks_of, names_in, pointers
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Body
+from jaxpr2triton.ir.tree import Barrier, Body, Store
 
 Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
 
@@ -42,11 +43,11 @@ class Equal:
                 case ast.For() | ast.While() | ast.If():
                     changed = {self.of[n] for n in names_in(statement) if self.changes(n)}
                     _forget(known, changed | self.changing)
-                    statement.body = self.block(statement.body, dict(known))
-                    statement.orelse = self.block(statement.orelse, dict(known))
-                case ast.Expr(value=ast.Call(args=[address, *_])):  # a store
-                    _forget(known, {n.id for n in names_in(address)} & self.changing)
-                case ast.Expr(value=ast.Call()):  # a barrier
+                    for block in blocks_of(statement):
+                        block[:] = self.block(block, dict(known))
+                case Store(value=ast.Call(args=[address, *_])):
+                    _forget(known, {pointer.id for pointer in pointers(address)} & self.changing)
+                case Barrier():
                     _forget(known, self.changing)
             kept.append(statement)
         return kept

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jaxpr2triton.emit.walks import function_of
 from jaxpr2triton.emit.widths import WORD, fits
 
 
@@ -124,11 +125,6 @@ class Reader:
         chosen = min if name == "minimum" else max
         bits = max(first.bits, second.bits)
         return Interval(chosen(first.low, second.low), chosen(first.high, second.high), bits)
-
-
-def function_of(call: ast.Call) -> str:
-    """`load` of `tl.load(…)`, `to` of `x.to(…)`, `range`."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def hull(one: Value, other: Value) -> Value:

@@ -16,22 +16,23 @@ import ast
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, function_of, hull
-from jaxpr2triton.emit.variables import names_in, nodes_of
+from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, hull
+from jaxpr2triton.emit.walks import function_of, names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Body
+from jaxpr2triton.ir.tree import Body, Pointer
 
 POINTERS = {"max_contiguous", "multiple_of"}
 
 
-def check_offsets(body: Body, grid: Sequence[int], numbers: Numbers, places: Set[str], flags: Set[str]) -> None:
+def check_offsets(body: Body, grid: Sequence[int], numbers: Numbers, places: Set[str]) -> None:
     """Raise CompilerBug where an offset, or a comparison of places in a mask, may leave its bits.
 
-    `places` are the variables of axes; pointers in `flags` are of what is only set, where users compare numbers.
+    `places` are the variables of axes; where flags are set, users compare numbers.
     """
-    _Checking(grid, numbers, places, flags).block(body)
+    _Checking(grid, numbers, places).block(body)
 
 
 @dataclass
@@ -39,7 +40,6 @@ class _Checking:
     grid: Sequence[int]
     numbers: Numbers
     places: Set[str]
-    flags: Set[str]
     known: dict[str, Value] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)  # variables that compare what left its bits, and its text
 
@@ -109,21 +109,21 @@ class _Checking:
     def _accesses(self, statement: ast.AST) -> None:
         for call in nodes_of(ast.Call, statement):
             if function_of(call) in ("load", "store"):
-                pointer = self._pointer(call.args[0])
-                masks = [word.value for word in call.keywords if word.arg == "mask" and pointer not in self.flags]
+                buffer = self._buffer(call.args[0])
+                masks = [word.value for word in call.keywords if word.arg == "mask" and not buffer.is_flag]
                 if (wrong := next(filter(None, map(self._wrong_in, masks)), None)) is not None:
                     raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{printed(call)}")
 
-    def _pointer(self, address: ast.expr) -> str:
-        """The name of the pointer, to which offsets are added that are right."""
+    def _buffer(self, address: ast.expr) -> Buffer:
+        """What the pointer points to, to which offsets are added that are right."""
         match address:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 self._offset(right, address)
-                return self._pointer(left)
+                return self._buffer(left)
             case ast.Call(args=[first, *_]) if function_of(address) in POINTERS:
-                return self._pointer(first)
-            case ast.Name(id=name) if name.endswith("_ptr"):
-                return name
+                return self._buffer(first)
+            case Pointer():
+                return address.buffer
         raise CompilerBug(f"no address: {printed(address)}")
 
     def _offset(self, offset: ast.expr, address: ast.expr) -> None:

@@ -26,7 +26,7 @@ from jaxpr2triton.emit.scope import Limits, Scope
 from jaxpr2triton.emit.text import NOTHING, Spelling, Tile, Written, beside
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.unaligned import matrices_of
-from jaxpr2triton.emit.variables import names_in
+from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.emit.widths import WORD, numbers_of
 from jaxpr2triton.emit.work import asked_of, footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
@@ -67,7 +67,7 @@ from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.printed import printed
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
-from jaxpr2triton.ir.tree import LOAD, Comment, Part, Pointer, all_hold, assign, call, expr, is_atom, load, name, sum_of
+from jaxpr2triton.ir.tree import Comment, Part, Pointer, all_hold, assign, call, expr, is_atom, load, name, sum_of
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
 from jaxpr2triton.rules.pointwise.convert import held_as
@@ -90,7 +90,7 @@ class Statements:
         self.wish = wishes(plan.jaxpr.jaxpr)
         self.wish.of |= stored(graph, buffers, self.wish)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start", "_block"))
-        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], ranks(self.wish.own, buffers))
+        self.names = Names([*self.axis_names, *(b.parameter for b in buffers.all)], ranks(self.wish.own, buffers))
         self.users = users(graph)
         self.stored = stored_by(plan.jaxpr.jaxpr)
         places = [within(store.place, self.stored[store.output].aval.shape) for store in graph.stores]
@@ -218,7 +218,7 @@ class Statements:
 
     def _address(self, buffer: Buffer, offset: Index, tile: Tile, is_unaligned: bool = False) -> ast.expr:
         """A pointer to the elements of a buffer."""
-        address: ast.expr = Pointer(buffer.parameter, LOAD)
+        address: ast.expr = Pointer(buffer)
         if is_unaligned:
             address = expr("{} + {}", address, "unaligned")
         return sum_of(address, self.spell.index(offset, tile)) if offset.terms or offset.const else address

@@ -16,12 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from jaxpr2triton.emit.equal import Equal
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Resolved, Variable, names_in, pairs
+from jaxpr2triton.emit.variables import Resolved, Variable, pairs
+from jaxpr2triton.emit.walks import blocks_of, names_in
 from jaxpr2triton.ir.tree import Body, Comment
 
 
-def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]) -> Body:
-    """The statements without needless copies and equal lines, and with fresh names.
+def tidy(
+    body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]
+) -> tuple[Body, Names]:
+    """The statements without needless copies and equal lines, and with fresh names, which are these.
 
     `fixed` are the names that stay as they are, `alike` those that are other ones' too, and what pointers in `changing`
     point to is written by the kernel itself.
@@ -44,7 +47,8 @@ def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], ch
         one.clashes |= other.clashes
         members[one] += members.pop(other)
     wishes = {root: _wish(group, names) for root, group in members.items()}
-    return without_idle_comments(_Renaming(found.of, wishes, names).block(body, 0))
+    renaming = _Renaming(found.of, wishes, names)
+    return without_idle_comments(renaming.block(body, 0)), renaming.names
 
 
 def _wish(group: Sequence[Variable], names: Names) -> str:
@@ -60,9 +64,8 @@ def _moves(body: Body, of: dict[ast.Name, Variable]) -> Iterator[tuple[Variable,
             for target, value in pairs(statement):
                 if isinstance(value, ast.Name) and target in of and value in of:
                     yield of[target], of[value]
-        elif isinstance(statement, ast.For | ast.While | ast.If):
-            yield from _moves(statement.body, of)
-            yield from _moves(statement.orelse, of)
+        for block in blocks_of(statement):
+            yield from _moves(block, of)
 
 
 def _find_clashes(body: Body, of: dict[ast.Name, Variable], movable: Set[Variable]) -> None:
@@ -178,9 +181,8 @@ def without_idle_comments(body: Body) -> Body:
             if isinstance(follows, Comment) or statement.text == said:
                 continue
             said = statement.text
-        elif isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = without_idle_comments(statement.body)
-            statement.orelse = without_idle_comments(statement.orelse)
-            said = None if not isinstance(statement, ast.If) else said
+        for block in blocks_of(statement):
+            block[:] = without_idle_comments(block)
+            said = said if isinstance(statement, ast.If) else None
         kept.append(statement)
     return kept

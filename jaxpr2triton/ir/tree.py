@@ -15,6 +15,8 @@ from functools import cache
 from string import Formatter
 from typing import Any
 
+from jaxpr2triton.ir.kernel import Buffer
+
 Part = ast.expr | str | bool | int | float | None | tuple[Any, ...]  # a tree, a name (dots included), a number, a tuple
 Statement = ast.stmt
 Body = list[ast.stmt]
@@ -31,6 +33,10 @@ class Hex(int):
 
 class Pointer(ast.Name):
     """The parameter that points to a buffer."""
+
+    def __init__(self, buffer: Buffer) -> None:
+        super().__init__(buffer.parameter, LOAD)
+        self.buffer = buffer
 
 
 class Load(ast.Call):
@@ -118,6 +124,10 @@ def assign(targets: str | Sequence[str], value: Part) -> ast.Assign:
     else:
         target = ast.Tuple([ast.Name(each, STORE) for each in targets], STORE)
     return ast.Assign([target], as_expr(value))
+
+
+def loop_of(step: str, steps: ast.expr, body: Body) -> ast.For:
+    return ast.For(ast.Name(step, STORE), steps, body, [])
 
 
 def load(address: ast.expr, mask: ast.expr | None, other: ast.expr) -> Load:

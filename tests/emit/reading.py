@@ -7,8 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import numpy as np
+
 from jaxpr2triton.ir import tree
-from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.ir.kernel import Buffer, Kernel
 
 
 def function_of(kernel: Kernel) -> ast.FunctionDef:
@@ -18,13 +20,19 @@ def function_of(kernel: Kernel) -> ast.FunctionDef:
 
 
 def body_of(text: str) -> tree.Body:
-    """The statements of a text as an emitter makes them: a string is a comment, and `x_ptr` points to a buffer."""
+    """The statements of a text as an emitter makes them: a string is a comment, and `x_ptr` points to a buffer.
+
+    `wrong_ptr` points to a flag.
+    """
     return [_AsEmitted().visit(statement) for statement in ast.parse(text).body]
 
 
 class _AsEmitted(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return tree.Pointer(node.id, node.ctx) if node.id.endswith("_ptr") else node
+        if not node.id.endswith("_ptr"):
+            return node
+        name = node.id.removesuffix("_ptr")
+        return tree.Pointer(Buffer(name, (), np.dtype(np.float32), is_flag=name == "wrong"))
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
