@@ -29,29 +29,35 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import cast
 
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.round_parts import written_out
-from jaxpr2triton.emit.syntax import (
+from jaxpr2triton.emit.tidy import without_idle_comments
+from jaxpr2triton.emit.walks import (
     Fresh,
+    Loop,
     Replaced,
+    beside_loops,
     calls,
     copied,
-    has_values_after,
+    function_of,
     is_in_text,
     is_store,
-    named_as,
-    parsed_with,
+    names_in,
+    nodes_of,
+    pointers,
     stored_in,
 )
-from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, names_in
 from jaxpr2triton.emit.widths import WORD, fits
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import STORE, Body, Load, Part, Store, as_expr, assign, call, expr, loop_of, name, scaled
 
 FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -66,12 +72,12 @@ FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 class Read:
     """What a step reads, as its number says, and the places in the step that want it."""
 
-    whole: ast.Call
-    wanted: list[ast.Call] = field(default_factory=list)
+    whole: Load
+    wanted: list[Load] = field(default_factory=list)
 
     @property
-    def buffer(self) -> str:
-        return next(pointers(self.whole.args[0]))
+    def buffer(self) -> Buffer:
+        return pointers(self.whole.args[0])[0].buffer
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ Ahead = Callable[[Sequence[Read], ast.For], Early]
 def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset()) -> Body:
     """The statements, whose loops read early what lies at known places and is not written in them.
 
-    They are tidy already, and `names` has handed out none. Loops that are `short`, by their ids, are left as they
+    They are tidy already, and have these names. Loops that are `short`, by their ids, are left as they
     are: those around them hold a part of what is read again, and wait for the rest less.
     """
     if plan.form is Form.DOT or (plan.reload and not short):  # bound by what is read again and again
@@ -111,7 +117,7 @@ def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset
     def early(reads: Sequence[Read], loop: ast.For) -> Early:
         return Early(0, 0) if id(loop) in short else price.early(reads, loop)
 
-    return without_idle_comments(in_block(body, early, Fresh.beside(body, names)))
+    return without_idle_comments(reading_ahead(body, early, Fresh.beside(body, names)))
 
 
 class _Price:
@@ -193,7 +199,7 @@ def _made_of_pairs(body: Body) -> Iterator[ast.AST]:
     """What a step computes of rows and columns that were read, not of one of them, nor where they are."""
     wide: set[str] = set()
     for statement in body:
-        if any(next(calls(statement, name), None) is not None for name in ("load", "arange")):
+        if nodes_of(Load, statement) or next(calls(statement, "arange"), None) is not None:
             continue
         nodes = list(ast.walk(statement))
         if any(isinstance(node, ast.Constant) and node.value is None for node in nodes) or wide & {
@@ -203,26 +209,16 @@ def _made_of_pairs(body: Body) -> Iterator[ast.AST]:
             yield from (node for node in nodes if isinstance(node, ast.BinOp | ast.Call | ast.Compare))
 
 
-def in_block(body: Body, ahead: Ahead, fresh: Fresh, outside: Set[str] = frozenset()) -> Body:
-    """The statements of a block; `ahead` says for what is read in a loop how many steps early that is.
+def reading_ahead(body: Body, early: Ahead, fresh: Fresh) -> Body:
+    """The statements; `early` says for what is read in a loop how many steps before that is."""
 
-    The names `outside` of it have a value before it.
-    """
-    found: Body = []
-    defined = set(outside)
-    for statement in body:
-        own = stored_in(statement)
-        if isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = in_block(statement.body, ahead, fresh, defined)
-            statement.orelse = in_block(statement.orelse, ahead, fresh, defined)
-        if isinstance(statement, ast.For) and not is_in_text(statement):
-            before, after = _around(statement, ahead, fresh, defined)
-            found += [*before, statement, *fresh.moved_out(after, own, defined)]
-            defined |= has_values_after(*before)
-        else:
-            found.append(statement)
-            defined |= has_values_after(statement)
-    return found
+    def beside(loop: Loop, own: Counter[str], outside: Set[str]) -> tuple[Body, Body]:
+        if not isinstance(loop, ast.For) or is_in_text(loop):
+            return [], []
+        before, after = _around(loop, early, fresh, outside)
+        return before, fresh.moved_out(after, own, outside)
+
+    return beside_loops(body, beside)
 
 
 def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tuple[Body, Body]:
@@ -230,7 +226,7 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tup
     reads, places = reads_of(loop)
     bounds = bounds_of(loop)
     if bounds is None:
-        raise CompilerBug(f"a loop over {ast.unparse(loop.iter)}")
+        raise CompilerBug(f"a loop over {printed(loop.iter)}")
     start, stop, step = bounds
     how = early(reads, loop) if reads else Early(0, 0)
     steps = range(start, stop, step)
@@ -239,38 +235,38 @@ def _around(loop: ast.For, early: Ahead, fresh: Fresh, outside: Set[str]) -> tup
         ahead //= 2
     if ahead < 1:
         return [], []
-    (name,) = names_in(loop.target)
+    (counter,) = names_in(loop.target)
     standing: dict[int, str] = {}
     queues: dict[str, tuple[str, Read]] = {}  # what holds that which was read, the variable of the present step
     for read in reads:
-        stem = read.buffer.removesuffix("_ptr")
+        stem = read.buffer.name
         now, later = own_name(read, loop.body) or fresh(stem), fresh(f"{stem}_next")
         standing |= {id(place): now for place in read.wanted}
         queues[later] = now, read
     loop.body = body = with_names(loop.body, standing, places - outside)
-    before = [line for later, (_, read) in queues.items() for line in _before(later, read, name.id, steps[:ahead])]
+    before: Body = [assign(later, first_of(read, counter.id, steps[:ahead])) for later, (_, read) in queues.items()]
     if not peels and ahead > 1:
         return before, _in_rounds(loop, queues, steps, ahead, fresh)
     first: Body = []
     behind: Body = []
     for later, (now, read) in queues.items():
-        following = at_step(read.whole, name.id, ast.BinOp(named_as(name.id), ast.Add(), ast.Constant(ahead * step)))
+        following = at_step(read.whole, counter.id, expr("{} + {}", counter.id, ahead * step))
         if not peels:
-            following = _only_if(_is_less(name.id, stop - ahead * step), following)
+            following = only_if(expr("{} < {}", counter.id, stop - ahead * step), following)
         next_ones = first if not peels else behind  # what was read before is wanted, and no store is waited for
         if ahead == 1:
-            first += parsed_with(f"{now} = {later}")
-            next_ones += parsed_with(f"{later} = ...", following)
+            first.append(assign(now, name(later)))
+            next_ones.append(assign(later, following))
         else:
-            first += parsed_with(f"{now} = {later}[0]")
-            next_ones += parsed_with(f"{later} = {later}[1:] + (...,)", following)
+            first.append(assign(now, expr("{}[0]", later)))
+            next_ones.append(assign(later, expr("{}[1:] + {}", later, (following,))))
     loop.body = first + body + behind
     if not peels:
         return before, []
     most = len(steps) - ahead
-    loop.iter = _range(start, steps[most], step, min(how.unrolled, most))
+    loop.iter = call("tl.range", start, steps[most], step, loop_unroll_factor=min(how.unrolled, most))
     now_of = {later: now for later, (now, _) in queues.items()}
-    return before, [steps_in_text(now_of, name.id, steps[most:], copied(body), fresh("late"), ahead > 1)]
+    return before, [steps_in_text(now_of, counter.id, steps[most:], copied(body), fresh("late"), ahead > 1)]
 
 
 def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Body:
@@ -278,72 +274,59 @@ def with_names(body: Body, standing: Mapping[int, str], places: Set[str]) -> Bod
 
     `places` are of the step alone: what had a value before is the next step's, too, and whoever reads the last one's.
     """
-    renamed = Replaced(lambda node: named_as(standing[id(node)]) if id(node) in standing else None)
+    renamed = Replaced(lambda node: name(standing[id(node)]) if id(node) in standing else None)
     return _without(places, [each for each in map(renamed.statement, body) if not _is_idle(each)])
 
 
-def _before(later: str, read: Read, step: str, first: range) -> Body:
-    starts: list[ast.expr] = [at_step(read.whole, step, ast.Constant(number)) for number in first]
-    return parsed_with(f"{later} = ...", starts[0] if len(starts) == 1 else ast.Tuple(starts, ast.Load()))
+def first_of(read: Read, step: str, first: range) -> Part:
+    """What the first steps read; a tuple, if they are several."""
+    starts = tuple(at_step(read.whole, step, number) for number in first)
+    return starts[0] if len(starts) == 1 else starts
 
 
 def _in_rounds(loop: ast.For, queues: Mapping[str, tuple[str, Read]], steps: range, ahead: int, fresh: Fresh) -> Body:
     """Make the steps rounds of so many, each of which reads for the next one; and what is left over."""
-    (name,) = names_in(loop.target)
+    (counter,) = names_in(loop.target)
     rounds, left = divmod(len(steps), ahead)
-    first, number = fresh(f"{name.id.removesuffix('_start')}_round"), fresh("step")
-    is_another = _is_less(first, steps[(rounds - 1) * ahead])
+    first, number = fresh(f"{counter.id.removesuffix('_start')}_round"), fresh("step")
     reads: Body = []
     taken: Body = []
+    if counter.id in {each.id for each in names_in(*loop.body)}:
+        taken.append(assign(counter.id, expr("{} + {}", first, scaled(name(number), steps.step))))
     for later, (now, read) in queues.items():
-        following: list[ast.expr] = []
+        following: list[Load] = []
         for each in range(ahead):
-            place = ast.BinOp(named_as(first), ast.Add(), ast.Constant((ahead + each) * steps.step))
-            load = at_step(read.whole, name.id, place)
-            following.append(load if each < left else _only_if(copied(is_another), load))
-        held = fresh(f"{read.buffer.removesuffix('_ptr')}_now")
-        reads += parsed_with(f"{held} = {later}") + parsed_with(f"{later} = ...", ast.Tuple(following, ast.Load()))
-        taken += parsed_with(f"{now} = {held}[{number}]")
-    is_named = name.id in {each.id for each in names_in(*loop.body)}
-    times = f"{number} * {steps.step}" if steps.step > 1 else number
-    taken = (parsed_with(f"{name.id} = {first} + {times}") if is_named else []) + taken
+            following.append(at_step(read.whole, counter.id, expr("{} + {}", first, (ahead + each) * steps.step)))
+            if each >= left:
+                only_if(expr("{} < {}", first, steps[(rounds - 1) * ahead]), following[-1])
+        held = fresh(f"{read.buffer.name}_now")
+        reads += [assign(held, name(later)), assign(later, tuple(following))]
+        taken.append(assign(now, expr("{}[{}]", held, number)))
     last, now_of = steps[rounds * ahead :], {later: now for later, (now, _) in queues.items()}
-    after: Body = [steps_in_text(now_of, name.id, last, copied(loop.body), fresh("late"), True)] if left else []
-    inner = written_out(number, ahead, taken, loop.body, {*now_of.values(), name.id}, fresh)
-    loop.target = ast.Name(first, ast.Store())
-    end = steps.start + rounds * ahead * steps.step
-    loop.iter = ast.parse(f"range({steps.start}, {end}, {ahead * steps.step})", mode="eval").body
+    after: Body = [steps_in_text(now_of, counter.id, last, copied(loop.body), fresh("late"), True)] if left else []
+    inner = written_out(number, ahead, taken, loop.body, {*now_of.values(), counter.id}, fresh)
+    loop.target = ast.Name(first, STORE)
+    loop.iter = call("range", steps.start, steps.start + rounds * ahead * steps.step, ahead * steps.step)
     loop.body = [*reads, *inner]
     return after
 
 
-def _is_less(name: str, than: int) -> ast.Compare:
-    return ast.Compare(named_as(name), [ast.Lt()], [ast.Constant(than)])
-
-
-def _range(start: int, stop: int, step: int, unrolled: int) -> ast.expr:
-    return ast.parse(f"tl.range({start}, {stop}, {step}, loop_unroll_factor={unrolled})", mode="eval").body
-
-
 def steps_in_text(queues: Mapping[str, str], step: str, last: range, body: Body, late: str, several: bool) -> ast.For:
     """The steps that read nothing, one after the other in the text."""
-    place = f"[{late}]" if several else ""
-    lines = [f"{now} = {later}{place}" for later, now in queues.items()]
+    taken = [assign(now, expr("{}[{}]", later, late) if several else name(later)) for later, now in queues.items()]
     if step in {each.id for each in names_in(*body)}:  # as a number of the loop is, and not of the text
-        times = f"{late} * {last.step}" if last.step > 1 else late
-        number = f"{last.start} + {times}" if last.start else times
+        number = scaled(name(late), last.step)
+        number = expr("{} + {}", last.start, number) if last.start else number
         kind = "tl.int32" if fits(last.start, last.stop, WORD) else "tl.int64"
-        lines.append(f"{step} = tl.full((), {number if len(last) > 1 else last.start}, {kind})")
-    steps = ast.parse(f"tl.static_range({len(last)})", mode="eval").body
-    first = ast.parse("\n".join(lines)).body
-    return ast.For(target=ast.Name(late, ast.Store()), iter=steps, body=first + body, orelse=[], lineno=0)
+        taken.append(assign(step, expr("tl.full((), {}, {})", number if len(last) > 1 else last.start, kind)))
+    return loop_of(late, call("tl.static_range", len(last)), [*taken, *body])
 
 
 def is_innermost(node: ast.AST) -> bool:
     """Whether it is a loop that has no other one in it."""
     if not isinstance(node, ast.For) or is_in_text(node):
         return False
-    return not any(isinstance(each, ast.For | ast.While) and not is_in_text(each) for each in node.body)
+    return not any(isinstance(each, Loop) and not is_in_text(each) for each in node.body)
 
 
 def own_name(read: Read, body: Body) -> str | None:
@@ -393,7 +376,7 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
     """What each step reads that another step does not, in the order of its lines; and the names of places in a step."""
     (step,) = names_in(loop.target)
     counts = stored_in(*loop.body)
-    written = {name for statement in loop.body for store in calls(statement, "store") for name in pointers(store)}
+    written = {each.buffer for store in nodes_of(Store, *loop.body) for each in pointers(store)}
     known: dict[str, ast.expr] = {}  # what follows from the number of the step
     found: dict[str, Read] = {}
     for statement in loop.body:
@@ -401,14 +384,14 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
             case ast.For() | ast.While() | ast.If():
                 continue
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if counts[name] == 1:
-                if _follows(value, counts, known) and all(map(_is_arange, calls(value))):
+                if _follows(value, counts, known) and all(function_of(call) == "arange" for call in calls(value)):
                     known[name] = copied(value, known)
-        for load in calls(statement, "load"):
+        for load in nodes_of(Load, statement):
             whole = copied(load, known)
-            if not _follows(load, counts, known) or next(pointers(load)) in written or _is_cast(whole, step.id):
+            if not _follows(load, counts, known) or pointers(load)[0].buffer in written or _is_cast(whole, step.id):
                 continue
             if step.id in {name.id for name in names_in(whole)}:
-                found.setdefault(ast.unparse(whole), Read(whole)).wanted.append(load)
+                found.setdefault(printed(whole), Read(whole)).wanted.append(load)
     return list(found.values()), known.keys()
 
 
@@ -417,20 +400,12 @@ def _follows(value: ast.AST, counts: Mapping[str, int], known: Mapping[str, ast.
     return all(name.id in known or name.id not in counts for name in names_in(value))
 
 
-def _is_arange(call: ast.Call) -> bool:
-    return ast.unparse(call.func) == "tl.arange"
-
-
-def _is_cast(node: ast.AST, name: str) -> bool:
+def _is_cast(node: ast.AST, of: str) -> bool:
     """Whether something is asked of a variable that a number does not have."""
-    return any(isinstance(each, ast.Attribute) and ast.unparse(each.value) == name for each in ast.walk(node))
+    return any(isinstance(each.value, ast.Name) and each.value.id == of for each in nodes_of(ast.Attribute, node))
 
 
-def pointers(node: ast.AST) -> Iterator[str]:
-    return (name.id for name in names_in(node) if name.id.endswith("_ptr"))
-
-
-def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
+def only_if(condition: ast.expr, load: Load) -> Load:
     masks = [keyword for keyword in load.keywords if keyword.arg == "mask"]
     for keyword in masks:
         keyword.value = ast.BinOp(condition, ast.BitAnd(), keyword.value)
@@ -438,9 +413,9 @@ def _only_if(condition: ast.expr, load: ast.Call) -> ast.Call:
     return load
 
 
-def at_step(load: ast.Call, step: str, number: ast.expr) -> ast.Call:
+def at_step(load: Load, step: str, number: Part) -> Load:
     """What the step of that number reads."""
-    return cast(ast.Call, _Folded().visit(copied(load, {step: number})))
+    return cast(Load, _Folded().visit(copied(load, {step: as_expr(number)})))
 
 
 class _Folded(ast.NodeTransformer):

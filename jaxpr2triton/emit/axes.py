@@ -12,49 +12,51 @@ Programs that multiply blocks walk down bands of rows, so that those that run at
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Collection, Iterator, Sequence, Set
 
 from jaxpr2triton.hardware import MOST_PROGRAMS
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import PlannedAxis
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import as_expr, assign, call, expr, loop_of, name
+
+Loop = ast.For | ast.While | ast.If  # an `if` is a loop that ends after its first step
 
 
-def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset(), band: int = 0) -> list[str]:
+def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset(), band: int = 0) -> list[ast.Assign]:
     """The places of a program along the axes that no loop runs over; those along `wide` axes are beyond 32 bits.
 
     `band`: of so many blocks along the second axis from the end programs walk down, if not along the last one.
     """
     grid = [planned for planned in axes if planned.role.is_parallel]
-    lines = ["program = tl.program_id(0)"] if _is_flat(grid) else []
+    lines = [assign("program", expr("tl.program_id(0)"))] if _is_flat(grid) else []
     if band:
         *_, rows, columns = grid
-        places = "tl.program_id(1), tl.program_id(0)"
-        names = f"{rows.axis.name}_block, {columns.axis.name}_block"
-        lines.append(f"{names} = tl.swizzle2d({places}, {rows.steps}, {columns.steps}, {band})")
+        places = expr("tl.swizzle2d(tl.program_id(1), tl.program_id(0), {}, {}, {})", rows.steps, columns.steps, band)
+        lines.append(assign([f"{rows.axis.name}_block", f"{columns.axis.name}_block"], places))
     for planned, program in _numbers(grid, band):
-        name, block = planned.axis.name, planned.block
+        block = planned.block
         if block == 1:
-            lines.append(f"{name} = {program}")
+            place = program
         elif planned.steps == 1:
-            lines.append(f"{name} = tl.arange(0, {block})")
+            place = expr("tl.arange(0, {})", block)
         else:
-            number = in_parentheses(program) + _cast(planned.axis in wide)
-            lines.append(f"{name} = {number} * {block} + tl.arange(0, {block})")
+            place = expr("{0} * {1} + tl.arange(0, {1})", _cast(program, planned.axis in wide), block)
+        lines.append(assign(planned.axis.name, place))
     lanes = [planned for planned in axes if planned.role.is_vectorized and planned.block > 1]
-    return lines + [f"{planned.axis.name} = tl.arange(0, {planned.block})" for planned in lanes]
+    return lines + [assign(planned.axis.name, expr("tl.arange(0, {})", planned.block)) for planned in lanes]
 
 
-def _cast(is_wide: bool) -> str:
-    return ".to(tl.int64)" * is_wide
+def _cast(value: ast.expr, is_wide: bool) -> ast.expr:
+    return expr("{}.to(tl.int64)", value) if is_wide else value
 
 
-def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis], band: int = 0) -> list[str]:
+def first_programs(axes: Sequence[PlannedAxis], have: Collection[Axis], band: int = 0) -> list[ast.expr]:
     """What holds in one of the programs that differ in nothing but the axes that a result has not."""
     grid = [planned for planned in axes if planned.role.is_parallel]
     others = [(planned, number) for planned, number in _numbers(grid, band) if planned.axis not in have]
-    return [f"{number} == 0" for planned, number in others if planned.steps > 1]
+    return [expr("{} == 0", number) for planned, number in others if planned.steps > 1]
 
 
 def band_of(axes: Sequence[PlannedAxis], most: int) -> int:
@@ -64,13 +66,13 @@ def band_of(axes: Sequence[PlannedAxis], most: int) -> int:
     return most if walks else 0
 
 
-def _numbers(grid: Sequence[PlannedAxis], band: int) -> Iterator[tuple[PlannedAxis, str]]:
+def _numbers(grid: Sequence[PlannedAxis], band: int) -> Iterator[tuple[PlannedAxis, ast.expr]]:
     """The number of a program along each axis, the last one first."""
     if _is_flat(grid):
         return zip(reversed(grid), _numbers_in_one(grid))
-    programs = [f"tl.program_id({n})" for n in range(len(grid))]
+    programs = [expr("tl.program_id({})", n) for n in range(len(grid))]
     if band:
-        programs[:2] = [f"{planned.axis.name}_block" for planned in reversed(grid[-2:])]
+        programs[:2] = [name(f"{planned.axis.name}_block") for planned in reversed(grid[-2:])]
     return zip(reversed(grid), programs)
 
 
@@ -89,30 +91,36 @@ def _is_flat(grid: Sequence[PlannedAxis]) -> bool:
     return len(grid) > 3 or any(planned.steps > MOST_PROGRAMS[1] for planned in grid[:-1])
 
 
-def _numbers_in_one(grid: Sequence[PlannedAxis]) -> Iterator[str]:
+def _numbers_in_one(grid: Sequence[PlannedAxis]) -> Iterator[ast.expr]:
     """`program % 8`, `(program // 8) % 16`, `(program // 128)`: places in one number, the fastest axis first."""
     stride = 1
     for planned in reversed(grid):
-        program = "program" if stride == 1 else f"(program // {stride})"
-        yield program if planned is grid[0] else f"{program} % {planned.steps}"
+        program = name("program") if stride == 1 else expr("program // {}", stride)
+        yield program if planned is grid[0] else expr("{} % {}", program, planned.steps)
         stride *= planned.steps
 
 
-def loop_over(planned: PlannedAxis, backwards: bool, first: str = "", last: str = "") -> str:
-    """The header of a loop along an axis; `first` and `last` are where it begins and ends, if not with the axis."""
-    name, size = planned.axis.name, last or planned.axis.size
-    if backwards:
-        return f"for {name}_start in range({size}):"
-    if planned.block == 1:
-        return f"for {name} in range({first}, {size}):" if first else f"for {name} in range({size}):"
-    return f"for {name}_start in range({first or 0}, {size}, {planned.block}):"
+def loop_over(
+    planned: PlannedAxis, backwards: bool, first: ast.expr | None = None, last: ast.expr | None = None
+) -> ast.For:
+    """A loop along an axis, empty; `first` and `last` are where it begins and ends, if not with the axis."""
+    step, ends = planned.axis.name, [first or as_expr(0), last or as_expr(planned.axis.size)]
+    if backwards or planned.block > 1:
+        step += "_start"
+    if backwards or planned.block == 1:
+        ends = ends[1:] if backwards or first is None else ends
+    else:
+        ends.append(as_expr(planned.block))
+    return loop_of(step, call("range", *ends), [])
 
 
-def places_in_loop(planned: PlannedAxis, backwards: bool, is_wide: bool = False) -> list[str]:
+def places_in_loop(planned: PlannedAxis, backwards: bool, is_wide: bool = False) -> list[ast.Assign]:
     """The places along the axis of a loop, within it."""
-    name, lines = planned.axis.name, []
+    axis, lines = planned.axis, []
+    start = name(f"{axis.name}_start")
     if backwards:
-        lines.append(f"{name} = {planned.axis.size - 1} - {name}_start")
+        lines.append(assign(axis.name, expr("{} - {}", axis.size - 1, start)))
     if planned.block > 1:
-        lines.append(f"{name} = {name}_start + tl.arange(0, {planned.block}){_cast(is_wide)}")
+        lanes = _cast(expr("tl.arange(0, {})", planned.block), is_wide)
+        lines.append(assign(axis.name, expr("{} + {}", start, lanes)))
     return lines

@@ -14,6 +14,7 @@ about as many instructions as what is to be saved around it, so kernels of ordin
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from jaxpr2triton.graph.nodes import Compute, Graph
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import call, expr, name
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import as_tensor
 from jaxpr2triton.rules.rows import TABLE
@@ -66,7 +69,7 @@ class Calls:
 
     def __init__(self, graph: Graph, spell: Spelling, plan: Plan) -> None:
         self._spell, self._threads, self._policy = spell, plan.policy.target.warp_size * plan.num_warps, plan.policy
-        self._functions: dict[tuple[str, int, tuple[str, ...]], str] = {}  # primitive, elements, results → name
+        self._functions: dict[tuple[str, int, int, tuple[str, ...]], str] = {}  # … its operands, elements, results
         self.helpers: dict[str, None] = {}  # what they call themselves
         self._called = set(LINES)
         lines: Counter[str] = Counter()
@@ -81,35 +84,37 @@ class Calls:
     def __contains__(self, node: Compute) -> bool:
         return node.eqn.primitive.name in self._called and is_float(node.operands[0].dtype)
 
-    def write(self, node: Compute, texts: Sequence[str]) -> str:
+    def write(self, node: Compute, values: Sequence[ast.expr]) -> ast.expr:
         """The value of a computation, by a call; a function of many elements has one result for each."""
-        arguments = ", ".join(as_tensor(text, operand.dtype) for text, operand in zip(texts, node.operands))
+        arguments = [as_tensor(value, operand.dtype) for value, operand in zip(values, node.operands)]
         if not self._spell.tile(_axes_of(node)):
-            return f"{self._function(node, 1)}({arguments})"
+            return call(self._function(node, 1), *arguments)
         # where a thread has the fewest elements, two have them as well: those of a call have to be in one thread
         packed = min(self._elements_of(node, 2 * self._threads), self._policy.writing.packed)
-        call = f"tl.map_elementwise({self._function(node, packed)}, {arguments}"
-        return f"{call})" if packed == 1 else f"{call}, pack={packed})[0]"
+        function = self._function(node, packed)
+        if packed == 1:
+            return call("tl.map_elementwise", function, *arguments)
+        return expr("{}[0]", call("tl.map_elementwise", function, *arguments, pack=packed))
 
     def texts(self) -> str:
         """What stands before the kernel."""
         found = ""
-        for (_, packed, results), name in self._functions.items():
-            count = 1 + max(n for n, letter in enumerate(PARAMETERS) if letter in results[0])
-            parameters = [_parameter(n, k, packed) for n in range(count) for k in range(packed)]
+        for (_, operands, packed, results), function in self._functions.items():
+            parameters = [_parameter(n, k, packed) for n in range(operands) for k in range(packed)]
             found += "@triton.jit(noinline=True)\n"
-            found += f"def {name}({', '.join(parameters)}):\n    return {', '.join(results)}\n\n\n"
+            found += f"def {function}({', '.join(parameters)}):\n    return {', '.join(results)}\n\n\n"
         return found
 
     def _function(self, node: Compute, packed: int) -> str:
-        name = node.eqn.primitive.name
+        done = node.eqn.primitive.name
         operands = range(len(node.operands))
-        row = TABLE[name]
-        results = [row.write(call_of(node.eqn), [_parameter(n, k, packed) for n in operands]) for k in range(packed)]
-        key = name, packed, tuple(results)
+        row = TABLE[done]
+        parameters = ([name(_parameter(n, k, packed)) for n in operands] for k in range(packed))
+        results = [row.write(call_of(node.eqn), each) for each in parameters]
+        key = done, len(operands), packed, tuple(map(printed, results))
         if key not in self._functions:
-            copies = sum(other == name for other, _, _ in self._functions)
-            stem = f"_called_{name}" if f"_{name}" in row.helpers else f"_{name}"
+            copies = sum(other == done for other, *_ in self._functions)
+            stem = f"_called_{done}" if f"_{done}" in row.helpers else f"_{done}"
             self._functions[key] = f"{stem}_{copies + 1}" if copies else stem
             self.helpers |= dict.fromkeys(each for callee in row.called(results[0]) for each in with_callees(callee))
         return self._functions[key]

@@ -14,7 +14,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from jaxpr2triton.emit.variables import Body, names_in, pairs
+from jaxpr2triton.emit.variables import pairs
+from jaxpr2triton.emit.walks import blocks_of, names_in
+from jaxpr2triton.ir.tree import Body, expr
 
 Copy = tuple[ast.Assign, int]  # a statement, and which of its pairs
 Held = int  # a value, by a number
@@ -30,7 +32,7 @@ def with_distinct_starts(body: Body) -> Body:
 
 def _write_apart(statement: ast.Assign, number: int) -> None:
     _, value = pairs(statement)[number]
-    apart = ast.parse(f"tl.where(True, {value.id}, {value.id})", mode="eval").body
+    apart = expr("tl.where(True, {0}, {0})", value)
     if isinstance(statement.value, ast.Tuple):
         statement.value.elts[number] = apart
     else:
@@ -118,11 +120,8 @@ def _assigned(body: Body) -> list[str]:
     """The variables that these statements give a value, each once."""
     found: dict[str, None] = {}
     for statement in body:
-        match statement:
-            case ast.Assign(targets=[target]):
-                found |= {name.id: None for name in names_in(target)}
-            case ast.If(body=inner, orelse=other):
-                found |= dict.fromkeys([*_assigned(inner), *_assigned(other)])
-            case ast.For(body=inner) | ast.While(body=inner):
-                found |= dict.fromkeys(_assigned(inner))
+        if isinstance(statement, ast.Assign):
+            found |= {name.id: None for name in names_in(*statement.targets)}
+        for block in blocks_of(statement):
+            found |= dict.fromkeys(_assigned(block))
     return list(found)

@@ -10,6 +10,7 @@ Both factors are cast to what the user multiplies: that is the rounding that JAX
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ import numpy as np
 from jaxpr2triton.emit.text import Spelling, Tile
 from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, operands_of
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.tree import Part, call, expr
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
 
 
@@ -77,14 +79,16 @@ def _dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:
     return Dot(tuple(pairs), (row, along), (along, column), dtype, accumulated)
 
 
-def keywords_of(node: Reduce, dot: Dot, plan: Plan) -> str:
+def keywords_of(node: Reduce, dot: Dot, plan: Plan) -> dict[str, Part]:
     """What says how exactly f32 is multiplied, or that a sum is not one of f32: Triton takes it for one."""
     if dot.dtype != np.float32:
-        return "" if dot.accumulated == np.float32 else f", out_dtype=tl.{dot.accumulated}"
-    return f", input_precision='{input_precision(node.eqn, plan.policy.target)}'"
+        return {} if dot.accumulated == np.float32 else {"out_dtype": f"tl.{dot.accumulated}"}
+    return {"input_precision": ast.Constant(input_precision(node.eqn, plan.policy.target))}
 
 
-def in_blocks(plan: Plan, spell: Spelling, tile: Tile, dtype: np.dtype, values: str = "") -> str | None:
+def in_blocks(
+    plan: Plan, spell: Spelling, tile: Tile, dtype: np.dtype, values: ast.expr | None = None
+) -> ast.expr | None:
     """A tile of rows and columns, of zeros or of these values, that has the layout of a product.
 
     Each thread then has a block of neighbours, whose rows and columns it reads once; Triton's usual layout gives it
@@ -97,6 +101,5 @@ def in_blocks(plan: Plan, spell: Spelling, tile: Tile, dtype: np.dtype, values: 
     *shared, rows, columns = sizes
     if min(rows, columns) < LEAST:
         return None
-    zeros = (", ".join(map(str, (*shared, *each))) for each in ((rows, LEAST), (LEAST, columns)))
-    made = ", ".join(f"tl.zeros(({shape}), tl.float32)" for shape in zeros)
-    return f"tl.dot({made}, {f'{values}, ' if values else ''}input_precision='{EXACT}')"
+    zeros = [expr("tl.zeros({}, tl.float32)", (*shared, *each)) for each in ((rows, LEAST), (LEAST, columns))]
+    return call("tl.dot", *zeros, *([values] if values else []), input_precision=ast.Constant(EXACT))

@@ -13,7 +13,7 @@ from jaxpr2triton.emit.axes import grid_of
 from jaxpr2triton.emit.distinct import with_distinct_starts
 from jaxpr2triton.emit.held import hold_pieces
 from jaxpr2triton.emit.known import Buffers
-from jaxpr2triton.emit.layout import WIDTH, filled, parsed, text_of
+from jaxpr2triton.emit.layout import WIDTH, filled, text_of
 from jaxpr2triton.emit.sound import check_offsets
 from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
@@ -39,15 +39,14 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     buffers = Buffers(inputs, outputs, _kept(jaxpr, graph, [b.name for b in (*inputs, *outputs)]))
     emitter = StreamEmitter(plan, graph, buffers)
     lines = emitter.run()
-    parameters = [f"{buffer.name}_ptr" for buffer in buffers.all]
-    written = {f"{buffer.name}_ptr" for buffer in buffers.kept.values()}
+    parameters = [buffer.parameter for buffer in buffers.all]
+    written = {buffer.parameter for buffer in buffers.kept.values()}
     same = _same_variables(plan)
-    tidied = tidy(parsed(lines), emitter.names, emitter.axis_names, same, written)
-    held, short = hold_pieces(tidied, plan, emitter.names.anew(), inputs)
-    early = read_ahead(held, plan, emitter.names.anew(), short)
+    tidied, names = tidy(lines, emitter.names, emitter.axis_names, same, written)
+    held, short = hold_pieces(tidied, plan, names, inputs)
+    early = read_ahead(held, plan, names, short)
     statements = with_distinct_starts(early)
-    flags = {f"{buffer.name}_ptr" for buffer in outputs if buffer.is_flag}
-    check_offsets(statements, grid_of(plan.axes), emitter.numbers, emitter.axis_names, flags)
+    check_offsets(statements, grid_of(plan.axes), emitter.numbers, emitter.axis_names)
     body = "\n".join(text_of(statements))
     helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
     imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
@@ -100,7 +99,7 @@ def _output_names(closed: Any, taken: Sequence[str]) -> list[str]:
 
 def free_names(stem: str, count: int, taken: Sequence[str]) -> list[str]:
     """`out`; or `out0`, `out1`, …; with a line below if something is called like that."""
-    while any(name.startswith(stem) for name in taken):
+    while any(name[: len(stem)] == stem for name in taken):
         stem += "_"
     return [stem] if count == 1 else [f"{stem}{n}" for n in range(count)]
 

@@ -7,22 +7,24 @@ that axis join them.
 
 from __future__ import annotations
 
+import ast
 import math
-import re
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 
 from jaxpr2triton._compat import is_transposed
-from jaxpr2triton.emit.axes import places_in_loop, places_of_program
+from jaxpr2triton.emit.axes import Loop, places_in_loop, places_of_program
 from jaxpr2triton.emit.branches import SIDES, Branch, find_branches
 from jaxpr2triton.emit.dots import in_blocks
 from jaxpr2triton.emit.early import read_in_a_step
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.moves import Moves
-from jaxpr2triton.emit.scope import Line, Scope
-from jaxpr2triton.emit.text import Tile, Written
+from jaxpr2triton.emit.scope import Scope
+from jaxpr2triton.emit.text import NOTHING, Tile, Written
 from jaxpr2triton.emit.unaligned import zero_of
+from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.emit.work import begins_of, weight_of, work_of
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.joint_sums import SUMS
@@ -53,7 +55,7 @@ from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.plan import Form, Plan
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import Barrier, Body, assign, call, expr, name, sum_of
 from jaxpr2triton.rules.literals import constant
 
 
@@ -69,10 +71,11 @@ class Emitter(Moves):
         self.running: dict[Reduce, tuple[list[str], Tile]] = {}
         self.branches = find_branches(graph, self.order, self._is_scalar, self._cycles, plan.policy.writing.branch)
 
-    def run(self) -> list[Line]:
+    def run(self) -> Body:
         root = Scope(None, None)
-        root.lines += places_of_program(self.plan.axes, self.wide, self.band)
-        root.lines += [f"{self.names.new('unaligned', 0)} = {zero_of(self.plan)}"] * self.is_unaligned
+        root.give_places(places_of_program(self.plan.axes, self.wide, self.band))
+        if self.is_unaligned:
+            root.write(self.names.new("unaligned", 0), zero_of(self.plan))
         for store in self.graph.stores:
             if self.keys[store]:
                 self._loop(self.keys[store][0], root)
@@ -194,7 +197,7 @@ class Emitter(Moves):
             return
         apart = [(operand,) for operand in node.operands] if self._is_made_by_threads(node) else [node.operands]
         sums = [self._collapsed(node, *self._parts(node, scope, each), scope) for each in apart]
-        self._assign(node, scope, " + ".join(sums), self.wish[node], node.eqn)
+        self._assign(node, scope, reduce(sum_of, sums), self.wish[node], node.eqn)
 
     def _is_made_by_threads(self, node: Reduce) -> bool:
         """Whether threads sum products with matrices by themselves, so that several sums meet no more than one does."""
@@ -213,16 +216,15 @@ class Emitter(Moves):
     def _one_by_one(self, node: Reduce, scope: Scope) -> None:
         """Each term is summed before what the next one needs is read."""
         row, dtype = self._row(node), working_dtype(self._element(node))
-        total = ""
+        total: ast.expr | None = None
         for term in node.operands:
             self._require(term, scope)
             parts, tile = self._parts(node, scope, [term])
             part = self._collapsed(node, parts, tile, scope)
-            total = row.combine(dtype).format(total, part) if total else part
+            total = expr(row.combine(dtype), total, part) if total else part
             if term is not node.operands[-1]:
-                name = self.names.new(self.wish[node], scope.depth)
-                self._say(scope, f"{name} = {total}", node.eqn)
-                total = name
+                total = self._named(self.wish[node], total, scope, node.eqn)
+        assert total is not None  # it has several terms
         self._assign(node, scope, total, self.wish[node], node.eqn)
 
     # -- branches ---------------------------------------------------------------------------------------------
@@ -248,16 +250,15 @@ class Emitter(Moves):
             body = Scope(scope, None, own=own)
             for node in branch.chosen:
                 self._require(node.operands[position], body)
-            for name, node in zip(names, branch.chosen):
+            for variable, node in zip(names, branch.chosen):
                 value, tile = node.operands[position], self.spell.tile(node.axes)
-                body.lines.append(f"{name} = {self._whole(value, body, tile, node.dtype)}")
+                body.write(variable, self._whole(value, body, tile, node.dtype))
             bodies.append(body.lines)
         otherwise, then = bodies
-        self._say(scope, (f"if {self._get(predicate, scope).text}:", then), branch.chosen[0].eqn)
-        scope.lines.append(("else:", otherwise))
-        for name, node in zip(names, branch.chosen):
+        self._say(scope, ast.If(self._get(predicate, scope).value, then, otherwise), branch.chosen[0].eqn)
+        for variable, node in zip(names, branch.chosen):
             self.flops += work_of(node)
-            scope.known[node] = Written(name, self.spell.tile(node.axes))
+            scope.known[node] = Written(name(variable), self.spell.tile(node.axes))
 
     # -- loops ------------------------------------------------------------------------------------------------
 
@@ -307,14 +308,14 @@ class Emitter(Moves):
         for axis in key.opened:
             body = Scope(body, axis)
             self.names.enter()
-            body.lines += places_in_loop(self.spell.planned[axis], key.backwards, axis in self.wide)
+            body.give_places(places_in_loop(self.spell.planned[axis], key.backwards, axis in self.wide))
         body.key = key
         return body
 
     def _write_spans(self, key: LoopKey, clients: Sequence[Node | Store], body: Scope) -> None:
         for inner, limits in self._spans(key, clients, body):
             self._require_all([limit.value for limit in limits if limit.value is not None], inner.around)
-            inner.header = self._header(inner, limits, key.backwards)
+            inner.loop = self._loop_over(inner, limits, key.backwards)
 
     def _do(self, client: Collected | Store, key: LoopKey, body: Scope) -> None:
         """What a step of this loop does for a reduction or a store; in a loop within, if that has more of them."""
@@ -334,13 +335,15 @@ class Emitter(Moves):
                 self._store(client, body)
 
     def _close(self, key: LoopKey, body: Scope, recurrences: Sequence[Recurrence]) -> None:
-        """Put what is inside of a loop below its header; one in which nothing is done is left out."""
+        """Put what is inside of a loop into it; one in which nothing is done is left out."""
         conditional = next((loop for loop in recurrences[:1] if loop.conditional), None)
         for _ in key.opened:
             outer = body.around
-            header = self._header_of(conditional, body) if conditional else body.header
+            loop = self._loop_while(conditional, body) if conditional else body.loop
             if body.lines:
-                outer.lines.append((header, body.lines))
+                assert loop is not None  # it was opened
+                loop.body = body.lines
+                outer.lines.append(loop)
             self.names.leave()
             outer.said = None
             body = outer
@@ -368,15 +371,14 @@ class Emitter(Moves):
             tile = self.spell.tile(leaf.axes)
             if loop.conditional and leaf is loop.carried[0] and (mask := self.masks.of(leaf.axes, (), tile, scope)):
                 # lanes outside of the array have nothing to do
-                name = self.names.new("going", scope.depth)
-                self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)} & {in_parentheses(mask)}")
-                body.known[leaf] = Written(name, tile)
+                inside = expr("{} & {}", self._spread(start, scope, tile, leaf.dtype), mask)
+                body.known[leaf] = Written(self._named("going", inside, scope), tile)
                 continue
-            telling = self.names.rank(written.text) > 1 and not written.bare
             stem = "going" if loop.conditional and leaf is loop.carried[0] else self._stem(loop, leaf, value)
-            name = self.names.new(self.names.wish(written.text) if telling else stem, scope.depth)
-            self._say(scope, f"{name} = {self._spread(start, scope, tile, leaf.dtype)}")
-            body.known[leaf] = Written(name, tile)
+            if written.name and self.names.rank(written.name) > 1:
+                stem = self.names.wish(written.name)
+            variable = self._named(stem, self._spread(start, scope, tile, leaf.dtype), scope)
+            body.known[leaf] = Written(variable, tile)
 
     def _stem(self, loop: Recurrence, leaf: Node, value: Node) -> str:
         """What a carried value is called whose start has no name: a cotangent, a running total, or a state."""
@@ -391,11 +393,11 @@ class Emitter(Moves):
             return "total"
         return "cotangent" if is_transposed(loop.eqn) else "state"
 
-    def _header_of(self, loop: Recurrence, body: Scope) -> str:
+    def _loop_while(self, loop: Recurrence, body: Scope) -> Loop:
         going = self._get(loop.carried[0], body)
         if self._is_a_branch(loop):
-            return f"if {going.text}:"
-        return f"while tl.max({going.text}.to(tl.int32)) > 0:" if going.tile else f"while {going.text}:"
+            return ast.If(going.value, [], [])
+        return ast.While(expr("tl.max({}.to(tl.int32)) > 0", going.value) if going.tile else going.value, [], [])
 
     def _is_a_branch(self, loop: Recurrence) -> bool:
         """Whether a loop ends after its first step, if there is one."""
@@ -403,33 +405,34 @@ class Emitter(Moves):
             return False
         return isinstance(loop.nexts[0], Constant) and not loop.nexts[0].value
 
-    def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
+    def _spread(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> ast.expr:
         """A value as a tile of exactly that shape, with the digits of its dtype."""
         return self.narrow.rounded(node, self._whole(node, scope, tile, dtype))
 
     def _step(self, recurrences: Sequence[Recurrence], body: Scope) -> None:
         """What is carried to the next step, all at once if one variable takes the value of another."""
         self._require_all((value for loop in recurrences for value in loop.nexts), body)
-        changes: list[tuple[str, str]] = []
+        changes: list[tuple[str, ast.expr]] = []
         for loop in recurrences:
             for value, leaf in list(zip(loop.nexts, loop.carried))[1 if self._is_a_branch(loop) else 0 :]:
-                name = self._get(leaf, body).text
-                text = self._spread(value, body, self.spell.tile(leaf.axes), leaf.dtype)
-                if text != name:
-                    changes.append((name, text))
-        names = {name for name, _ in changes}
-        words = [set(re.findall(r"\w+", text)) for _, text in changes]
-        if any(used & names for used in words) and len(changes) > 1:
-            body.lines.append(f"{', '.join(n for n, _ in changes)} = {', '.join(t for _, t in changes)}")
+                variable = self._get(leaf, body).name
+                assert variable is not None  # it is carried
+                changed = self._spread(value, body, self.spell.tile(leaf.axes), leaf.dtype)
+                if not isinstance(changed, ast.Name) or changed.id != variable:
+                    changes.append((variable, changed))
+        names, values = [variable for variable, _ in changes], [changed for _, changed in changes]
+        if len(changes) > 1 and not {each.id for each in names_in(*values)}.isdisjoint(names):
+            body.write(names, tuple(values))
         else:
-            body.lines.extend(f"{name} = {text}" for name, text in changes)
+            for variable, changed in changes:
+                body.write(variable, changed)
 
     def _finish(self, loop: Recurrence, scope: Scope, body: Scope) -> None:
         for node in self.graph.of_kind(Final):
             if node.recurrence is loop:
                 leaf = loop.carried[node.position]
                 scope.known[node] = self._get(leaf, body)
-        scope.known[loop] = Written("", ())
+        scope.known[loop] = NOTHING
 
     def _begin(self, node: Collected, scope: Scope) -> None:
         """Give the running result of a reduction its variables."""
@@ -438,7 +441,8 @@ class Emitter(Moves):
             return
         if (dot := self.dots.get(node)) is not None:
             stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
-            scope.lines.append(f"{stem} = tl.zeros({self.spell.shape(dot.tile)}, {triton_name(dot.accumulated)})")
+            zeros = expr("tl.zeros({}, {})", self.spell.shape(dot.tile), triton_name(dot.accumulated))
+            scope.write(stem, zeros)
             self.running[node] = [stem], dot.tile
             return
         if node.combined_by is not None:
@@ -447,26 +451,25 @@ class Emitter(Moves):
             return
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
-        shape = self.spell.shape(tile)
         stem = self.names.new(f"{self.wish[node]}_acc", scope.depth)
         identity = constant(row.identity(working_dtype(dtype)), dtype)
         blocks = in_blocks(self.plan, self.spell, tile, working_dtype(dtype)) if not row.indexed else None
-        first = f"tl.full({shape}, {identity}, {triton_name(working_dtype(dtype))})"
+        first = self._full(identity, tile, dtype)
         if blocks is not None:
-            first = blocks if row.identity(working_dtype(dtype)) == 0 else f"{blocks} + {identity}"
-        scope.lines.append(f"{stem} = {first}")
+            first = blocks if row.identity(working_dtype(dtype)) == 0 else expr("{} + {}", blocks, identity)
+        scope.write(stem, first)
         names = [stem]
         if row.indexed:
             names.append(self.names.new(f"{stem}_place", scope.depth))
-            scope.lines.append(f"{names[-1]} = {self._first_places(node, self.keys[node], tile)}")
+            scope.write(names[-1], self._first_places(node, self.keys[node], tile))
         self.running[node] = names, tile
 
     def _accumulate(self, node: Reduce, body: Scope) -> None:
         if node in self.dots:
-            (name,), _ = self.running[node]
+            (total,), _ = self.running[node]
             for factor in self.dots[node].factors:
                 self._require(factor, body)
-            self._say(body, f"{name} = {self._dotted(node, body, name)}", node.eqn)
+            self._say(body, assign(total, self._dotted(node, body, name(total))), node.eqn)
             return
         for operand in node.operands:
             self._require(operand, body)
@@ -476,23 +479,22 @@ class Emitter(Moves):
                 self._go_on_folding(node, names, body)
             return
         parts, _ = self._parts(node, body)
-        if not self._row(node).indexed:
-            parts = [in_parentheses(parts[0])]
-        combined = self._joined(node, self.keys[node]).format(*names, *parts)
-        self._say(body, f"{', '.join(names)} = {combined}", node.eqn)
+        combined = expr(self._joined(node, self.keys[node]), *names, *parts)
+        self._say(body, assign(names, combined), node.eqn)
 
     def _end(self, node: Collected, scope: Scope) -> None:
         if not isinstance(node, Reduce):
             self._end_keeping(node, scope)
             return
         names, tile = self.running.pop(node)
+        running = [*map(name, names)]
         self.flops += work_of(node)
         if node.combined_by is not None:
             if not self._is_made(node, scope):
-                self._finish_fold(node, names, tile, scope)
+                self._finish_fold(node, running, tile, scope)
             return
-        whole = names[0] if node in self.dots else self._collapsed(node, names, tile, scope)
-        if whole == names[-1]:
+        whole = running[0] if node in self.dots else self._collapsed(node, running, tile, scope)
+        if whole is running[-1]:
             scope.known[node] = Written(whole, tile)
         else:
             self._assign(node, scope, whole, self.wish[node], node.eqn)
@@ -519,9 +521,8 @@ class Emitter(Moves):
 
     def _end_keeping(self, node: Node, scope: Scope) -> None:
         self._wait(scope)
-        scope.known[node] = Written("", ())
+        scope.known[node] = NOTHING
 
     def _wait(self, scope: Scope) -> None:
-        barrier = "tl.debug_barrier()"
-        if not scope.lines or scope.lines[-1] != barrier:
-            scope.lines.append(barrier)
+        if not scope.lines or not isinstance(scope.lines[-1], Barrier):
+            scope.lines.append(Barrier(call("tl.debug_barrier")))

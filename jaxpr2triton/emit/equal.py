@@ -15,7 +15,10 @@ from collections import Counter
 from collections.abc import Set
 from typing import Any
 
-from jaxpr2triton.emit.variables import Body, Variable, names_in, pairs
+from jaxpr2triton.emit.variables import Variable, pairs
+from jaxpr2triton.emit.walks import blocks_of, names_in, pointers
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Barrier, Body, Store
 
 Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
 
@@ -40,11 +43,11 @@ class Equal:
                 case ast.For() | ast.While() | ast.If():
                     changed = {self.of[n] for n in names_in(statement) if self.changes(n)}
                     _forget(known, changed | self.changing)
-                    statement.body = self.block(statement.body, dict(known))
-                    statement.orelse = self.block(statement.orelse, dict(known))
-                case ast.Expr(value=ast.Call(args=[address, *_])):  # a store
-                    _forget(known, {n.id for n in names_in(address)} & self.changing)
-                case ast.Expr(value=ast.Call()):  # a barrier
+                    for block in blocks_of(statement):
+                        block[:] = self.block(block, dict(known))
+                case Store(value=ast.Call(args=[address, *_])):
+                    _forget(known, {pointer.id for pointer in pointers(address)} & self.changing)
+                case Barrier():
                     _forget(known, self.changing)
             kept.append(statement)
         return kept
@@ -65,9 +68,9 @@ class Equal:
         if changed or isinstance(statement.value, ast.Name):
             return False
         # variables instead of names: those of one loop are free again in the next
-        text = ast.unparse(statement.value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
+        text = printed(statement.value) + "".join(f" {self.of[n].number}" for n in names if n in self.of)
         if not any(target in self.of for target in targets):  # an axis, under its own name
-            text += ast.unparse(statement.targets[0])
+            text += printed(statement.targets[0])
         if text not in known:
             known[text] = targets, {self.of.get(name, name.id) for name in names}
             return False

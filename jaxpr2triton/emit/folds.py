@@ -11,6 +11,7 @@ All results of one reduction are made at once.
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -21,8 +22,9 @@ from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.sweeps import Sweeps
 from jaxpr2triton.emit.text import Tile, Written
 from jaxpr2triton.graph.nodes import Constant, Element, Graph, Node, Reduce
-from jaxpr2triton.ir.dtypes import triton_name, working_dtype
+from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.plan import Plan
+from jaxpr2triton.ir.tree import assign, call, expr, name
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.rows import TABLE
@@ -55,10 +57,10 @@ class Folds(Sweeps):
     def _begin_fold(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
         """The variables of the running results, one for each part."""
         tile = self._whole_tile(node)
-        shape, names = self.spell.shape(tile), []
+        names = []
         for number, (empty, dtype) in enumerate(_empty(node)):
             names.append(self.names.new(f"{self._wish(node, number)}_acc", scope.depth))
-            scope.lines.append(f"{names[-1]} = tl.full({shape}, {constant(empty, dtype)}, {triton_name(dtype)})")
+            scope.write(names[-1], self._full(constant(empty, dtype), tile, dtype))
         return names, tile
 
     def _results_of(self, node: Reduce) -> list[Reduce]:
@@ -67,45 +69,44 @@ class Folds(Sweeps):
 
     def _go_on_folding(self, node: Reduce, names: Sequence[str], body: Scope) -> None:
         parts, _ = self._elements(node, body)
-        self._say(body, f"{', '.join(names)} = {self._function(node)}({', '.join([*names, *parts])})", node.eqn)
+        self._say(body, assign(names, call(self._function(node), *names, *parts)), node.eqn)
 
-    def _finish_fold(self, node: Reduce, parts: Sequence[str], tile: Tile, scope: Scope) -> None:
+    def _finish_fold(self, node: Reduce, parts: Sequence[ast.expr], tile: Tile, scope: Scope) -> None:
         """Combine what lanes have."""
         names = [self.names.new(self._wish(node, number), scope.depth) for number in range(len(parts))]
         over = [axis for axis in tile if axis in node.over]
         collapse = TABLE["reduced"].collapse(node.dtype)
         for axis in reversed(over):
-            both = f"({', '.join(parts)})" if len(parts) > 1 else parts[0]
-            whole = collapse.format(both, axis=tile.index(axis), function=self._function(node))
-            self._say(scope, f"{', '.join(names)} = {whole}", node.eqn)
-            parts, tile = names, tuple(other for other in tile if other is not axis)
-        scope.folds[_key(node)] = list(parts)
+            both = tuple(parts) if len(parts) > 1 else parts[0]
+            whole = expr(collapse, both, axis=tile.index(axis), function=self._function(node))
+            self._say(scope, assign(names, whole), node.eqn)
+            parts, tile = [*map(name, names)], tuple(other for other in tile if other is not axis)
+        scope.folds[_key(node)] = parts
         scope.known[node] = Written(parts[node.eqn.params["output"]], tile)
 
-    def _elements(self, node: Reduce, scope: Scope) -> tuple[list[str], Tile]:
+    def _elements(self, node: Reduce, scope: Scope) -> tuple[list[ast.expr], Tile]:
         """The parts of an element, lane by lane; several elements, where an axis is unrolled, are combined before."""
         tile = self._whole_tile(node)
-        found: list[str] = []
+        found: list[ast.expr] = []
         for operand in node.operands:
             parts = _parts(operand)
-            texts = [self._part_of_element(node, *each, tile, scope) for each in zip(parts, _empty(node), strict=True)]
+            values = [self._part_of_element(node, *each, tile, scope) for each in zip(parts, _empty(node), strict=True)]
             if found:
-                names = [self.names.new("part", scope.depth) for _ in texts]
-                combined = f"{self._function(node)}({', '.join([*found, *texts])})"
-                self._say(scope, f"{', '.join(names)} = {combined}", node.eqn)
-                texts = names
-            found = texts
+                names = [self.names.new("part", scope.depth) for _ in values]
+                self._say(scope, assign(names, call(self._function(node), *found, *values)), node.eqn)
+                values = [*map(name, names)]
+            found = values
         return found, tile
 
     def _part_of_element(
         self, node: Reduce, part: Node, empty: tuple[object, np.dtype], tile: Tile, scope: Scope
-    ) -> str:
+    ) -> ast.expr:
         """One part of all lanes; where they lie outside, what changes nothing."""
-        text = self.narrow.rounded(part, self._whole(part, scope, tile, part.dtype))
+        value = self.narrow.rounded(part, self._whole(part, scope, tile, part.dtype))
         ragged = frozenset(self.spell.ragged(frozenset(axis for axis in node.over if self.spell.planned[axis].is_tile)))
         is_empty = isinstance(part, Constant) and bool(part.value == empty[0])
         mask = self.masks.of(ragged, (), tile, scope) if ragged and not is_empty else None
-        return f"tl.where({mask}, {text}, {constant(*empty)})" if mask else text
+        return expr("tl.where({}, {}, {})", mask, value, constant(*empty)) if mask else value
 
     def _function(self, node: Reduce) -> str:
         """The name of the function that combines two elements, whose text stands before the kernel."""

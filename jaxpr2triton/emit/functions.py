@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
 
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.jaxprs import Atom, Literal, Var
+from jaxpr2triton.ir.printed import printed
 from jaxpr2triton.ir.rounded import rounded_p
 from jaxpr2triton.ir.scanned import Combination
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import call, name
 from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.pointwise.convert import convert
 from jaxpr2triton.rules.rows import TABLE
@@ -35,36 +37,36 @@ class Functions:
             return t0, t2
         """
         if combine not in self.written:
-            name = f"_combine_{len(self.written) + 1}" if self.written else "_combine"
-            self.written[combine] = (name, *_text(name, combine))
-        name, _, callees = self.written[combine]
-        return name, callees
+            own = f"_combine_{len(self.written) + 1}" if self.written else "_combine"
+            self.written[combine] = (own, *_text(own, combine))
+        own, _, callees = self.written[combine]
+        return own, callees
 
     def texts(self) -> str:
         return "".join(f"@triton.jit\n{text}\n\n" for _, text, _ in self.written.values())
 
 
-def _text(name: str, combine: Combination) -> tuple[str, tuple[str, ...]]:
+def _text(of: str, combine: Combination) -> tuple[str, tuple[str, ...]]:
     inner, parts = combine.closed.jaxpr, combine.parts
     arguments = [*(f"l{n}" for n in range(parts)), *(f"r{n}" for n in range(parts))]
-    known: dict[Var, str] = dict(zip(inner.invars, arguments))
+    known: dict[Var, ast.expr] = dict(zip(inner.invars, map(name, arguments)))
     measured = {eqn.invars[0] for eqn in inner.eqns if eqn.primitive is rounded_p}
-    lines, callees = [f"def {name}({', '.join(arguments)}):"], []
+    lines, callees = [f"def {of}({', '.join(arguments)}):"], []
 
-    def read(atom: Atom) -> str:
+    def read(atom: Atom) -> ast.expr:
         return constant(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
 
     for number, eqn in enumerate(inner.eqns):
         row, dtype = TABLE[eqn.primitive.name], eqn.outvars[0].aval.dtype
-        operands = [in_parentheses(read(atom)) for atom in eqn.invars]
-        text = row.write(call_of(eqn), operands)
+        operands = [read(atom) for atom in eqn.invars]
+        value = row.write(call_of(eqn), operands)
         if eqn.primitive is rounded_p:
-            text = convert(text, working_dtype(dtype), dtype)
+            value = convert(value, working_dtype(dtype), dtype)
         if eqn.primitive.name in PRODUCTS and eqn.outvars[0] in measured and working_dtype(dtype) == dtype:
-            text = f"_product({as_tensor(operands[0], dtype)}, {as_tensor(operands[-1], dtype)})"
+            value = call("_product", as_tensor(operands[0], dtype), as_tensor(operands[-1], dtype))
             callees.append("_product")
-        callees += row.called(text)
-        known[eqn.outvars[0]] = f"t{number}"
-        lines.append(f"    t{number} = {text}")
-    lines.append(f"    return {', '.join(map(read, inner.outvars))}\n")
+        callees += row.called(value)
+        known[eqn.outvars[0]] = name(f"t{number}")
+        lines.append(f"    t{number} = {printed(value)}")
+    lines.append(f"    return {', '.join(printed(read(atom)) for atom in inner.outvars)}\n")
     return "\n".join(lines), tuple(callees)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import ast
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from jaxpr2triton.emit.ahead import (
     Read,
-    at_step,
     bounds_of,
+    first_of,
     is_innermost,
     own_name,
     reads_of,
@@ -31,29 +31,41 @@ from jaxpr2triton.emit.ahead import (
     with_names,
 )
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.syntax import Fresh, calls, copied, has_values_after, is_store, parsed_with, stored_in
 from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, names_in
+from jaxpr2triton.emit.walks import (
+    Fresh,
+    Loop,
+    beside_loops,
+    calls,
+    copied,
+    function_of,
+    has_values_after,
+    is_store,
+    names_in,
+    nodes_of,
+    stored_in,
+)
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body, assign, call
 
 
 def hold_pieces(body: Body, plan: Plan, names: Names, inputs: Sequence[Buffer]) -> tuple[Body, Set[int]]:
     """The statements, whose loops hold some pieces of the matrices that their steps walk through piece by piece.
 
-    They are tidy already, and `names` has handed out none. Compilers write the loops over few pieces that are left, by
+    They are tidy already, and have these names. Compilers write the loops over few pieces that are left, by
     their ids, one step after the other, and so read ahead in them.
     """
     if plan.choice is None or plan.form is Form.DOT:
         return body, set()
-    words = {f"{buffer.name}_ptr": -(-buffer.dtype.itemsize // 4) for buffer in inputs}
-    holding = _Holding(plan, Fresh.beside(body, names), words)
-    loops = [each for each in ast.walk(ast.Module(body, [])) if isinstance(each, ast.For | ast.While)]
+    holding = _Holding(plan, Fresh.beside(body, names), inputs)
+    loops = [each for each in nodes_of(ast.stmt, *body) if isinstance(each, Loop)]
     walked = [pieces.each for loop in loops for pieces in holding.walked(loop)]
     if not walked:
         return body, set()
     beside = max(plan.choice.chosen.kept - max(walked), 0)  # the estimate is of the loop that keeps most
-    return without_idle_comments(holding.in_block(body, beside)), holding.short
+    return without_idle_comments(holding.holding(body, beside)), holding.short
 
 
 @dataclass(frozen=True)
@@ -68,33 +80,20 @@ class _Pieces:
     @property
     def meets(self) -> bool:
         """Whether lanes exchange numbers for a piece: compilers do so for several at once, and fill registers."""
-        made = {ast.unparse(call.func) for statement in self.loop.body for call in calls(statement)}
-        return not made.isdisjoint(("tl.reduce", "tl.gather"))
+        made = {function_of(call) for statement in self.loop.body for call in calls(statement)}
+        return not made.isdisjoint(("reduce", "gather"))
 
 
 @dataclass(frozen=True)
 class _Holding:
     plan: Plan
     fresh: Fresh
-    words: Mapping[str, int]  # of a number of each array that is read and never written
+    inputs: Sequence[Buffer]  # they are read and never written
     short: set[int] = field(default_factory=set)
 
-    def in_block(self, body: Body, beside: int, outside: Set[str] = frozenset()) -> Body:
-        """The statements of a block; `beside` is what a thread keeps in any case.
-
-        The names `outside` of it have a value before it.
-        """
-        found: Body = []
-        defined = set(outside)
-        for statement in body:
-            if isinstance(statement, ast.For | ast.While | ast.If):
-                statement.body = self.in_block(statement.body, beside, defined)
-                statement.orelse = self.in_block(statement.orelse, beside, defined)
-            if isinstance(statement, ast.For | ast.While):
-                found += self._before(statement, beside, defined)
-            found.append(statement)
-            defined |= has_values_after(statement)
-        return found
+    def holding(self, body: Body, beside: int) -> Body:
+        """The statements; `beside` is what a thread keeps in any case."""
+        return beside_loops(body, lambda loop, _, outside: (self._before(loop, beside, outside), []))
 
     def room(self, pieces: _Pieces, beside: int) -> int:
         """The registers of a thread that it needs neither to compute with nor for the piece that it reads.
@@ -161,22 +160,21 @@ class _Holding:
         standing: dict[int, str] = {}
         loop = copied(pieces.loop)
         copies, places = reads_of(loop)
-        wanted = {ast.unparse(each.whole): each.wanted for each in copies}
+        wanted = {printed(each.whole): each.wanted for each in copies}
         (name,) = names_in(pieces.loop.target)
         for read in reads:
-            stem = read.buffer.removesuffix("_ptr")
+            stem = read.buffer.name
             variable, held = own_name(read, pieces.loop.body) or self.fresh(stem), self.fresh(f"{stem}_held")
-            first: list[ast.expr] = [at_step(read.whole, name.id, ast.Constant(step)) for step in steps]
-            before += parsed_with(f"{held} = ...", ast.Tuple(first, ast.Load()) if len(steps) > 1 else first[0])
+            before.append(assign(held, first_of(read, name.id, steps)))
             queues[held] = variable
-            standing |= {id(place): variable for place in wanted[ast.unparse(read.whole)]}
+            standing |= {id(place): variable for place in wanted[printed(read.whole)]}
         body = with_names(loop.body, standing, places - outside)
         return before, steps_in_text(queues, name.id, steps, body, self.fresh("piece"), len(steps) > 1)
 
     def _rest(self, loop: ast.For, steps: range) -> Body:
         if not steps:
             return []
-        loop.iter = ast.parse(f"range({steps.start}, {steps.stop}, {steps.step})", mode="eval").body
+        loop.iter = call("range", steps.start, steps.stop, steps.step)
         if len(steps) <= self.plan.policy.loops.steps_in_a_row:
             self.short.add(id(loop))
         return [loop]
@@ -186,16 +184,17 @@ class _Holding:
 
     def _is_fixed(self, read: Read, changing: set[str]) -> bool:
         """Whether it is read again in each step of the loop around."""
-        return read.buffer in self.words and changing.isdisjoint(name.id for name in names_in(read.whole))
+        return read.buffer in self.inputs and changing.isdisjoint(name.id for name in names_in(read.whole))
 
     def _of_a_thread(self, read: Read) -> int:
         threads = self.plan.policy.target.warp_size * self.plan.num_warps
-        return -(-self._elements(read) // threads) * self.words[read.buffer]
+        return -(-self._elements(read) // threads) * -(-read.buffer.dtype.itemsize // 4)
 
     def _elements(self, read: Read) -> int:
         """Of what a step of the inner loop reads."""
         blocks = {planned.axis.name: planned.block for planned in self.plan.axes}
         along = {name.id for name in names_in(read.whole)} & blocks.keys()
-        pieces = {ast.unparse(each): each for each in calls(read.whole, "arange")}
-        sizes = [int(ast.literal_eval(each.args[1])) for each in pieces.values()]
+        pieces = {printed(each): each.args for each in calls(read.whole, "arange")}
+        ends = [end.value for _, end in pieces.values() if isinstance(end, ast.Constant)]
+        sizes = [end for end in ends if isinstance(end, int)]
         return math.prod(blocks[axis] for axis in along) * math.prod(sizes)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jaxpr2triton.emit.walks import function_of
 from jaxpr2triton.emit.widths import WORD, fits
 
 
@@ -36,6 +37,7 @@ class Unknown:
 
 Value = Interval | Unknown | tuple["Value", ...]
 UNKNOWN, LEFT = Unknown(), Unknown(left=True)
+INTEGERS = {f"int{bits}": bits for bits in (1, 8, 16, 32, 64)}  # Triton's types
 SAME = {"broadcast_to", "reshape", "permute", "trans", "max_contiguous", "multiple_of", "gather", "min", "max"}
 
 
@@ -109,10 +111,10 @@ class Reader:
         return UNKNOWN
 
     def _cast(self, call: ast.expr, value: Value, kind: ast.expr) -> Value:
-        word = ast.unparse(kind)
-        if not isinstance(value, Interval) or not word.startswith("tl.int"):
+        bits = INTEGERS.get(kind.attr) if isinstance(kind, ast.Attribute) else None
+        if not isinstance(value, Interval) or bits is None:
             return UNKNOWN
-        found = Interval(value.low, value.high, int(word.removeprefix("tl.int")))
+        found = Interval(value.low, value.high, bits)
         return found if found.fits else self.left(call)
 
     def _limited(self, one: Value, other: Value, name: str) -> Value:
@@ -123,11 +125,6 @@ class Reader:
         chosen = min if name == "minimum" else max
         bits = max(first.bits, second.bits)
         return Interval(chosen(first.low, second.low), chosen(first.high, second.high), bits)
-
-
-def function_of(call: ast.Call) -> str:
-    """`load` of `tl.load(…)`, `to` of `x.to(…)`, `range`."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def hull(one: Value, other: Value) -> Value:

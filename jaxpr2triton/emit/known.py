@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from string import digits
 from typing import Any
 
 from jaxpr2triton.emit.names import Wishes
@@ -44,7 +44,8 @@ def stored(graph: Graph, buffers: Buffers, wish: Wishes) -> dict[int, str]:
     found: dict[int, str] = {}
     for store in graph.stores:
         name = buffers.outputs[store.output].name
-        if re.fullmatch(r"out_*\d*|.*_out\d*", name) or not isinstance(store.value, Compute | Collected):
+        stem = name.rstrip(digits)
+        if stem.rstrip("_") == "out" or stem[-4:] == "_out" or not isinstance(store.value, Compute | Collected):
             continue
         if wish[store.value] not in wish.own:
             found.setdefault(id(store.value.eqn), name)

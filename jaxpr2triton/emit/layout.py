@@ -11,38 +11,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from jaxpr2triton.emit.scope import Line
-from jaxpr2triton.emit.variables import Body, is_comment, pairs
+from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.printed import SIGNS, arguments_of, places_of, printed
+from jaxpr2triton.ir.tree import Body, Comment
 
 WIDTH = 110
 STEP = "    "
-
-
-class Hex(int):
-    """A number that is written as a pattern of bits: 0x3F800000."""
-
-    def __repr__(self) -> str:
-        return f"0x{self:08X}"
-
-
-def parsed(lines: Sequence[Line]) -> Body:
-    """The statements; a comment among them is a string."""
-    text = "\n".join(_flat(lines, ""))
-    module, rows = ast.parse(text), text.encode().split(b"\n")
-    for node in ast.walk(module) if "0x" in text else ():
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            node.value = Hex(node.value) if rows[node.lineno - 1].startswith(b"0x", node.col_offset) else node.value
-    return module.body
-
-
-def _flat(lines: Sequence[Line], pad: str) -> Iterator[str]:
-    for line in lines:
-        if isinstance(line, str):
-            yield pad + (repr(line) if line.startswith("#") else line)
-        else:
-            header, inner = line
-            yield pad + header
-            yield from _flat(inner, pad + STEP)
+SUMS = {ast.Add, ast.Sub}
 
 
 def text_of(body: Body, pad: str = STEP) -> list[str]:
@@ -55,27 +30,32 @@ def text_of(body: Body, pad: str = STEP) -> list[str]:
 
 def _lines(statement: ast.stmt, pad: str) -> list[str]:
     match statement:
-        case ast.Expr(value=ast.Constant(value=str(comment))) if is_comment(statement):
-            return [_cut(pad + comment)]
+        case Comment():
+            return [_cut(pad + statement.text)]
         case ast.For(target=target, iter=head, body=inner):
-            return [f"{pad}for {ast.unparse(target)} in {ast.unparse(head)}:", *text_of(inner, pad + STEP)]
+            return [f"{pad}for {printed(target)} in {printed(head)}:", *text_of(inner, pad + STEP)]
         case ast.While(test=head, body=inner):
-            return [f"{pad}while {ast.unparse(head)}:", *text_of(inner, pad + STEP)]
+            return [f"{pad}while {printed(head)}:", *text_of(inner, pad + STEP)]
         case ast.If(test=head, body=inner, orelse=other):
             otherwise = [f"{pad}else:", *text_of(other, pad + STEP)] if other else []
-            return [f"{pad}if {ast.unparse(head)}:", *text_of(inner, pad + STEP), *otherwise]
-        case ast.Assign(targets=[ast.Tuple()], value=ast.Tuple()):
-            targets, values = zip(*pairs(statement))
-            left, right = ", ".join(map(ast.unparse, targets)), ", ".join(map(ast.unparse, values))
+            return [f"{pad}if {printed(head)}:", *text_of(inner, pad + STEP), *otherwise]
+        case ast.Assign(targets=[target], value=value):
+            left, right = _listed(target), _listed(value) if isinstance(target, ast.Tuple) else printed(value)
             if len(line := f"{pad}{left} = {right}") <= WIDTH:
                 return [line]
-            return _broken(statement.value, f"{left} = ", "", pad)
-        case ast.Assign(targets=[target], value=value):
-            left = ast.unparse(target).strip("()")
             return _broken(value, f"{left} = ", "", pad)
+        case ast.AugAssign(target=target, op=op, value=value):
+            return [f"{pad}{printed(target)} {SIGNS[type(op)][0]}= {printed(value)}"]
         case ast.Expr(value=value):
             return _broken(value, "", "", pad)
-    return [pad + ast.unparse(statement)]
+        case ast.Pass():
+            return [f"{pad}pass"]
+    raise CompilerBug(f"a kernel has a statement of the kind {type(statement).__name__}")
+
+
+def _listed(value: ast.expr) -> str:
+    """a, b instead of (a, b)."""
+    return ", ".join(map(printed, value.elts)) if isinstance(value, ast.Tuple) else printed(value)
 
 
 def _cut(comment: str) -> str:
@@ -86,19 +66,17 @@ def _cut(comment: str) -> str:
 
 def _broken(node: ast.expr, head: str, tail: str, pad: str, inside: bool = False) -> list[str]:
     """An expression between two texts, over as many lines as it takes; `inside` of parentheses it has its own."""
-    line = f"{pad}{head}{ast.unparse(node)}{tail}"
+    line = f"{pad}{head}{printed(node)}{tail}"
     if len(line) <= WIDTH:
         return [line]
     match node:
-        case ast.Call(func=ast.Attribute(value=value, attr=name)) if len(ast.unparse(value)) > WIDTH // 2:
-            rest = ast.unparse(ast.Call(ast.Name("_"), node.args, node.keywords))[1:]
-            return _as_operand(value, head, f".{name}{rest}{tail}", pad)
+        case ast.Call(func=ast.Attribute(value=value, attr=name)) if len(printed(value)) > WIDTH // 2:
+            return _as_operand(value, head, f".{name}{arguments_of(node)}{tail}", pad)
         case ast.Call():
             words = [("", arg) for arg in node.args] + [(f"{word.arg}=", word.value) for word in node.keywords]
-            return _each(words, f"{head}{ast.unparse(node.func)}(", f"){tail}", pad)
+            return _each(words, f"{head}{printed(node.func)}(", f"){tail}", pad)
         case ast.Subscript():
-            rest = ast.unparse(ast.Subscript(ast.Name("_"), node.slice))[1:]
-            return _as_operand(node.value, head, rest + tail, pad)
+            return _as_operand(node.value, head, places_of(node) + tail, pad)
         case ast.Tuple():
             last = "," if len(node.elts) == 1 else ""  # or it would be no tuple
             return _each([("", each) for each in node.elts], f"{head}(", f"){tail}", pad, last)
@@ -113,14 +91,13 @@ def _broken(node: ast.expr, head: str, tail: str, pad: str, inside: bool = False
             inner = _broken(node, "", "", pad + STEP, True)
             return [f"{pad}{head}(", *inner, f"{pad}){tail}"]
         case ast.UnaryOp(operand=operand):
-            sign = ast.unparse(ast.UnaryOp(node.op, ast.Name("_")))[:-1]
-            return _as_operand(operand, head + sign, tail, pad)
+            return _as_operand(operand, head + SIGNS[type(node.op)][0], tail, pad)
     return [line]
 
 
 def _each(words: Sequence[tuple[str, ast.expr]], head: str, tail: str, pad: str, last: str = "") -> list[str]:
     """Operands of a call: on one line of their own, with `last` behind the last one, or each on one."""
-    together = pad + STEP + ", ".join(word + ast.unparse(value) for word, value in words) + last
+    together = pad + STEP + ", ".join(word + printed(value) for word, value in words) + last
     if len(together) <= WIDTH:
         return [pad + head, together, pad + tail]
     inner = [line for word, value in words for line in _broken(value, word, ",", pad + STEP, not word)]
@@ -130,23 +107,16 @@ def _each(words: Sequence[tuple[str, ast.expr]], head: str, tail: str, pad: str,
 def _operands(node: ast.BinOp | ast.Compare) -> Iterator[tuple[str, ast.expr]]:
     """The operands of a chain such as a + b - c, each with the sign before it."""
     match node:
-        case ast.Compare(left=left, comparators=[right]):
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
             yield "", left
-            yield _sign(ast.Compare(ast.Name("_"), node.ops, [ast.Name("_")])), right
+            yield f"{SIGNS[type(op)][0]} ", right
         case ast.BinOp(left=left, op=op, right=right):
-            if isinstance(left, ast.BinOp) and _rank(left.op) == _rank(op):
+            sign = SIGNS[type(op)][0]
+            if isinstance(left, ast.BinOp) and (SIGNS[type(left.op)][0] == sign or {type(left.op), type(op)} <= SUMS):
                 yield from _operands(left)
             else:
                 yield "", left
-            yield _sign(ast.BinOp(ast.Name("_"), op, ast.Name("_"))), right
-
-
-def _rank(op: ast.operator) -> str:
-    return "+" if isinstance(op, ast.Add | ast.Sub) else "*" if isinstance(op, ast.Mult) else type(op).__name__
-
-
-def _sign(node: ast.expr) -> str:
-    return ast.unparse(node)[2:-1]
+            yield f"{sign} ", right
 
 
 def _in_place(sign: str, operand: ast.expr, head: str, pad: str) -> list[str]:
@@ -155,8 +125,8 @@ def _in_place(sign: str, operand: ast.expr, head: str, pad: str) -> list[str]:
     bare = bare or (sign.strip() in ("", "+") and isinstance(operand, ast.BinOp) and isinstance(operand.op, ast.Mult))
     if bare and not isinstance(operand, ast.BinOp):
         return _broken(operand, head + sign, "", pad)
-    if bare and len(f"{pad}{head}{sign}{ast.unparse(operand)}") <= WIDTH:
-        return [f"{pad}{head}{sign}{ast.unparse(operand)}"]
+    if bare and len(f"{pad}{head}{sign}{printed(operand)}") <= WIDTH:
+        return [f"{pad}{head}{sign}{printed(operand)}"]
     return _in_parentheses(operand, head + sign, "", pad)
 
 
@@ -167,7 +137,7 @@ def _as_operand(node: ast.expr, head: str, tail: str, pad: str) -> list[str]:
 
 
 def _in_parentheses(node: ast.expr, head: str, tail: str, pad: str) -> list[str]:
-    line = f"{pad}{head}({ast.unparse(node)}){tail}"
+    line = f"{pad}{head}({printed(node)}){tail}"
     if len(line) <= WIDTH:
         return [line]
     return [f"{pad}{head}(", *_broken(node, "", "", pad + STEP, True), f"{pad}){tail}"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 from jaxpr2triton.emit.scope import Limits
 from jaxpr2triton.graph.nodes import Compute, Constant, Node
 from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.tree import expr
 
 
 def limits_of(node: Node) -> Limits | None:
@@ -17,5 +20,5 @@ def limits_of(node: Node) -> Limits | None:
     return value, int(low.value), int(high.value)
 
 
-def clamp(text: str, low: int, high: int) -> str:
-    return f"tl.minimum(tl.maximum({text}, {low}), {high})"
+def clamp(value: ast.expr, low: int, high: int) -> ast.expr:
+    return expr("tl.minimum(tl.maximum({}, {}), {})", value, low, high)

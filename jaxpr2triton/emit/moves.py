@@ -19,14 +19,16 @@ axes at places of the same lanes is read so as well, whatever it has of lanes:
 
 from __future__ import annotations
 
+import ast
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial, reduce
 
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.spans import Spans
-from jaxpr2triton.emit.text import Tile, conjunction, suffix
+from jaxpr2triton.emit.text import Tile, beside
 from jaxpr2triton.emit.turns import renames
 from jaxpr2triton.emit.unaligned import nearest_of
 from jaxpr2triton.graph.moved import Either, Lane, Lanes, along, moved_in, pieces_of, value_of
@@ -34,7 +36,7 @@ from jaxpr2triton.graph.nodes import Choose, Graph, Lookup, Node, Take
 from jaxpr2triton.ir.dtypes import is_bool
 from jaxpr2triton.ir.index import Axis, computed_in, of_axis
 from jaxpr2triton.ir.plan import Plan, power_of_two
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import all_hold, as_expr, expr, scaled
 
 
 class Moves(Spans):
@@ -105,10 +107,11 @@ class Moves(Spans):
         places = self._flat(Lane(node.at), whole, tile, scope)
         source, along = self._tile_of(node.source, scope, whole), [self._spread_along(index) for _, index in node.at]
         if len(tile) > 1 or not all(axis in tile for axes in along for axis in axes) or not any(along):
-            places = f"tl.reshape(tl.broadcast_to({places}, {self.spell.shape(tile)}), ({found},))"
-        text = f"tl.gather({source if len(whole) == 1 else f'tl.reshape({source}, ({size},))'}, {places}, axis=0)"
-        text = text if len(tile) == 1 else f"tl.reshape({text}, {self.spell.shape(tile)})"
-        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "found")
+            places = expr("tl.reshape(tl.broadcast_to({}, {}), {})", places, self.spell.shape(tile), (found,))
+        source = source if len(whole) == 1 else expr("tl.reshape({}, {})", source, (size,))
+        value = expr("tl.gather({}, {}, axis=0)", source, places)
+        value = value if len(tile) == 1 else expr("tl.reshape({}, {})", value, self.spell.shape(tile))
+        self._assign_moved(node, scope, value, "found")
 
     def _tiles_beside(self, node: Node, scope: Scope) -> list[Node]:
         """What is in shared memory together with the tile that a value is read of."""
@@ -146,9 +149,8 @@ class Moves(Spans):
         (axis,) = moved.axes
         value, shape = self._tile_of(moved.source, scope, tile), self.spell.shape(tile)
         index = self._lane(along(moved.lanes, axis), axis, tile, scope)
-        index = f"tl.broadcast_to({index}, {shape})" if len(tile) > 1 else index
-        text = f"tl.gather({value}, {index}, axis={tile.index(axis)})"
-        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
+        index = expr("tl.broadcast_to({}, {})", index, shape) if len(tile) > 1 else index
+        self._assign_moved(node, scope, expr("tl.gather({}, {}, axis={})", value, index, tile.index(axis)), "moved")
 
     def _at_once(self, nodes: Sequence[Node], scope: Scope, tile: Tile) -> None:
         sizes = [self.spell.planned[axis].block for axis in tile]
@@ -157,81 +159,79 @@ class Moves(Spans):
         sources = list(dict.fromkeys(piece for node in nodes for piece in self.moved[node].pieces))
         pieces = dict(zip(sources, _places_of_joined(len(sources))))
         flats = [self._flat_of(self.moved[node].lanes, self.moved[node].source, pieces, tile, scope) for node in nodes]
-        texts = [f"tl.broadcast_to({flat}, {shape})" for flat in flats]
+        whole_flats = [expr("tl.broadcast_to({}, {})", flat, shape) for flat in flats]
         pairs = [2] * (count.bit_length() - 1)
-        places = self.names.new("places", scope.depth)
-        scope.lines.append(f"{places} = tl.reshape({_joined(texts)}, ({size * count},))")
+        places = self._named("places", expr("tl.reshape({}, {})", _joined(whole_flats), (size * count,)), scope)
         whole = _side_by_side([self._tile_of(source, scope, tile) for source in sources], len(tile))
-        whole = f"tl.reshape({whole}, ({size * power_of_two(len(sources))},))"
-        text = f"tl.gather({whole}, {places}, axis=0)"
-        self._part(nodes, f"tl.reshape({text}, ({', '.join(map(str, [*sizes, *pairs]))},))", scope)
+        whole = expr("tl.reshape({}, {})", whole, (size * power_of_two(len(sources)),))
+        self._part(nodes, expr("tl.reshape(tl.gather({}, {}, axis=0), {})", whole, places, (*sizes, *pairs)), scope)
 
-    def _part(self, nodes: Sequence[Node], text: str, scope: Scope) -> None:
+    def _part(self, nodes: Sequence[Node], value: ast.expr, scope: Scope) -> None:
         """What several are together, taken apart."""
         if len(nodes) == 1:
-            self._assign(nodes[0], scope, f"{text} != 0" if is_bool(nodes[0].dtype) else text, "moved")
+            self._assign_moved(nodes[0], scope, value, "moved")
             return
-        found = self.names.new("found", scope.depth)
-        scope.lines.append(f"{found} = tl.split({text})")
+        found = self._named("found", expr("tl.split({})", value), scope)
         half = len(nodes) // 2
-        self._part(nodes[:half], f"{found}[0]", scope)
-        self._part(nodes[half:], f"{found}[1]", scope)
+        self._part(nodes[:half], expr("{}[0]", found), scope)
+        self._part(nodes[half:], expr("{}[1]", found), scope)
 
-    def _tile_of(self, source: Node, scope: Scope, tile: Tile) -> str:
-        text = self._whole(source, scope, tile, source.dtype)
-        return f"{in_parentheses(text)}.to(tl.int32)" if is_bool(source.dtype) else text
+    def _tile_of(self, source: Node, scope: Scope, tile: Tile) -> ast.expr:
+        value = self._whole(source, scope, tile, source.dtype)
+        return expr("{}.to(tl.int32)", value) if is_bool(source.dtype) else value
 
-    def _flat_of(self, lanes: Lanes, first: Node, pieces: Mapping[Node, int], tile: Tile, scope: Scope) -> str:
+    def _flat_of(self, lanes: Lanes, first: Node, pieces: Mapping[Node, int], tile: Tile, scope: Scope) -> ast.expr:
         """Where the lanes lie that are read, of all of several tiles."""
         if len(pieces) == 1:
             return self._flat(lanes, tile, tile, scope)
         (piece, *others) = pieces_of(lanes, first)
         if isinstance(lanes, Either) and others:
-            condition = conjunction(self._sides(lanes, tile, scope))
+            condition = self._holds(lanes, tile, scope)
             then, other = (self._flat_of(side, first, pieces, tile, scope) for side in (lanes.then, lanes.other))
-            return f"tl.where({condition}, {then}, {other})"
+            return expr("tl.where({}, {}, {})", condition, then, other)
         before = pieces[piece] * math.prod(self.spell.planned[axis].block for axis in tile)
-        return self._flat(lanes, tile, tile, scope) + (f" + {before}" if before else "")
+        flat = self._flat(lanes, tile, tile, scope)
+        return expr("{} + {}", flat, before) if before else flat
 
-    def _sides(self, lanes: Either, tile: Tile, scope: Scope) -> list[str]:
-        return [side for c in lanes.conditions for side in self.masks.condition(c, tile, scope)]
+    def _holds(self, lanes: Either, tile: Tile, scope: Scope) -> ast.expr:
+        return all_hold([side for c in lanes.conditions for side in self.masks.condition(c, tile, scope)])
 
-    def _flat(self, lanes: Lanes, whole: Tile, tile: Tile, scope: Scope) -> str:
+    def _flat(self, lanes: Lanes, whole: Tile, tile: Tile, scope: Scope) -> ast.expr:
         """Where the lanes lie that are read, of all of a tile; for each lane of another one, or of the same."""
         sizes = [self.spell.planned[axis].block for axis in whole]
-        parts = [in_parentheses(self._lane(along(lanes, axis), axis, tile, scope)) for axis in whole]
+        parts = [self._lane(along(lanes, axis), axis, tile, scope) for axis in whole]
         times = [math.prod(sizes[n + 1 :]) for n in range(len(sizes))]
-        return " + ".join(part if n == 1 else f"{part} * {n}" for part, n in zip(parts, times))
+        return reduce(partial(expr, "{} + {}"), (scaled(part, n) for part, n in zip(parts, times)))
 
-    def _lane(self, lanes: Lanes, axis: Axis, tile: Tile, scope: Scope) -> str:
+    def _lane(self, lanes: Lanes, axis: Axis, tile: Tile, scope: Scope) -> ast.expr:
         """Which lane is read, along an axis."""
         if isinstance(lanes, Either):
-            sides = self._sides(lanes, tile, scope)
+            holds = self._holds(lanes, tile, scope)
             then, other = (self._lane(side, axis, tile, scope) for side in (lanes.then, lanes.other))
-            return f"tl.where({conjunction(sides)}, {then}, {other})"
+            return expr("tl.where({}, {}, {})", holds, then, other)
         planned, place = self.spell.planned[axis], dict(lanes.at).get(axis, of_axis(axis))
         if not place.terms:
-            return str(place.const)
+            return as_expr(place.const)
         if place != of_axis(axis):
             return self._lanes(place, planned.block - 1, tile, scope)
         if planned.role.is_vectorized:
             return self.spell.index(place, tile)
-        return f"tl.arange(0, {planned.block}){suffix((axis,), tile)}"
+        return beside(expr("tl.arange(0, {})", planned.block), (axis,), tile)
 
 
-def _joined(texts: Sequence[str]) -> str:
+def _joined(tiles: Sequence[ast.expr]) -> ast.expr:
     """Tiles as one, of twice as many dimensions of two each time; the last one again where there are too few."""
-    left = [*texts, *[texts[-1]] * (power_of_two(len(texts)) - len(texts))]
+    left = [*tiles, *[tiles[-1]] * (power_of_two(len(tiles)) - len(tiles))]
     while len(left) > 1:
-        left = [f"tl.join({one}, {other})" for one, other in zip(left[::2], left[1::2])]
+        left = [expr("tl.join({}, {})", one, other) for one, other in zip(left[::2], left[1::2])]
     return left[0]
 
 
-def _side_by_side(texts: Sequence[str], rank: int) -> str:
+def _side_by_side(tiles: Sequence[ast.expr], rank: int) -> ast.expr:
     """Tiles one after the other: those at one place of several would be in one bank of shared memory."""
-    pairs = power_of_two(len(texts)).bit_length() - 1
-    order = ", ".join(map(str, (*range(rank, rank + pairs), *range(rank))))
-    return f"tl.permute({_joined(texts)}, ({order}))" if pairs else texts[0]
+    pairs = power_of_two(len(tiles)).bit_length() - 1
+    order = (*range(rank, rank + pairs), *range(rank))
+    return expr("tl.permute({}, {})", _joined(tiles), order) if pairs else tiles[0]
 
 
 def _places_of_joined(count: int) -> list[int]:

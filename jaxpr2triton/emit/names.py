@@ -106,7 +106,7 @@ def wishes(jaxpr: Any, loop: Any = None, found: Wishes | None = None) -> Wishes:
         makers.update(dict.fromkeys(eqn.outvars, name))
         wish = own.get(eqn.outvars[0]) if eqn.outvars else None
         found.of[id(eqn)] = wish or deed(name)
-        if wish and (not differentiated and not is_differentiated(eqn) or wish.startswith("d_")):
+        if wish and (not differentiated and not is_differentiated(eqn) or wish[:2] == "d_"):
             found.lines.add(id(eqn))
         if eqn.outvars and eqn.outvars[0] in parts:
             found.parts[id(eqn)] = parts[eqn.outvars[0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from jaxpr2triton.graph.nodes import (
 )
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.rounded import CHOICES, SUDDEN
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import expr
 from jaxpr2triton.rules.literals import is_bare
 
 
@@ -34,17 +35,17 @@ class Narrow:
             if _is_rounded(node) or (_chooses(node) and self._exact.issuperset(alike)):
                 self._exact.add(node)
 
-    def operands(self, node: Compute, texts: Sequence[str]) -> list[str]:
+    def operands(self, node: Compute, values: Sequence[ast.expr]) -> list[ast.expr]:
         """The operands of a computation, rounded where it matters."""
         if node.eqn.primitive.name not in SUDDEN:
-            return list(texts)
-        return [self.rounded(operand, text) for operand, text in zip(node.operands, texts)]
+            return list(values)
+        return [self.rounded(operand, value) for operand, value in zip(node.operands, values)]
 
-    def rounded(self, node: Node, text: str) -> str:
+    def rounded(self, node: Node, value: ast.expr) -> ast.expr:
         """A 16-bit value that is held as f32, with the digits that JAX would keep."""
-        if node in self._exact or is_bare(text) or working_dtype(node.dtype) == node.dtype:
-            return text
-        return f"{in_parentheses(text)}.to({triton_name(node.dtype)}).to({triton_name(working_dtype(node.dtype))})"
+        if node in self._exact or is_bare(value) or working_dtype(node.dtype) == node.dtype:
+            return value
+        return expr("{}.to({}).to({})", value, triton_name(node.dtype), triton_name(working_dtype(node.dtype)))
 
 
 def _is_rounded(node: Any) -> bool:

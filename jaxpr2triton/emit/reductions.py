@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +19,7 @@ from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.signs import has_no_sign
 from jaxpr2triton.ir.dtypes import is_bool, triton_name, working_dtype
 from jaxpr2triton.ir.index import Axis, Index, add, scale
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import assign, call, expr, name
 from jaxpr2triton.rules.literals import as_tensor, constant
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
@@ -47,55 +48,54 @@ class Reductions(Statements):
     def _whole_tile(self, node: Reduce) -> Tile:
         return self.spell.tile(frozenset().union(*(o.axes for o in node.operands)) | frozenset(node.over))
 
-    def _parts(self, node: Reduce, scope: Scope, only: Sequence[Node] = ()) -> tuple[list[str], Tile]:
+    def _parts(self, node: Reduce, scope: Scope, only: Sequence[Node] = ()) -> tuple[list[ast.expr], Tile]:
         """The tiles to be reduced (value and place for argmax), neutral where lanes lie outside."""
         row, dtype = self._row(node), self._element(node)
         tile = self._whole_tile(node)
-        parts: list[str] = []
+        parts: list[ast.expr] = []
         operands = only or node.operands
         at_once = not row.indexed and len({self._outside(node, operand) for operand in operands}) == 1
         for operand, position in zip(operands, node.positions):
-            text = self._operand(operand, scope, tile)
+            value = self._operand(operand, scope, tile)
             if self._get(operand, scope).bare:
-                text = as_tensor(text, operand.dtype)
+                value = as_tensor(value, operand.dtype)
             if dtype != operand.dtype:
-                text = f"{in_parentheses(text)}.to({triton_name(dtype)})"
-            text = self.narrow.rounded(operand, text) if row.indexed else text
-            text = text if at_once else self._neutralised(node, operand, text, tile, scope)
-            piece = [text, self._place_tile(node, position, tile)] if row.indexed else [text]
+                value = expr("{}.to({})", value, triton_name(dtype))
+            value = self.narrow.rounded(operand, value) if row.indexed else value
+            value = value if at_once else self._neutralised(node, operand, value, tile, scope)
+            piece = [value, self._place_tile(node, position, tile)] if row.indexed else [value]
             parts = self._combined(node, parts, piece, scope) if parts else piece
         return [self._neutralised(node, operands[0], parts[0], tile, scope)] if at_once else parts, tile
 
-    def _dotted(self, node: Reduce, scope: Scope, before: str = "") -> str:
+    def _dotted(self, node: Reduce, scope: Scope, before: ast.expr | None = None) -> ast.expr:
         """The products of all pairs of factors, added to what was there before."""
         dot = self.dots[node]
-        total, kind = before, triton_name(dot.dtype)
+        total = [] if before is None else [before]
         for pair in dot.pairs:
-            texts = []
+            values = []
             for factor, wanted in zip(pair, (dot.left, dot.right)):
                 tile = self.spell.tile(frozenset(wanted))
-                text = self._whole(factor, scope, tile, dot.dtype)
-                text = self._neutral_factor(node, factor, text, tile, scope)
+                value = self._whole(factor, scope, tile, dot.dtype)
+                value = self._neutral_factor(node, factor, value, tile, scope)
                 held = factor.dtype if factor in self.as_read else working_dtype(factor.dtype)
-                text = text if held == dot.dtype else f"{in_parentheses(text)}.to({kind})"
-                texts.append(text if tile == wanted else f"tl.trans({text})")
-            accumulator = f", {total}" if total else ""
-            total = f"tl.dot({texts[0]}, {texts[1]}{accumulator}{keywords_of(node, dot, self.plan)})"
-        return total
+                value = value if held == dot.dtype else expr("{}.to({})", value, triton_name(dot.dtype))
+                values.append(value if tile == wanted else expr("tl.trans({})", value))
+            total = [call("tl.dot", *values, *total, **keywords_of(node, dot, self.plan))]
+        return total[0]
 
-    def _neutral_factor(self, node: Reduce, factor: Node, text: str, tile: Tile, scope: Scope) -> str:
+    def _neutral_factor(self, node: Reduce, factor: Node, value: ast.expr, tile: Tile, scope: Scope) -> ast.expr:
         """Zero beyond the end of what is summed, in both factors: infinity times zero is none."""
         ragged = frozenset(self.spell.ragged(frozenset(node.over))) - self.zeros[factor]
         mask = self.masks.of(ragged, (), tile, scope) if ragged else None
-        return f"tl.where({mask}, {text}, {constant(0, factor.dtype)})" if mask else text
+        return expr("tl.where({}, {}, {})", mask, value, constant(0, factor.dtype)) if mask else value
 
-    def _place_tile(self, node: Reduce, position: Index, tile: Tile) -> str:
+    def _place_tile(self, node: Reduce, position: Index, tile: Tile) -> ast.expr:
         """The places of a tile's elements, in a type that holds them all until one is chosen."""
-        text, dtype = self.spell.index(position, tile), self._place_dtype(node)
-        kind, shape = triton_name(dtype), self.spell.shape(tile)
+        place, dtype = self.spell.index(position, tile), self._place_dtype(node)
         if not position.axes:
-            return f"tl.full({shape}, {text}, {kind})" if tile else as_tensor(text, dtype)
-        return f"tl.broadcast_to({text}, {shape}).to({kind})" if tile else f"({text}).to({kind})"
+            return self._full(place, tile, dtype) if tile else as_tensor(place, dtype)
+        place = expr("tl.broadcast_to({}, {})", place, self.spell.shape(tile)) if tile else place
+        return expr("{}.to({})", place, triton_name(dtype))
 
     def _place_dtype(self, node: Reduce) -> np.dtype:
         return np.dtype(f"int{max(WORD, *map(self.spell.widths.sum, node.positions))}")
@@ -111,14 +111,13 @@ class Reductions(Statements):
         spread = max(consts) - min(consts)
         return not any(each.terms for each in apart) and spread < min(factors) * self.spell.planned[opened[0]].block
 
-    def _first_places(self, node: Reduce, keys: Sequence[LoopKey], tile: Tile) -> str:
+    def _first_places(self, node: Reduce, keys: Sequence[LoopKey], tile: Tile) -> ast.expr:
         """Where lanes begin to look: each with the first of its own places, or with none."""
-        shape, kind = self.spell.shape(tile), triton_name(self._place_dtype(node))
+        dtype = self._place_dtype(node)
         if not self._goes_on(node, keys):
-            return f"tl.full({shape}, {np.iinfo(self._place_dtype(node)).max}, {kind})"
+            return self._full(int(np.iinfo(dtype).max), tile, dtype)
         first = min(node.positions, key=lambda position: position.const)
-        text = self.spell.index_at_start(first, tile, keys[0].opened[0])
-        return f"tl.full({shape}, 0, {kind}) + {in_parentheses(text)}"
+        return expr("{} + {}", self._full(0, tile, dtype), self.spell.index_at_start(first, tile, keys[0].opened[0]))
 
     def _joined(self, node: Reduce, keys: Sequence[LoopKey]) -> str:
         """How a step joins what it has found with what was found before."""
@@ -135,26 +134,28 @@ class Reductions(Statements):
         self.helpers[row.follow] = None
         return f"{row.follow}({{0}}, {{1}}, {{2}}, {{3}})"
 
-    def _combined(self, node: Reduce, one: list[str], other: list[str], scope: Scope) -> list[str]:
+    def _combined(
+        self, node: Reduce, one: Sequence[ast.expr], other: Sequence[ast.expr], scope: Scope
+    ) -> list[ast.expr]:
         row, dtype = self._row(node), working_dtype(self._element(node))
         if not row.indexed:
-            return [row.combine(dtype).format(in_parentheses(one[0]), in_parentheses(other[0]))]
+            return [expr(row.combine(dtype), one[0], other[0])]
         names = [self.names.new(wish, scope.depth) for wish in ("chosen", "place")]  # both are read by the next one
         joined = self._followed(node, _is_in_order(node.positions))
-        self._say(scope, f"{', '.join(names)} = {joined.format(*one, *other)}", node.eqn)
-        return names
+        self._say(scope, assign(names, expr(joined, *one, *other)), node.eqn)
+        return [*map(name, names)]
 
-    def _neutralised(self, node: Reduce, operand: Node, text: str, tile: Tile, scope: Scope) -> str:
+    def _neutralised(self, node: Reduce, operand: Node, value: ast.expr, tile: Tile, scope: Scope) -> ast.expr:
         identity = self._row(node).identity(working_dtype(self._element(node)))
         ragged, constant_along = self._outside(node, operand)
         if not ragged and not constant_along:
-            return text
+            return value
         mask = self.masks.of(ragged, (), tile, scope)
-        neutral = constant(identity, self._element(node))
-        filled = f"tl.where({mask}, {text}, {neutral})" if mask else text
+        if mask:
+            value = expr("tl.where({}, {}, {})", mask, value, constant(identity, self._element(node)))
         if constant_along - ragged:
-            filled = f"tl.broadcast_to({filled}, {self.spell.shape(tile)})"
-        return filled
+            value = expr("tl.broadcast_to({}, {})", value, self.spell.shape(tile))
+        return value
 
     def _outside(self, node: Reduce, operand: Node) -> tuple[frozenset[Axis], frozenset[Axis]]:
         """The axes of a reduction beyond which an operand has to be made neutral, and those it does not vary along."""
@@ -164,26 +165,26 @@ class Reductions(Statements):
         ragged = frozenset(self.spell.ragged(over)) - (self.zeros[operand] & operand.axes if is_zero else frozenset())
         return ragged, over - operand.axes
 
-    def _collapsed(self, node: Reduce, parts: list[str], tile: Tile, scope: Scope) -> str:
+    def _collapsed(self, node: Reduce, parts: Sequence[ast.expr], tile: Tile, scope: Scope) -> ast.expr:
         """The tile without the dimensions that are reduced."""
         row, dtype = self._row(node), working_dtype(self._element(node))
         template = row.collapse(dtype)
         over = [axis for axis in tile if axis in node.over]
         if self._goes_by_bits(node, tile):
-            return self._of_bits(f"{in_parentheses(parts[0])}.to(tl.int32, bitcast=True)", tile, scope)
+            return self._of_bits(expr("{}.to(tl.int32, bitcast=True)", parts[0]), tile, scope)
         if over:
             self._helped(node)
         if len(over) == len(tile) > 1 and not row.indexed:  # each thread combines all of its own before lanes meet
-            return template.format(*parts, axis=None)
+            return expr(template, *parts, axis=None)
         for axis in reversed(over):
-            whole = template.format(*parts, axis=tile.index(axis))
-            parts = [f"{whole}[{n}]" for n in range(2)] if row.indexed else [whole]
+            whole = expr(template, *parts, axis=tile.index(axis))
+            parts = [expr("{}[{}]", whole, n) for n in range(2)] if row.indexed else [whole]
             tile = tuple(other for other in tile if other is not axis)
         if row.indexed and node.dtype != self._place_dtype(node):
-            return f"{in_parentheses(parts[-1])}.to({triton_name(node.dtype)})"
+            return expr("{}.to({})", parts[-1], triton_name(node.dtype))
         return parts[-1]
 
-    def _of_bits(self, bits: str, tile: Tile, scope: Scope) -> str:
+    def _of_bits(self, bits: ast.expr, tile: Tile, scope: Scope) -> ast.expr:
         """In a loop each warp combines what rows of lanes have, so that warps meet once, not twice as Triton lets them.
 
         tl.max(bits)    →    tl.max(_in_each_warp(tl.max(bits, axis=1)))
@@ -191,9 +192,9 @@ class Reductions(Statements):
         lanes = self.plan.policy.target.warp_size
         blocks = [self.spell.planned[axis].block for axis in tile]
         if not scope.depth or self.plan.num_warps == 1 or blocks != [lanes, lanes]:
-            return f"tl.max({bits}).to(tl.float32, bitcast=True)"
+            return expr("tl.max({}).to(tl.float32, bitcast=True)", bits)
         self.helpers["_in_each_warp"] = None
-        return f"tl.max(_in_each_warp(tl.max({bits}, axis=1))).to(tl.float32, bitcast=True)"
+        return expr("tl.max(_in_each_warp(tl.max({}, axis=1))).to(tl.float32, bitcast=True)", bits)
 
     def _goes_by_bits(self, node: Reduce, tile: Tile) -> bool:
         """Whether the largest of all lanes is that of integers, for which NVIDIA's warps have an instruction."""

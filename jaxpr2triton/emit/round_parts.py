@@ -20,12 +20,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from jaxpr2triton.emit.syntax import Fresh, Replaced, calls, copied, is_store, named_as, parsed_with
 from jaxpr2triton.emit.tidy import without_idle_comments
-from jaxpr2triton.emit.variables import Body, is_comment, names_in
-
-MEETINGS = ("tl.reduce",)
-SEEN_OUTSIDE = ("load", "store", "atomic", "print", "assert", "barrier", "call")  # parts of the names of functions
+from jaxpr2triton.emit.walks import Fresh, Replaced, blocks_of, calls, copied, is_store, names_in, nodes_of
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body, Comment, Load, assign, call, expr, loop_of, name
 
 
 def written_out(number: str, times: int, taken: Body, body: Body, given: Set[str], fresh: Fresh) -> Body:
@@ -34,17 +32,16 @@ def written_out(number: str, times: int, taken: Body, body: Body, given: Set[str
     if parts is None:
         return [_in_text(number, times, [*taken, *body])]
     several = {name: fresh(f"{name}_each") for name in parts.handed}
-    begun = [line for held in several.values() for line in parsed_with(f"{held} = ()")]
-    added = [line for name, held in several.items() for line in parsed_with(f"{held} = {held} + ({name},)")]
-    handed = [line for name, held in several.items() for line in parsed_with(f"{name} = {held}[{number}]")]
+    begun: Body = [assign(held, ()) for held in several.values()]
+    added = [assign(held, expr("{} + {}", held, (one,))) for one, held in several.items()]
+    handed = [assign(one, expr("{}[{}]", held, number)) for one, held in several.items()]
     early = [*_asked_for(taken, parts.early), *parts.early, *added]
     rest = [*_asked_for(taken, parts.rest), *handed, *parts.rest]
     return [*begun, _in_text(number, times, early), _in_text(number, times, rest)]
 
 
 def _in_text(number: str, times: int, body: Body) -> ast.For:
-    steps = ast.parse(f"tl.static_range({times})", mode="eval").body
-    return ast.For(target=ast.Name(number, ast.Store()), iter=steps, body=body, orelse=[], lineno=0)
+    return loop_of(number, call("tl.static_range", times), body)
 
 
 def _asked_for(taken: Body, by: Body) -> Body:
@@ -94,14 +91,14 @@ def _outlined(rest: Body, ready: Set[str], changing: Set[str], fresh: Fresh) -> 
         names = _read(node)
         if names.isdisjoint(ready) or not names.isdisjoint(changing):
             return None
-        text = ast.unparse(node)
+        text = printed(node)
         if text not in named:
             named[text] = fresh("ready"), node
-        return named_as(named[text][0])
+        return name(named[text][0])
 
     replaced = Replaced(early)
     found = [replaced.statement(copied(statement)) for statement in rest]
-    return [ast.Assign([ast.Name(name, ast.Store())], value, lineno=0) for name, value in named.values()], found
+    return [assign(ready, value) for ready, value in named.values()], found
 
 
 def _stored_in(body: Body) -> set[str]:
@@ -125,9 +122,8 @@ def _assignments(body: Body) -> Iterator[ast.Assign]:
     for statement in body:
         if isinstance(statement, ast.Assign):
             yield statement
-        elif isinstance(statement, ast.If):
-            yield from _assignments(statement.body)
-            yield from _assignments(statement.orelse)
+        for block in blocks_of(statement) if isinstance(statement, ast.If) else ():
+            yield from _assignments(block)
 
 
 def _after_meetings(assignments: Iterable[ast.Assign]) -> set[int]:
@@ -183,22 +179,18 @@ def _with_comments(body: Body, chosen: Set[int]) -> Body:
     for statement in body:
         if isinstance(statement, ast.If):
             found += _with_comments([*statement.body, *statement.orelse], chosen)
-        elif id(statement) in chosen or is_comment(statement):
+        elif id(statement) in chosen or isinstance(statement, Comment):
             found.append(statement)
     return found
 
 
 def _meets(value: ast.AST) -> bool:
-    return any(function in MEETINGS for function in _called(value))
+    return next(calls(value, "reduce"), None) is not None
 
 
 def _is_pure(value: ast.AST) -> bool:
     """Whether it may be computed where no step would have."""
-    return not any(part in function for function in _called(value) for part in SEEN_OUTSIDE)
-
-
-def _called(value: ast.AST) -> Iterator[str]:
-    return (ast.unparse(each.func) for each in calls(value))
+    return not nodes_of(Load, value)
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -16,20 +16,23 @@ import ast
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, function_of, hull
-from jaxpr2triton.emit.variables import Body, names_in, nodes_of
+from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown, Value, hull
+from jaxpr2triton.emit.walks import function_of, names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
+from jaxpr2triton.ir.kernel import Buffer
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import Body, Pointer
 
 POINTERS = {"max_contiguous", "multiple_of"}
 
 
-def check_offsets(body: Body, grid: Sequence[int], numbers: Numbers, places: Set[str], flags: Set[str]) -> None:
+def check_offsets(body: Body, grid: Sequence[int], numbers: Numbers, places: Set[str]) -> None:
     """Raise CompilerBug where an offset, or a comparison of places in a mask, may leave its bits.
 
-    `places` are the variables of axes; pointers in `flags` are of what is only set, where users compare numbers.
+    `places` are the variables of axes; where flags are set, users compare numbers.
     """
-    _Checking(grid, numbers, places, flags).block(body)
+    _Checking(grid, numbers, places).block(body)
 
 
 @dataclass
@@ -37,7 +40,6 @@ class _Checking:
     grid: Sequence[int]
     numbers: Numbers
     places: Set[str]
-    flags: Set[str]
     known: dict[str, Value] = field(default_factory=dict)
     wrong: dict[str, str] = field(default_factory=dict)  # variables that compare what left its bits, and its text
 
@@ -107,30 +109,30 @@ class _Checking:
     def _accesses(self, statement: ast.AST) -> None:
         for call in nodes_of(ast.Call, statement):
             if function_of(call) in ("load", "store"):
-                pointer = self._pointer(call.args[0])
-                masks = [word.value for word in call.keywords if word.arg == "mask" and pointer not in self.flags]
+                buffer = self._buffer(call.args[0])
+                masks = [word.value for word in call.keywords if word.arg == "mask" and not buffer.is_flag]
                 if (wrong := next(filter(None, map(self._wrong_in, masks)), None)) is not None:
-                    raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{ast.unparse(call)}")
+                    raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{printed(call)}")
 
-    def _pointer(self, address: ast.expr) -> str:
-        """The name of the pointer, to which offsets are added that are right."""
+    def _buffer(self, address: ast.expr) -> Buffer:
+        """What the pointer points to, to which offsets are added that are right."""
         match address:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 self._offset(right, address)
-                return self._pointer(left)
+                return self._buffer(left)
             case ast.Call(args=[first, *_]) if function_of(address) in POINTERS:
-                return self._pointer(first)
-            case ast.Name(id=name) if name.endswith("_ptr"):
-                return name
-        raise CompilerBug(f"no address: {ast.unparse(address)}")
+                return self._buffer(first)
+            case Pointer():
+                return address.buffer
+        raise CompilerBug(f"no address: {printed(address)}")
 
     def _offset(self, offset: ast.expr, address: ast.expr) -> None:
         def refused(part: ast.expr) -> Value:
-            raise CompilerBug(f"{ast.unparse(part)} leaves its bits:\n{ast.unparse(address)}")
+            raise CompilerBug(f"{printed(part)} leaves its bits:\n{printed(address)}")
 
         def computed(part: ast.expr, found: Unknown) -> Value:
             if self.numbers.low > self.numbers.high or (isinstance(part, ast.Name) and part.id in self.places):
-                raise CompilerBug(f"{ast.unparse(part)} may be any number:\n{ast.unparse(address)}")
+                raise CompilerBug(f"{printed(part)} may be any number:\n{printed(address)}")
             return Interval(self.numbers.low, self.numbers.high, self.numbers.bits)
 
         found = Reader(self.known, self.grid, self.numbers.bits, refused, computed).value(offset)
@@ -148,5 +150,5 @@ class _Checking:
                 return self._wrong_in(left) or self._wrong_in(right)
             case ast.Compare(left=left, comparators=[right]):
                 sides = [side for side in (left, right) if {name.id for name in names_in(side)} <= self.places | {"tl"}]
-                return next((ast.unparse(side) for side in sides if self._value(side) == LEFT), None)
+                return next((printed(side) for side in sides if self._value(side) == LEFT), None)
         return None

@@ -7,20 +7,25 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
+from functools import partial, reduce
 
 import numpy as np
 
 from jaxpr2triton.emit.axes import loop_over
+from jaxpr2triton.emit.limits import clamp
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.stores import Stores
-from jaxpr2triton.emit.text import Tile, suffix
+from jaxpr2triton.emit.text import Tile, beside
 from jaxpr2triton.graph.nodes import Node, Reduce, Store
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.spans import Limit, limits_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import Form
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import all_hold, expr, sum_of
+
+LARGEST, LEAST = "tl.maximum({}, {})", "tl.minimum({}, {})"
 
 
 class Spans(Stores):
@@ -47,8 +52,8 @@ class Spans(Stores):
         ready = [limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth]
         return sorted(ready, key=lambda limit: (limit.is_upper, limit.value.number if limit.value else -1, limit.const))
 
-    def _header(self, body: Scope, limits: Sequence[Limit], backwards: bool) -> str:
-        """Of the loop with that body; before it, where the values of the limits are, what it lies between."""
+    def _loop_over(self, body: Scope, limits: Sequence[Limit], backwards: bool) -> ast.For:
+        """The loop with that body, empty; before it, where the values of the limits are, what it lies between."""
         axis, scope = body.axis, body.around
         assert axis is not None  # of a loop
         self.scope_now = scope
@@ -59,55 +64,50 @@ class Spans(Stores):
             first += one
             last += other
         block = self.spell.planned[axis].block
-        start = self._named(axis, "first", _all_of("tl.maximum", first), scope)
+        start = self._end_of_all(axis, "first", LARGEST, first, scope)
         if start and block > 1:
-            start = f"{start} // {block} * {block}"
-        end = self._named(axis, "last", _all_of("tl.minimum", last), scope)
+            start = expr("{0} // {1} * {1}", start, block)
+        end = self._end_of_all(axis, "last", LEAST, last, scope)
         return loop_over(self.spell.planned[axis], backwards, start, end)
 
-    def _named(self, axis: Axis, end: str, text: str, scope: Scope) -> str:
-        if not text:
-            return ""
-        name = self.names.new(f"{axis.name}_{end}", scope.depth)
-        scope.lines.append(f"{name} = {text}")
-        return name
+    def _end_of_all(
+        self, axis: Axis, end: str, function: str, places: Sequence[ast.expr], scope: Scope
+    ) -> ast.expr | None:
+        """What holds for several: the largest first place, the least last one."""
+        if not places:
+            return None
+        return self._named(f"{axis.name}_{end}", reduce(partial(expr, function), places), scope)
 
-    def _of_tile(self, axis: Axis, limits: Sequence[Limit], tile: Tile, scope: Scope) -> tuple[list[str], list[str]]:
+    def _of_tile(
+        self, axis: Axis, limits: Sequence[Limit], tile: Tile, scope: Scope
+    ) -> tuple[list[ast.expr], list[ast.expr]]:
         """The least first place and the last one of the lanes of a tile; lanes without any term have none."""
         lower = [self._place_of(limit, tile, scope) for limit in limits if not limit.is_upper]
         upper = [self._place_of(limit, tile, scope) for limit in limits if limit.is_upper]
-        start = self._named(axis, "from", _all_of("tl.maximum", lower), scope)
-        end = self._named(axis, "to", _all_of("tl.minimum", upper), scope)
+        start = self._end_of_all(axis, "from", LARGEST, lower, scope)
+        end = self._end_of_all(axis, "to", LEAST, upper, scope)
         if not tile:
             return [start] if start else [], [end] if end else []
-        parts = [f"{start} < {end}"] if start and end else []
+        parts = [expr("{} < {}", start, end)] if start and end else []
         axes = frozenset().union(*(limit.axes for limit in limits))
         mask = self.masks.of(axes, (), tile, scope)
-        inside = " & ".join(in_parentheses(part) for part in [*parts, *([mask] if mask else [])])
-        if inside:
-            start = start and f"tl.where({inside}, {start}, {axis.size})"
-            end = end and f"tl.where({inside}, {end}, 0)"
-        return [f"tl.min({start})"] if start else [], [f"tl.max({end})"] if end else []
+        parts += [mask] if mask else []
+        if parts:
+            inside = all_hold(parts)
+            start = start and expr("tl.where({}, {}, {})", inside, start, axis.size)
+            end = end and expr("tl.where({}, {}, 0)", inside, end)
+        return [expr("tl.min({})", start)] if start else [], [expr("tl.max({})", end)] if end else []
 
-    def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> str:
+    def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> ast.expr:
         """As `Limit.place`, with its value, in the loop."""
-        text = ""
-        rest = limit.place
+        rest, place = limit.place, None
         if limit.value is not None:
-            text = f"{'-1 * ' * (limit.sign < 0)}{self._clamped(limit.value, limit.low, limit.high)}"
-            text += suffix(self._get(limit.value, scope).tile, tile)
-            text = text if limit.value.dtype == np.int32 else f"{in_parentheses(text)}.to(tl.int32)"
-        if rest.terms:
-            text = f"{text} + {self.spell.index(rest, tile)}" if text else self.spell.index(rest, tile)
-        elif rest.const or not text:
-            text = f"{text} + {rest.const}" if text else f"tl.full((), {rest.const}, tl.int32)"
-        text = f"{in_parentheses(text)} * {limit.by}" if limit.by > 1 else text
-        return f"tl.minimum(tl.maximum({text}, 0), {limit.axis.size})"
-
-
-def _all_of(function: str, texts: Sequence[str]) -> str:
-    """What holds for several: the largest first place, the least last one."""
-    whole = ""
-    for text in texts:
-        whole = f"{function}({whole}, {text})" if whole else text
-    return whole
+            own = self._clamped(limit.value, limit.low, limit.high)
+            place = beside(own, self._get(limit.value, scope).tile, tile)
+            place = expr("-1 * {}", place) if limit.sign < 0 else place
+            place = place if limit.value.dtype == np.int32 else expr("{}.to(tl.int32)", place)
+        if place is None:
+            place = self.spell.index(rest, tile) if rest.terms else expr("tl.full((), {}, tl.int32)", rest.const)
+        elif rest.terms or rest.const:
+            place = sum_of(place, self.spell.index(rest, tile) if rest.terms else rest.const)
+        return clamp(expr("{} * {}", place, limit.by) if limit.by > 1 else place, 0, limit.axis.size)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,11 @@ from jaxpr2triton.emit.limits import clamp, limits_of
 from jaxpr2triton.emit.masks import Masks
 from jaxpr2triton.emit.names import Names, comment, wishes
 from jaxpr2triton.emit.precision16 import Narrow
-from jaxpr2triton.emit.scope import Limits, Line, Scope
-from jaxpr2triton.emit.text import Spelling, Tile, Written, conjunction, suffix
+from jaxpr2triton.emit.scope import Limits, Scope
+from jaxpr2triton.emit.text import NOTHING, Spelling, Tile, Written, beside
 from jaxpr2triton.emit.turns import gathered, in_places, is_held_in_copies, names_before, permuted, renames
 from jaxpr2triton.emit.unaligned import matrices_of
+from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.emit.widths import WORD, numbers_of
 from jaxpr2triton.emit.work import asked_of, footprint_of
 from jaxpr2triton.emit.zeros import zeros_outside
@@ -61,14 +64,16 @@ from jaxpr2triton.ir.index import (
 )
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.printed import printed
 from jaxpr2triton.ir.region import stored_by
 from jaxpr2triton.ir.rounded import rounded_p
-from jaxpr2triton.rules.base import in_parentheses, is_atom
+from jaxpr2triton.ir.tree import Comment, Part, Pointer, all_hold, assign, call, expr, is_atom, load, name, sum_of
 from jaxpr2triton.rules.helpers import with_callees
-from jaxpr2triton.rules.literals import as_tensor, constant, is_bare, with_dtype
+from jaxpr2triton.rules.literals import as_tensor, constant, with_dtype
+from jaxpr2triton.rules.pointwise.convert import held_as
 from jaxpr2triton.rules.rows import TABLE
 
-INLINE_AT_MOST = 44  # characters of an expression that is written inside another one
+INLINE_AT_MOST = 42  # characters of an expression that is written inside another one
 JOINED = frozenset({"add", "sub", "add_any"})  # with which compilers fuse products
 
 
@@ -85,7 +90,7 @@ class Statements:
         self.wish = wishes(plan.jaxpr.jaxpr)
         self.wish.of |= stored(graph, buffers, self.wish)
         self.axis_names = frozenset(p.axis.name + end for p in plan.axes for end in ("", "_ok", "_start", "_block"))
-        self.names = Names([*self.axis_names, *(f"{b.name}_ptr" for b in buffers.all)], ranks(self.wish.own, buffers))
+        self.names = Names([*self.axis_names, *(b.parameter for b in buffers.all)], ranks(self.wish.own, buffers))
         self.users = users(graph)
         self.stored = stored_by(plan.jaxpr.jaxpr)
         places = [within(store.place, self.stored[store.output].aval.shape) for store in graph.stores]
@@ -106,29 +111,28 @@ class Statements:
         self.bytes_asked = 0
         self._footprints: Counter[tuple[str, object]] = Counter()
 
-    def _computed(self, number: Dynamic, tile: Tile) -> str:
+    def _computed(self, number: Dynamic, tile: Tile) -> ast.expr:
         """A number that the kernel computes, inside an index."""
         node = self.graph.computed[number.key]
         if number.clamped:
-            text = self._clamped(node, number.low, number.high)
-            text += suffix(self._get(node, self.scope_now).tile, tile)
+            place = self._clamped(node, number.low, number.high)
+            place = beside(place, self._get(node, self.scope_now).tile, tile)
         else:
-            text = self._operand(node, self.scope_now, tile)
-        return f"{text}.to({triton_name(number.signed)})" if number.signed else text
+            place = self._operand(node, self.scope_now, tile)
+        return expr("{}.to({})", place, triton_name(number.signed)) if number.signed else place
 
-    def _clamped(self, node: Node, low: int, high: int) -> str:
+    def _clamped(self, node: Node, low: int, high: int) -> ast.expr:
         """A computed number, brought into range; once, where the number itself is written."""
         for user in self.users[node]:
             written = self.scope_now.find(user) if limits_of(user) == (node, low, high) else None
-            if written is not None and written.text.isidentifier():
-                return written.text
+            if written is not None and written.name:
+                return written.value
         home = next(scope for scope in self.scope_now.chain() if node in scope.known)
         if (node, low, high) not in home.clamped:
-            name = self.names.new("place", home.depth)
+            home.clamped[node, low, high] = place = self.names.new("place", home.depth)
             least, most = (getattr(np.iinfo(node.dtype), end) for end in ("min", "max"))  # no number of it is beyond
-            home.lines.append(f"{name} = {clamp(home.known[node].text, max(low, least), min(high, most))}")
-            home.clamped[node, low, high] = name
-        return home.clamped[node, low, high]
+            home.write(place, clamp(home.known[node].value, max(low, int(least)), min(high, int(most))))
+        return name(home.clamped[node, low, high])
 
     def _clamped_already(self, limits: Limits, scope: Scope) -> str | None:
         """The name of a number that was brought into that range for an index."""
@@ -136,17 +140,21 @@ class Statements:
 
     # -- statements -------------------------------------------------------------------------------------------
 
-    def _say(self, scope: Scope, line: Line, eqn: Any = None) -> None:
+    def _say(self, scope: Scope, line: ast.stmt, eqn: Any = None) -> None:
         text = comment(innermost_frame(eqn)) if eqn is not None else None
         if text is not None and text != scope.said:
-            scope.lines.append(text)
+            scope.lines.append(Comment(text))
             scope.said = text
         scope.lines.append(line)
 
-    def _assign(self, node: Node, scope: Scope, text: str, wish: str, eqn: Any = None) -> None:
-        name = self.names.new(wish, scope.depth)
-        self._say(scope, f"{name} = {text}", eqn)
-        scope.known[node] = Written(name, self.spell.tile(node.axes))
+    def _assign(self, node: Node, scope: Scope, value: ast.expr, wish: str, eqn: Any = None) -> None:
+        scope.known[node] = Written(self._named(wish, value, scope, eqn), self.spell.tile(node.axes))
+
+    def _named(self, wish: str, value: Part, scope: Scope, eqn: Any = None) -> ast.expr:
+        """A new variable that has the value."""
+        variable = self.names.new(wish, scope.depth)
+        self._say(scope, assign(variable, value), eqn)
+        return name(variable)
 
     def _get(self, node: Node, scope: Scope) -> Written:
         written = scope.find(node)
@@ -154,10 +162,10 @@ class Statements:
             raise CompilerBug(f"a value of kernel {self.plan.name} is used before it is written")
         return written
 
-    def _operand(self, node: Node, scope: Scope, tile: Tile) -> str:
-        """The text of a value inside an expression of that tile."""
+    def _operand(self, node: Node, scope: Scope, tile: Tile) -> ast.expr:
+        """A value inside an expression of that tile."""
         written = self._get(node, scope)
-        return in_parentheses(written.text) + suffix(written.tile, tile) if not written.bare else written.text
+        return written.value if written.bare else beside(written.value, written.tile, tile)
 
     def _load(self, node: Load, scope: Scope) -> None:
         buffer = self.buffers.inputs[node.buffer]
@@ -165,12 +173,12 @@ class Statements:
         if read is None:
             self._read(node, buffer, scope)
         else:
-            self._assign(node, scope, f"{read}.to({triton_name(working_dtype(buffer.dtype))})", buffer.name)
+            self._assign(node, scope, held_as(read, buffer.dtype), buffer.name)
 
     def _read_early(self, loads: Sequence[Load], body: Scope) -> None:
         self.scope_now = body
-        for load in loads:
-            self._read(load, self.buffers.inputs[load.buffer], body, early=True)
+        for node in loads:
+            self._read(node, self.buffers.inputs[node.buffer], body, early=True)
 
     def _kept(self, node: Kept, scope: Scope) -> None:
         self._read(node, self.buffers.kept[node.keep.slot], scope)
@@ -190,41 +198,48 @@ class Statements:
         self._is_read(node, buffer, offset, scope)
         tile = self.spell.tile(node.axes)
         is_unaligned = node in self.matrices.unaligned or node in self.nearest
-        address = f"{buffer.name}_ptr" + " + unaligned" * is_unaligned
-        if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile)}"
+        address = self._address(buffer, offset, tile, is_unaligned)
         mask = self.masks.of(node.axes, node.guard, tile, scope)
         if mask is not None and tile and not self.spell.tile(self._spread_along(offset)):  # one address for many lanes
-            address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
+            address = self._for_all(address, tile)
         if node in self.matrices.rows:
-            along = [str(self.spell.planned[axis].block if axis in self.matrices.rows[node] else 1) for axis in tile]
-            address = f"tl.max_contiguous({address}, ({', '.join(along)}))"
+            along = (self.spell.planned[axis].block if axis in self.matrices.rows[node] else 1 for axis in tile)
+            address = expr("tl.max_contiguous({}, {})", address, tuple(along))
         address = self._beside(node, address, tile)
-        zero = constant(0, buffer.dtype)
-        text = f"tl.load({address})" if mask is None else f"tl.load({address}, mask={mask}, other={zero})"
+        value: ast.expr = load(address, mask, constant(0, buffer.dtype))
         if working_dtype(buffer.dtype) != buffer.dtype and node not in self.as_read:
             if early:
-                scope.early[node] = self.names.new(f"{stem}_read", scope.depth)
-                self._say(scope, f"{scope.early[node]} = {text}")
+                scope.early[node] = self._named(f"{stem}_read", value, scope)
                 return
-            text += f".to({triton_name(working_dtype(buffer.dtype))})"
+            value = held_as(value, buffer.dtype)
         if not scope.open_loops and not isinstance(node, Kept):
-            text = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), text) or text
-        self._assign(node, scope, text, stem)
+            value = in_blocks(self.plan, self.spell, tile, working_dtype(buffer.dtype), value) or value
+        self._assign(node, scope, value, stem)
+
+    def _address(self, buffer: Buffer, offset: Index, tile: Tile, is_unaligned: bool = False) -> ast.expr:
+        """A pointer to the elements of a buffer."""
+        address: ast.expr = Pointer(buffer)
+        if is_unaligned:
+            address = expr("{} + {}", address, "unaligned")
+        return sum_of(address, self.spell.index(offset, tile)) if offset.terms or offset.const else address
+
+    def _for_all(self, address: ast.expr, tile: Tile) -> ast.expr:
+        """One address for all lanes of a tile."""
+        return expr("{} + tl.zeros({}, tl.int32)", address, self.spell.shape(tile))
 
     @property
     def is_unaligned(self) -> bool:
         """Whether anything is read or stored at an address that Triton knows nothing of."""
         return bool(self.matrices.unaligned or self.nearest)
 
-    def _beside(self, node: Node | Store, address: str, tile: Tile) -> str:
+    def _beside(self, node: Node | Store, address: ast.expr, tile: Tile) -> ast.expr:
         """An address of lanes that are to lie along the axis that is nearest in memory, and then the next one."""
         if node not in self.nearest:
             return address
         far = self.nearest[node]
         most = max(self.spell.planned[far[-1]].block, 1 << len(far))
-        along = [str(most if axis is far[-1] else 1 << far.index(axis)) for axis in tile]
-        return f"tl.max_contiguous({address}, ({', '.join(along)}))"
+        along = tuple(most if axis is far[-1] else 1 << far.index(axis) for axis in tile)
+        return expr("tl.max_contiguous({}, {})", address, along)
 
     def _spread_along(self, index: Index) -> frozenset[Axis]:
         """The axes of an index as it is written: a computed number may be the same for all lanes."""
@@ -243,37 +258,37 @@ class Statements:
         if not node.index.terms:
             scope.known[node] = Written(constant(node.index.const, node.dtype), (), bare=True)
             return
-        text = self.spell.index(node.index, self.spell.tile(node.axes))
+        value = self.spell.index(node.index, self.spell.tile(node.axes))
         if node.dtype != np.int32 or self.spell.widths.sum(node.index) != WORD:
-            text = f"{in_parentheses(text)}.to({triton_name(node.dtype)})"
+            value = expr("{}.to({})", value, triton_name(node.dtype))
         if working_dtype(node.dtype) != node.dtype:
-            text += f".to({triton_name(working_dtype(node.dtype))})"
-        if is_atom(text) or self._inline(node, text):
-            scope.known[node] = Written(text, self.spell.tile(node.axes))
+            value = held_as(value, node.dtype)
+        if is_atom(value) or self._inline(node, value):
+            scope.known[node] = Written(value, self.spell.tile(node.axes))
         else:
-            self._assign(node, scope, text, "position")
+            self._assign(node, scope, value, "position")
 
     def _compute(self, node: Compute, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
-        texts = self.narrow.operands(node, [self._operand(operand, scope, tile) for operand in node.operands])
+        values = self.narrow.operands(node, [self._operand(operand, scope, tile) for operand in node.operands])
         if all(self._get(operand, scope).bare for operand in node.operands):
-            texts[0] = as_tensor(texts[0], node.operands[0].dtype)
+            values[0] = as_tensor(values[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
-        text = self.calls.write(node, texts) if node in self.calls else row.write(call_of(node.eqn), texts)
+        value = self.calls.write(node, values) if node in self.calls else row.write(call_of(node.eqn), values)
         if node.eqn.primitive.name in PRODUCTS and self._is_by_itself(node):
-            text = self._rounded(texts[0], texts[-1], node.dtype)
-        self.helpers |= dict.fromkeys(each for name in row.called(text) for each in with_callees(name))
+            value = self._rounded(values[0], values[-1], node.dtype)
+        self.helpers |= dict.fromkeys(each for helper in row.called(value) for each in with_callees(helper))
         if (limits := limits_of(node)) is not None and (known := self._clamped_already(limits, scope)) is not None:
-            scope.known[node] = Written(known, tile)
+            scope.known[node] = Written(name(known), tile)
         elif row.words > 1:
-            self._call(node, scope, row.words, text)
-        elif text in texts and (is_atom(text) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
-            same = self._get(node.operands[texts.index(text)], scope)
-            scope.known[node] = Written(text, tile, same.bare)
-        elif self._inline(node, text):
-            scope.known[node] = Written(text, tile)
+            self._call(node, scope, row.words, value)
+        elif value in values and (is_atom(value) or node.eqn.primitive is not rounded_p):  # dtypes that are held alike
+            same = self._get(node.operands[values.index(value)], scope)
+            scope.known[node] = Written(value, tile, same.bare)
+        elif self._inline(node, value):
+            scope.known[node] = Written(value, tile)
         else:
-            self._assign(node, scope, text, self.wish[node], node.eqn)
+            self._assign(node, scope, value, self.wish[node], node.eqn)
 
     def _is_by_itself(self, node: Node) -> bool:
         """Whether a product of f32 or f64 is measured; or is stored, and added to something, which compilers fuse."""
@@ -285,44 +300,46 @@ class Statements:
         is_joined = any(isinstance(each, Compute) and each.eqn.primitive.name in JOINED for each in users)
         return is_joined and any(isinstance(each, (Store, Keep)) for each in users)
 
-    def _rounded(self, one: str, other: str, dtype: np.dtype) -> str:
+    def _rounded(self, one: ast.expr, other: ast.expr, dtype: np.dtype) -> ast.expr:
         """A product by itself. Functions take numbers for floats of 32 bits."""
         self.helpers["_product"] = None
-        factors = [as_tensor(text, dtype) if dtype == np.float64 or is_bare(text) else text for text in (one, other)]
-        return f"_product({', '.join(factors)})"
+        return call("_product", as_tensor(one, dtype), as_tensor(other, dtype))
 
-    def _call(self, node: Compute, scope: Scope, words: int, text: str) -> None:
+    def _call(self, node: Compute, scope: Scope, words: int, value: ast.expr) -> None:
         """One of the words that a function gives; whoever wants another one gets it at the same time."""
         users = [user for user in self.users[node.operands[0]] if isinstance(user, Compute)]
         twins = [user for user in users if user.operands == node.operands and user.eqn.primitive is node.eqn.primitive]
         wishes = {twin.eqn.params["word"]: self.wish[twin] for twin in twins}
         names = {word: self.names.new(wishes[word], scope.depth) for word in sorted(wishes)}
-        wanted, part = list(names.values()), f"[{node.eqn.params['word']}]"
+        wanted = list(names.values())
         if len(wanted) > 1:  # all that it gives has a name
-            wanted, part = [names.get(word) or self.names.new("spare", scope.depth) for word in range(words)], ""
-        self._say(scope, f"{', '.join(wanted)} = {text}{part}", node.eqn)
+            wanted = [names.get(word) or self.names.new("spare", scope.depth) for word in range(words)]
+        else:
+            value = expr("{}[{}]", value, node.eqn.params["word"])
+        self._say(scope, assign(wanted, value), node.eqn)
         for twin in twins:  # equations in different loops may ask for the same word
-            scope.known[twin] = Written(names[twin.eqn.params["word"]], self.spell.tile(node.axes))
+            scope.known[twin] = Written(name(names[twin.eqn.params["word"]]), self.spell.tile(node.axes))
 
-    def _inline(self, node: Node, text: str) -> bool:
+    def _inline(self, node: Node, value: ast.expr) -> bool:
         """Whether an expression is short, and used once, by a computation of the same shape in the same loop."""
         users = self.users[node]
-        if len(text) > INLINE_AT_MOST or len(users) != 1 or not isinstance(users[0], Compute):
+        if len(users) != 1 or not isinstance(users[0], Compute) or len(printed(value)) > INLINE_AT_MOST:
             return False
         if isinstance(node, Compute) and self.wish.is_own(node):
             return False
         user = users[0]
         if self.order.loops(user) != self.order.loops(node) or self.spell.tile(user.axes) != self.spell.tile(node.axes):
             return False
-        probes = [f"probe{n}" for n in range(len(user.operands))]
+        probes = [name("probe") for _ in user.operands]
         written = TABLE[user.eqn.primitive.name].write(call_of(user.eqn), probes)
-        return written.count(probes[user.operands.index(node)]) == 1
+        probe = probes[user.operands.index(node)]
+        return sum(each is probe for each in names_in(written)) == 1
 
     def _choose(self, node: Choose, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
         sides = [side for c in node.conditions for side in self.masks.condition(c, tile, scope)]
         if is_truth(node.then, True) and is_truth(node.other, False):
-            self._assign(node, scope, conjunction(sides), "inside")
+            self._assign(node, scope, all_hold(sides), "inside")
             return
         then, other = (self._operand(n, scope, tile) for n in (node.then, node.other))
         made = [self._get(each, scope) for each in (node.then, node.other, *node.needs)]
@@ -331,30 +348,30 @@ class Statements:
             then = self._whole(node.then, scope, tile, node.dtype)
         elif made[0].bare and made[1].bare:
             then = with_dtype(then, node.dtype)
-        self._assign(node, scope, f"tl.where({conjunction(sides)}, {then}, {other})", "joined")
+        self._assign(node, scope, expr("tl.where({}, {}, {})", all_hold(sides), then, other), "joined")
 
     def _term(self, node: Product | Element, scope: Scope) -> None:
         if isinstance(node, Product):
             self._product(node, scope)
         else:
-            scope.known[node] = Written("", ())  # its parts are there
+            scope.known[node] = NOTHING  # its parts are there
 
     def _product(self, node: Product, scope: Scope) -> None:
         tile = self.spell.tile(node.axes)
         kind = triton_name(working_dtype(node.dtype))
         factors = []
         for operand in node.operands:
-            text, same = self._operand(operand, scope, tile), working_dtype(operand.dtype) == working_dtype(node.dtype)
+            value, same = self._operand(operand, scope, tile), working_dtype(operand.dtype) == working_dtype(node.dtype)
             if not same or all(self._get(each, scope).bare for each in node.operands):
-                text = as_tensor(text, operand.dtype)
-            factors.append(text if same else f"{text}.to({kind})")
-        text = " * ".join(factors)
+                value = as_tensor(value, operand.dtype)
+            factors.append(value if same else expr("{}.to({})", value, kind))
+        value = reduce(partial(expr, "{} * {}"), factors)
         if len(factors) == 2 and self._is_by_itself(node):
-            text = self._rounded(factors[0], factors[1], node.dtype)
-        if len(text) <= INLINE_AT_MOST and len(self.users[node]) == 1:
-            scope.known[node] = Written(text, tile)
+            value = self._rounded(factors[0], factors[1], node.dtype)
+        if len(self.users[node]) == 1 and len(printed(value)) <= INLINE_AT_MOST:
+            scope.known[node] = Written(value, tile)
         else:
-            self._assign(node, scope, text, "term")
+            self._assign(node, scope, value, "term")
 
     def _take(self, node: Take, scope: Scope) -> None:
         """A tile along another axis is the same tile; one element of it is a sum with all others masked, of bits."""
@@ -372,7 +389,7 @@ class Statements:
         target = plain_axis(node.index)
         renamed = tuple(target if axis is node.axis and target is not None else axis for axis in source.tile)
         if target is not None and target not in source.tile and renamed == tile:
-            self._gather(node, scope, source.text)
+            self._gather(node, scope, source.value)
             return
         self._masked(node, scope)
 
@@ -380,22 +397,22 @@ class Statements:
         """The elements at some places, each the sum of all along those axes where the others are masked."""
         whole = self.spell.tile(node.source.axes.union(*(index.axes for _, index in node.at)))
         conditions = [Condition(minus(of_axis(axis), index), 0, 1) for axis, index in node.at]
-        here = conjunction([side for each in conditions for side in self.spell.condition(each, whole)])
+        here = all_hold([side for each in conditions for side in self.spell.condition(each, whole)])
         value = self._operand(node.source, scope, whole)
         held = working_dtype(node.dtype)
         if is_float(held):  # no number is computed, so that -0.0 and NaN stay what they are
-            value = f"{in_parentheses(value)}.to(tl.int{8 * held.itemsize}, bitcast=True)"
-        value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
-        text = f"tl.where({here}, {value}, 0)"
+            value = expr("{}.to({}, bitcast=True)", value, f"tl.int{8 * held.itemsize}")
+        value = expr("{}.to(tl.int32)", value) if is_bool(node.dtype) else value
+        value = expr("tl.where({}, {}, 0)", here, value)
         for place in sorted((whole.index(axis) for axis, _ in node.at), reverse=True):
-            text = f"tl.sum({text}, axis={place})"
+            value = expr("tl.sum({}, axis={})", value, place)
         if is_float(held):
-            text = f"{text}.to({triton_name(held)}, bitcast=True)"
+            value = expr("{}.to({}, bitcast=True)", value, triton_name(held))
         elif is_bool(node.dtype):
-            text = f"({text}) != 0"
+            value = expr("{} != 0", value)
         elif np.dtype(node.dtype).itemsize < 4:
-            text = f"{text}.to({triton_name(held)})"
-        self._assign(node, scope, text, "element")
+            value = held_as(value, held)
+        self._assign(node, scope, value, "element")
 
     def _named_otherwise(self, node: Take | Lookup, scope: Scope) -> None:
         """A tile whose axes have other names, and perhaps another order thereby; turned back, it is what it was."""
@@ -404,23 +421,23 @@ class Statements:
         places = in_places(source.tile, names)
         for other, named in others:
             found = scope.find(other)
-            if found is not None and found.text.isidentifier() and in_places(found.tile, named) == tile:
+            if found is not None and found.name and in_places(found.tile, named) == tile:
                 source, places = found, tile
         varies = tuple(axis for axis in tile if axis in places)  # what is the same along others is written without them
         if places == varies:
-            scope.known[node] = Written(source.text, varies)
+            scope.known[node] = Written(source.value, varies)
         elif varies == tile:
             self._assign(node, scope, self._turned(node, source, places, scope), "turned")
         else:
-            scope.known[node] = Written(permuted(source.text, places, varies), varies)
+            scope.known[node] = Written(permuted(source.value, places, varies), varies)
 
-    def _turned(self, node: Node, source: Written, places: Tile, scope: Scope) -> str:
+    def _turned(self, node: Node, source: Written, places: Tile, scope: Scope) -> ast.expr:
         tile, threads = self.spell.tile(node.axes), self.plan.policy.target.warp_size * self.plan.num_warps
         if scope.open_loops and is_held_in_copies(self.spell, tile, threads):
-            return gathered(self.spell, source.text, places, tile, is_bool(node.dtype))
-        return permuted(source.text, places, tile)
+            return gathered(self.spell, source.value, places, tile, is_bool(node.dtype))
+        return permuted(source.value, places, tile)
 
-    def _gather(self, node: Take, scope: Scope, source: str | None = None) -> None:
+    def _gather(self, node: Take, scope: Scope, source: ast.expr | None = None) -> None:
         """Elements of a tile in another order along one of its axes: shifted, turned round, looked up.
 
         Or along an axis of another size, which stands in the place of that one: `source` is then the tile.
@@ -428,40 +445,44 @@ class Statements:
         tile = self.spell.tile(node.axes)
         shape, last = self.spell.shape(tile), self.spell.planned[node.axis].block - 1
         value = source or self._operand(node.source, scope, tile)
-        value = f"{in_parentheses(value)}.to(tl.int32)" if is_bool(node.dtype) else value
+        value = expr("{}.to(tl.int32)", value) if is_bool(node.dtype) else value
         index = self._lanes(node.index, last, tile, scope)
         if source is None and self._get(node.source, scope).tile != tile:
-            value = f"tl.broadcast_to({value}, {shape})"
+            value = expr("tl.broadcast_to({}, {})", value, shape)
         if len(tile) > 1 or not self.spell.tile(self._spread_along(node.index)):  # one place for all lanes, say
-            index = f"tl.broadcast_to({index}, {shape})"
+            index = expr("tl.broadcast_to({}, {})", index, shape)
         along = node.axis if source is None else plain_axis(node.index)
         assert along is not None  # what stands in its place
-        text = f"tl.gather({value}, {index}, axis={tile.index(along)})"
-        self._assign(node, scope, f"{text} != 0" if is_bool(node.dtype) else text, "moved")
+        self._assign_moved(node, scope, expr("tl.gather({}, {}, axis={})", value, index, tile.index(along)), "moved")
 
-    def _lanes(self, index: Index, last: int, tile: Tile, scope: Scope) -> str:
+    def _assign_moved(self, node: Node, scope: Scope, value: ast.expr, wish: str) -> None:
+        """What was moved; truth values are so as integers."""
+        self._assign(node, scope, expr("{} != 0", value) if is_bool(node.dtype) else value, wish)
+
+    def _lanes(self, index: Index, last: int, tile: Tile, scope: Scope) -> ast.expr:
         """The lanes that are read, written once; those beyond the axis read anything."""
-        text, (low, high) = self.spell.index(index, tile), self.spell.reach(index)
-        text = f"tl.maximum({text}, 0)" if low < 0 else text
-        text = f"tl.minimum({text}, {last})" if high > last else text
-        if text.isidentifier():
-            return text
-        known = next((each.lanes[text] for each in scope.chain() if text in each.lanes), None)
+        lanes, (low, high) = self.spell.index(index, tile), self.spell.reach(index)
+        lanes = expr("tl.maximum({}, 0)", lanes) if low < 0 else lanes
+        lanes = expr("tl.minimum({}, {})", lanes, last) if high > last else lanes
+        if isinstance(lanes, ast.Name):
+            return lanes
+        key = index, last, tile
+        known = next((each.lanes[key] for each in scope.chain() if key in each.lanes), None)
         if known is None:
-            known = scope.lanes[text] = self.names.new("lanes", scope.depth)
-            scope.lines.append(f"{known} = {text}")
+            known = scope.lanes[key] = self._named("lanes", lanes, scope)
         return known
 
-    def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> str:
+    def _whole(self, node: Node, scope: Scope, tile: Tile, dtype: np.dtype) -> ast.expr:
         """A value as a tile of exactly that shape."""
         written = self._get(node, scope)
         if written.bare:
-            shape = self.spell.shape(tile) if tile else "()"
-            return f"tl.full({shape}, {written.text}, {triton_name(working_dtype(dtype))})"
-        text = self._operand(node, scope, tile)
-        if written.tile != tile:
-            text = f"tl.broadcast_to({text}, {self.spell.shape(tile)})"
-        return text
+            return self._full(written.value, tile, dtype)
+        value = self._operand(node, scope, tile)
+        return value if written.tile == tile else expr("tl.broadcast_to({}, {})", value, self.spell.shape(tile))
+
+    def _full(self, value: Part, tile: Tile, dtype: np.dtype) -> ast.expr:
+        """A tile of one number."""
+        return expr("tl.full({}, {}, {})", self.spell.shape(tile), value, triton_name(working_dtype(dtype)))
 
 
 def minus(one: Index, other: Index) -> Index:

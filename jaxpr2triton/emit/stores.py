@@ -11,12 +11,11 @@ from __future__ import annotations
 from jaxpr2triton.emit.axes import first_programs
 from jaxpr2triton.emit.folds import Folds
 from jaxpr2triton.emit.scope import Scope
-from jaxpr2triton.emit.text import conjunction
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.graph.nodes import Accumulated, Node, Place, Store, axes_in
-from jaxpr2triton.ir.index import Guard, flatten, within
+from jaxpr2triton.ir.index import ZERO, Guard, flatten, within
 from jaxpr2triton.ir.kernel import Buffer
-from jaxpr2triton.rules.base import in_parentheses
+from jaxpr2triton.ir.tree import all_hold, atomic, expr, store
 from jaxpr2triton.rules.helpers import with_callees
 from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.rows import TABLE
@@ -25,27 +24,23 @@ from jaxpr2triton.rules.rows import TABLE
 class Stores(Folds):
     """How a value is stored at a place, in a scope where it is known."""
 
-    def _store(self, store: Store, scope: Scope) -> None:
-        buffer = self.buffers.outputs[store.output]
+    def _store(self, node: Store, scope: Scope) -> None:
+        buffer = self.buffers.outputs[node.output]
         if buffer.is_flag:
-            self._set(buffer, store, scope)
+            self._set(buffer, node, scope)
         else:
-            self._write(buffer, store.place, store.value, scope, store)
+            self._write(buffer, node.place, node.value, scope, node)
 
-    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope, store: Store | None = None) -> None:
+    def _write(self, buffer: Buffer, place: Place, node: Node, scope: Scope, result: Store | None = None) -> None:
         offset = flatten(place, buffer.shape)
         axes = offset.axes
         tile = self.spell.tile(axes)
-        address = f"{buffer.name}_ptr" + " + unaligned" * (store in self.nearest)
-        if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile)}"
-        address = self._beside(store or node, address, tile)
+        address = self._address(buffer, offset, tile, result in self.nearest)
+        address = self._beside(result or node, address, tile)
         mask = self.masks.of(axes, within(place, buffer.shape), tile, scope)
         parts = [*([mask] if mask else []), *first_programs(self.plan.axes, axes, self.band)]
         value = self._operand(node, scope, tile)
-        mask = conjunction(parts) if parts else None
-        end = "" if mask is None else f", mask={mask}"
-        scope.lines.append(f"tl.store({address}, {value}{end})")
+        scope.lines.append(store(address, value, all_hold(parts) if parts else None))
 
     def _accumulate_at(
         self, buffer: Buffer, node: Accumulated, place: Place, guard: Guard, value: Node, scope: Scope
@@ -56,26 +51,23 @@ class Stores(Folds):
         tile = self.spell.tile(axes)
         if first_programs(self.plan.axes, axes, self.band):
             raise CompilerBug(f"several programs of kernel {self.plan.name} would add the same")
-        address = f"{buffer.name}_ptr"
-        if offset.terms or offset.const:
-            address += f" + {self.spell.index(offset, tile)}"
+        address = self._address(buffer, offset, tile)
         if tile and set(self.spell.tile(self._spread_along(offset))) != set(tile):  # many lanes have one address
-            address += f" + tl.zeros({self.spell.shape(tile)}, tl.int32)"
+            address = self._for_all(address, tile)
         mask = self.masks.of(axes, guard, tile, scope)
-        parts = [address, self._operand(value, scope, tile), *([f"mask={mask}"] if mask else []), 'sem="relaxed"']
-        scope.lines.append(f"tl.atomic_{node.op}({', '.join(parts)}, scope=\"cta\")")
+        scope.lines.append(atomic(node.op, address, self._operand(value, scope, tile), mask))
 
-    def _set(self, buffer: Buffer, store: Store, scope: Scope) -> None:
+    def _set(self, buffer: Buffer, node: Store, scope: Scope) -> None:
         """One, where the value holds for some lane."""
-        shape = self.stored[store.output].aval.shape
-        axes = frozenset(axis for index in store.place for axis in index.axes)
+        shape = self.stored[node.output].aval.shape
+        axes = frozenset(axis for index in node.place for axis in index.axes)
         tile = self.spell.tile(axes)
-        mask = self.masks.of(axes, within(store.place, shape), tile, scope)
-        holds = self._whole(store.value, scope, tile, store.value.dtype)
+        mask = self.masks.of(axes, within(node.place, shape), tile, scope)
+        holds = self._whole(node.value, scope, tile, node.value.dtype)
         if mask is not None:
-            holds = f"{in_parentheses(holds)} & {in_parentheses(mask)}"
+            holds = expr("{} & {}", holds, mask)
         row = TABLE["reduce_or"]
         for dim in reversed(range(len(tile))):
-            self.helpers |= dict.fromkeys(with_callees(row.helper(store.value.dtype)))
-            holds = row.collapse(store.value.dtype).format(holds, axis=dim)
-        scope.lines.append(f"tl.store({buffer.name}_ptr, {constant(1, buffer.dtype)}, mask={holds})")
+            self.helpers |= dict.fromkeys(with_callees(row.helper(node.value.dtype)))
+            holds = expr(row.collapse(node.value.dtype), holds, axis=dim)
+        scope.lines.append(store(self._address(buffer, ZERO, ()), constant(1, buffer.dtype), holds))

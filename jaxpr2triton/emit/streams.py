@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,14 +19,15 @@ import numpy as np
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.scope import Scope
-from jaxpr2triton.emit.text import Tile, Written, suffix
+from jaxpr2triton.emit.text import Tile, Written, beside
 from jaxpr2triton.emit.work import work_of
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, Reduce
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.streams import Moments, Shrinking, factor_of
-from jaxpr2triton.ir.dtypes import triton_name, working_dtype
+from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.rules.base import Call, in_parentheses
+from jaxpr2triton.ir.tree import STORE, as_expr, assign, expr, name
+from jaxpr2triton.rules.base import Call
 from jaxpr2triton.rules.literals import constant
 from jaxpr2triton.rules.rows import TABLE
 
@@ -51,21 +53,20 @@ class StreamEmitter(Emitter):
         if isinstance(node, Reduce) and node in self.leading:
             tile, dtype = self.spell.tile(node.axes), working_dtype(self._element(node))
             identity = self._row(node).identity(dtype)
-            self.running[node] = [self._full(f"{self.wish[node]}_acc", identity, tile, dtype, scope)], tile
+            self.running[node] = [self._begun(f"{self.wish[node]}_acc", identity, tile, dtype, scope)], tile
         elif isinstance(node, Reduce) and node in self.moments:
             tile, dtype = self._whole_tile(node), working_dtype(node.dtype)
             values = dict.fromkeys(self.moments[node].factors)
-            names = [self._full("mean_of_lane", 0, tile, dtype, scope) for _ in values]
-            spread = self._full(f"{self.wish[node]}_acc", 0, tile, dtype, scope)
+            names = [self._begun("mean_of_lane", 0, tile, dtype, scope) for _ in values]
+            spread = self._begun(f"{self.wish[node]}_acc", 0, tile, dtype, scope)
             self.running[node] = [spread, *names], tile
         else:
             super()._begin(node, scope)
 
-    def _full(self, wish: str, value: object, tile: Tile, dtype: np.dtype, scope: Scope) -> str:
-        name = self.names.new(wish, scope.depth)
-        full = f"tl.full({self.spell.shape(tile)}, {constant(value, dtype)}, {triton_name(dtype)})"
-        scope.lines.append(f"{name} = {full}")
-        return name
+    def _begun(self, wish: str, value: object, tile: Tile, dtype: np.dtype, scope: Scope) -> str:
+        begun = self.names.new(wish, scope.depth)
+        scope.write(begun, self._full(constant(value, dtype), tile, dtype))
+        return begun
 
     def _accumulate(self, node: Reduce, body: Scope) -> None:
         if node in self.leading:
@@ -87,18 +88,17 @@ class StreamEmitter(Emitter):
         following, extreme, shrink = (
             self.names.new(wish, body.depth) for wish in (f"{self.wish[node]}_next", self.wish[node], "shrink")
         )
-        self._say(body, f"{following} = {row.combine(dtype).format(before, block)}", node.eqn)
+        self._say(body, assign(following, expr(row.combine(dtype), before, block)), node.eqn)
         nothing, zero, one = (constant(number, dtype) for number in (row.identity(dtype), 0, 1))
         largest = node.eqn.primitive.name == "reduce_max"
-        apart = f"{before} - {extreme}" if largest else f"{extreme} - {before}"
+        apart = expr("{} - {}" if largest else "{1} - {0}", before, extreme)
         less = TABLE["exp"].write(Call((dtype,), dtype), [apart])
-        body.lines += [
-            f"{extreme} = tl.where({following} == {nothing}, {zero}, {following})",
-            f"{shrink} = tl.where({before} {'<' if largest else '>'} {extreme}, {less}, {one})",
-            f"{before} = {following}",
-        ]
-        body.known[node] = Written(extreme, tile)
-        self.shrinks[node] = Written(shrink, tile)
+        sooner = expr("{} < {}" if largest else "{} > {}", before, extreme)
+        body.write(extreme, expr("tl.where({0} == {1}, {2}, {0})", following, nothing, zero))
+        body.write(shrink, expr("tl.where({}, {}, {})", sooner, less, one))
+        body.write(before, following)
+        body.known[node] = Written(name(extreme), tile)
+        self.shrinks[node] = Written(name(shrink), tile)
 
     def _shrink(self, node: Reduce, body: Scope) -> None:
         """What there is shrinks, and a block is added; without the factors that all blocks have."""
@@ -108,11 +108,11 @@ class StreamEmitter(Emitter):
             body.known[product] = self._get(value, body)
         for operand in node.operands:
             self._require(operand, body)
-        (name,), tile = self.running[node]
+        (total,), tile = self.running[node]
         parts, _ = self._parts(node, body)
         shrink = self.shrinks[stream.leader]
-        shrunk = f"{name} * {shrink.text}{suffix(shrink.tile, tile)}"
-        self._say(body, f"{name} = {shrunk} + {in_parentheses(parts[0])}", node.eqn)
+        more = expr("{} * {} + {}", total, beside(shrink.value, shrink.tile, tile), parts[0])
+        self._say(body, assign(total, more), node.eqn)
 
     def _factors(self, node: Reduce) -> Iterator[tuple[Compute, Node, Node]]:
         """The products with what is not known before the loop is over: what is multiplied, and by what."""
@@ -129,20 +129,18 @@ class StreamEmitter(Emitter):
         (spread, *means), tile = self.running[node]
         planned, dtype = self.spell.planned[node.over[0]], working_dtype(node.dtype)
         start = f"{planned.axis.name}_start" if planned.block > 1 else planned.axis.name
-        share = self.names.new("share", body.depth)
-        whole = f"tl.full((), {constant(planned.block, dtype)}, {triton_name(dtype)})"
-        self._say(body, f"{share} = {whole} / ({start} + {planned.block})", node.eqn)
+        whole = self._full(constant(planned.block, dtype), (), dtype)
+        share = self._named("share", expr("{} / ({} + {})", whole, start, planned.block), body, node.eqn)
         ragged = frozenset(self.spell.ragged(frozenset(node.over)))
         mask = self.masks.of(ragged, (), tile, body) if ragged else None
-        apart: dict[Node, str] = {}
+        apart: dict[Node, ast.expr] = {}
         for factor, mean in zip(dict.fromkeys(factors), means):
-            text = f"{self._operand(factor, body, tile)} - {mean}"
-            apart[factor] = self.names.new("apart", body.depth)
-            body.lines.append(f"{apart[factor]} = {f'tl.where({mask}, {text}, 0.0)' if mask else text}")
+            value = expr("{} - {}", self._operand(factor, body, tile), mean)
+            apart[factor] = self._named("apart", expr("tl.where({}, {}, 0.0)", mask, value) if mask else value, body)
         for factor, mean in zip(apart, means):
-            body.lines.append(f"{mean} = {mean} + {apart[factor]} * {share}")
+            body.write(mean, expr("{0} + {1} * {2}", mean, apart[factor], share))
         one, other = (apart[factor] for factor in factors)
-        body.lines.append(f"{spread} = {spread} + {one} * ({other} * (1 - {share}))")
+        body.write(spread, expr("{} + {} * ({} * (1 - {}))", spread, one, other, share))
 
     def _end(self, node: Collected, scope: Scope) -> None:
         if isinstance(node, Reduce) and node in self.moments:
@@ -155,14 +153,15 @@ class StreamEmitter(Emitter):
     def _finish_shrinking(self, node: Reduce, scope: Scope) -> None:
         """The infinities that no step has subtracted, and the factors that none could know."""
         stream, tile = self.shrinking[node], self.spell.tile(node.axes)
-        text = scope.known[node].text
-        if stream.strict:
-            extreme = self._operand(stream.leader, scope, tile)
-            scope.lines.append(f"{text} += {extreme} - {extreme}  # NaN where it is infinite")
+        total = scope.known[node].name
+        assert total is not None  # sums have names
+        if stream.strict:  # NaN where it is infinite
+            none = expr("{0} - {0}", self._operand(stream.leader, scope, tile))
+            scope.lines.append(ast.AugAssign(ast.Name(total, STORE), ast.Add(), none))
         for product, _, factor in self._factors(node):
             self._require(factor, scope)
-            sign = "*" if product.eqn.primitive.name == "mul" else "/"
-            scope.lines.append(f"{text} = {text} {sign} {self._operand(factor, scope, tile)}")
+            template = "{} * {}" if product.eqn.primitive.name == "mul" else "{} / {}"
+            scope.write(total, expr(template, total, self._operand(factor, scope, tile)))
 
     def _end_moments(self, node: Reduce, scope: Scope) -> None:
         """The terms at the means of the lanes, as often as there were elements, and what these were away from them."""
@@ -171,22 +170,21 @@ class StreamEmitter(Emitter):
         self.flops += work_of(node)
         inner = Scope(scope, None, own=stream.made)
         for factor, mean in zip(dict.fromkeys(stream.factors), means):
-            inner.known[factor] = Written(mean, tile)
+            inner.known[factor] = Written(name(mean), tile)
         for shift in sorted(stream.late, key=lambda each: each.number):
             self._require(shift, scope)
         self._require(node.operands[0], inner)
         scope.lines += inner.lines
         term = self._operand(node.operands[0], inner, tile)
-        whole = f"{spread} + {self._count(node, tile)} * {term}"
-        if stream.negative:
-            whole = f"{self._count(node, tile)} * {term} - {spread}"
+        template = "{1} * {2} - {0}" if stream.negative else "{0} + {1} * {2}"
+        whole = expr(template, spread, self._count(node, tile), term)
         self._assign(node, scope, self._collapsed(node, [whole], tile, scope), self.wish[node], node.eqn)
 
-    def _count(self, node: Reduce, tile: Tile) -> str:
+    def _count(self, node: Reduce, tile: Tile) -> ast.expr:
         """How many elements each lane has."""
         planned = self.spell.planned[node.over[0]]
         if not planned.ragged:
-            return str(planned.steps)
-        lanes = f"tl.arange(0, {planned.block})"
-        last = f"tl.where({lanes} < {planned.axis.size % planned.block}, {planned.steps}, {planned.steps - 1})"
-        return last + suffix((planned.axis,), tile)
+            return as_expr(planned.steps)
+        holds = expr("tl.arange(0, {}) < {}", planned.block, planned.axis.size % planned.block)
+        last = expr("tl.where({}, {}, {})", holds, planned.steps, planned.steps - 1)
+        return beside(last, (planned.axis,), tile)

@@ -16,11 +16,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from jaxpr2triton.emit.equal import Equal
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.variables import Body, Resolved, Variable, is_comment, names_in, pairs
+from jaxpr2triton.emit.variables import Resolved, Variable, pairs
+from jaxpr2triton.emit.walks import blocks_of, names_in
+from jaxpr2triton.ir.tree import Body, Comment
 
 
-def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]) -> Body:
-    """The statements without needless copies and equal lines, and with fresh names.
+def tidy(
+    body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], changing: Set[str]
+) -> tuple[Body, Names]:
+    """The statements without needless copies and equal lines, and with fresh names, which are these.
 
     `fixed` are the names that stay as they are, `alike` those that are other ones' too, and what pointers in `changing`
     point to is written by the kernel itself.
@@ -43,7 +47,8 @@ def tidy(body: Body, names: Names, fixed: Set[str], alike: Mapping[str, str], ch
         one.clashes |= other.clashes
         members[one] += members.pop(other)
     wishes = {root: _wish(group, names) for root, group in members.items()}
-    return without_idle_comments(_Renaming(found.of, wishes, names).block(body, 0))
+    renaming = _Renaming(found.of, wishes, names)
+    return without_idle_comments(renaming.block(body, 0)), renaming.names
 
 
 def _wish(group: Sequence[Variable], names: Names) -> str:
@@ -59,9 +64,8 @@ def _moves(body: Body, of: dict[ast.Name, Variable]) -> Iterator[tuple[Variable,
             for target, value in pairs(statement):
                 if isinstance(value, ast.Name) and target in of and value in of:
                     yield of[target], of[value]
-        elif isinstance(statement, ast.For | ast.While | ast.If):
-            yield from _moves(statement.body, of)
-            yield from _moves(statement.orelse, of)
+        for block in blocks_of(statement):
+            yield from _moves(block, of)
 
 
 def _find_clashes(body: Body, of: dict[ast.Name, Variable], movable: Set[Variable]) -> None:
@@ -150,8 +154,8 @@ def _without_identities(statement: ast.Assign) -> ast.Assign | None:
         return None
     targets, values = [target for target, _ in rest], [value for _, value in rest if value is not None]
     if len(rest) == 1:
-        return ast.Assign([targets[0]], values[0], lineno=statement.lineno)
-    return ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()), lineno=statement.lineno)
+        return ast.Assign([targets[0]], values[0])
+    return ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
 
 
 def _without_empty_side(statement: ast.If) -> ast.If | None:
@@ -160,11 +164,11 @@ def _without_empty_side(statement: ast.If) -> ast.If | None:
         return statement
     if not _does_something(statement.orelse):
         return None
-    return ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [], lineno=statement.lineno)
+    return ast.If(ast.UnaryOp(ast.Not(), statement.test), statement.orelse, [])
 
 
 def _does_something(body: Iterable[ast.stmt]) -> bool:
-    return any(not is_comment(statement) for statement in body)
+    return any(not isinstance(statement, Comment) for statement in body)
 
 
 def without_idle_comments(body: Body) -> Body:
@@ -172,14 +176,13 @@ def without_idle_comments(body: Body) -> Body:
     kept: Body = []
     said = None
     for number, statement in enumerate(body):
-        if is_comment(statement):
+        if isinstance(statement, Comment):
             follows = body[number + 1] if number + 1 < len(body) else statement
-            if is_comment(follows) or ast.dump(statement) == said:
+            if isinstance(follows, Comment) or statement.text == said:
                 continue
-            said = ast.dump(statement)
-        elif isinstance(statement, ast.For | ast.While | ast.If):
-            statement.body = without_idle_comments(statement.body)
-            statement.orelse = without_idle_comments(statement.orelse)
-            said = None if not isinstance(statement, ast.If) else said
+            said = statement.text
+        for block in blocks_of(statement):
+            block[:] = without_idle_comments(block)
+            said = said if isinstance(statement, ast.If) else None
         kept.append(statement)
     return kept

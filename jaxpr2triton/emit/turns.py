@@ -20,12 +20,15 @@ What is turned back is what it was before, and takes no instruction:
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 from jaxpr2triton.emit.text import Spelling, Tile
 from jaxpr2triton.graph.nodes import Lookup, Node, Take
 from jaxpr2triton.ir.index import Axis, plain_axis
+from jaxpr2triton.ir.tree import expr, scaled, sum_of
 
 
 def renames(spell: Spelling, node: Node) -> Mapping[Axis, Axis]:
@@ -60,21 +63,20 @@ def _are_alike(spell: Spelling, one: Axis, other: Axis) -> bool:
     return are_lanes and mine.block == theirs.block and one.size == other.size
 
 
-def permuted(text: str, places: Tile, tile: Tile) -> str:
-    """The tile `text` whose dimensions lie along `places`, in the order of `tile`."""
-    return f"tl.permute({text}, {tuple(places.index(axis) for axis in tile)})"
+def permuted(value: ast.expr, places: Tile, tile: Tile) -> ast.expr:
+    """The tile `value` whose dimensions lie along `places`, in the order of `tile`."""
+    return expr("tl.permute({}, {})", value, tuple(places.index(axis) for axis in tile))
 
 
-def gathered(spell: Spelling, text: str, places: Tile, tile: Tile, is_bool: bool) -> str:
+def gathered(spell: Spelling, value: ast.expr, places: Tile, tile: Tile, is_bool: bool) -> ast.expr:
     """The same, element by element."""
     size = math.prod(spell.planned[axis].block for axis in tile)
     now = dict(zip(tile, _strides(spell, tile)))
-    parts = [_element(spell, axis, size, now[axis], times) for axis, times in zip(places, _strides(spell, places))]
-    place = " + ".join(parts)
-    value = f"{text}.to(tl.int32)" if is_bool else text
-    moved = f"tl.gather(tl.reshape({value}, ({size},)), {place}, axis=0)"
-    whole = f"tl.reshape({moved}, {spell.shape(tile)})"
-    return f"{whole} != 0" if is_bool else whole
+    parts = (_element(spell, axis, size, now[axis], times) for axis, times in zip(places, _strides(spell, places)))
+    value = expr("{}.to(tl.int32)", value) if is_bool else value
+    moved = expr("tl.gather(tl.reshape({}, {}), {}, axis=0)", value, (size,), reduce(sum_of, parts))
+    whole = expr("tl.reshape({}, {})", moved, spell.shape(tile))
+    return expr("{} != 0", whole) if is_bool else whole
 
 
 def _strides(spell: Spelling, tile: Tile) -> list[int]:
@@ -82,12 +84,13 @@ def _strides(spell: Spelling, tile: Tile) -> list[int]:
     return [math.prod(blocks[n + 1 :]) for n in range(len(blocks))]
 
 
-def _element(spell: Spelling, axis: Axis, size: int, stride: int, times: int) -> str:
+def _element(spell: Spelling, axis: Axis, size: int, stride: int, times: int) -> ast.expr:
     """Where along an axis the elements of a tile lie, one after the other, times a number."""
     block = spell.planned[axis].block
-    text = f"tl.arange(0, {size})" if stride == 1 else f"tl.arange(0, {size}) // {stride}"
-    text = text if stride * block == size else f"{text} % {block}"
-    return text if times == 1 else f"{text} * {times}"
+    place = expr("tl.arange(0, {})", size)
+    place = place if stride == 1 else expr("{} // {}", place, stride)
+    place = place if stride * block == size else expr("{} % {}", place, block)
+    return scaled(place, times)
 
 
 def is_held_in_copies(spell: Spelling, tile: Tile, threads: int) -> bool:

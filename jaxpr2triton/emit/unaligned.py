@@ -23,6 +23,7 @@ read is in fewer sectors, and what they exchange in as many banks of shared memo
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +34,7 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.ir.index import Axis, Index, flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.tree import expr
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -46,10 +48,10 @@ class Matrices:
     rows: Mapping[Node, frozenset[Axis]] = field(default_factory=dict)  # of results, whose neighbours are summed
 
 
-def zero_of(plan: Plan) -> str | None:
+def zero_of(plan: Plan) -> ast.expr | None:
     """A number that is 0, and that Triton knows nothing of."""
     dim = next((dim for dim, programs in reversed([*enumerate(grid_of(plan.axes))]) if programs == 1), None)
-    return None if dim is None else f"tl.num_programs({dim}) - 1"
+    return None if dim is None else expr("tl.num_programs({}) - 1", dim)
 
 
 def matrices_of(graph: Graph, order: Order, spell: Spelling, plan: Plan, inputs: Sequence[Buffer]) -> Matrices:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
-Body = list[ast.stmt]
-Tree = TypeVar("Tree", bound=ast.AST)
+from jaxpr2triton.emit.walks import names_in
+from jaxpr2triton.ir.tree import Body
 
 
 @dataclass
@@ -30,50 +30,6 @@ class Variable:
         while found.joined is not None:
             found = found.joined
         return found
-
-
-def names_in(*nodes: ast.AST) -> list[ast.Name]:
-    """All names in statements or expressions; `ast.walk` finds them as well, in ten times the time."""
-    found: list[ast.Name] = []
-    stack: list[Any] = [*nodes]
-    while stack:
-        node = stack.pop()
-        kind = node.__class__
-        if kind is ast.Name:
-            found.append(node)
-        elif kind is list:
-            stack.extend(node)
-        else:
-            stack.extend([getattr(node, name) for name in _FIELDS[kind]])
-    return found
-
-
-def nodes_of(kind: type[Tree], *nodes: ast.AST) -> list[Tree]:
-    """All expressions or statements of a kind, in the order of `ast.walk`."""
-    found: list[Any] = [*nodes]
-    for node in found:
-        for name in _FIELDS[node.__class__]:
-            below = getattr(node, name)
-            if below.__class__ is list:
-                found += below
-            else:
-                found.append(below)
-    return [node for node in found if isinstance(node, kind)]
-
-
-WITHOUT_NAMES = frozenset({"ctx", "op", "ops", "id", "attr", "kind", "type_comment", "arg"})
-
-
-class _Fields(dict[type, tuple[str, ...]]):
-    """The fields of each kind of node in which there may be names; none of what is no node."""
-
-    def __missing__(self, kind: type) -> tuple[str, ...]:
-        fields = kind._fields if issubclass(kind, ast.AST) and kind is not ast.Constant else ()
-        self[kind] = tuple(name for name in fields if name not in WITHOUT_NAMES)
-        return self[kind]
-
-
-_FIELDS = _Fields()
 
 
 class Resolved:
@@ -134,11 +90,3 @@ def pairs(statement: ast.Assign) -> list[tuple[Any, Any]]:
         return [(target, statement.value)]
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [None] * len(target.elts)
     return list(zip(target.elts, values))
-
-
-def is_comment(statement: ast.stmt) -> bool:
-    """A line of comment, which stands among the statements as a string."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str())):
-            return True
-    return False

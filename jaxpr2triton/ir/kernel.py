@@ -105,6 +105,10 @@ class Buffer:
     is_flag: bool = False  # it begins as zero, and programs do nothing but set it to one
 
     @property
+    def parameter(self) -> str:
+        return f"{self.name}_ptr"
+
+    @property
     def nbytes(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 

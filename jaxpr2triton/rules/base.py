@@ -10,7 +10,7 @@ A row of a table describes one primitive. There are four sorts of row, by where 
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxpr2triton.errors import CompilerBug, WhyNot
 from jaxpr2triton.ir.dtypes import kind
+from jaxpr2triton.ir.tree import expr
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Pointwise:
-    """`write(call, operand texts) -> one Triton expression`; operands arrive parenthesised where that is needed.
+    """`write(call, operands) -> one Triton expression`, of trees: who prints them knows where parentheses are needed.
 
     Values of f16 and bf16 are held as f32 inside a kernel (see ir/dtypes.py), so `write` sees f32 arithmetic for them.
     """
 
-    write: Callable[[Call, Sequence[str]], str]
+    write: Callable[[Call, Sequence[ast.expr]], ast.expr]
     flops: int = 1
     refuse: Callable[[Call], WhyNot | None] = lambda call: None
     helpers: tuple[str, ...] = ()  # functions that the expression may call
@@ -49,9 +50,12 @@ class Pointwise:
     def weight(self) -> int:
         return self.flops if self.instructions is None else self.instructions
 
-    def called(self, text: str) -> tuple[str, ...]:
+    def called(self, written: ast.expr) -> tuple[str, ...]:
         """The helpers that this expression calls."""
-        return tuple(name for name in self.helpers if f"{name}(" in text)
+        if not self.helpers:
+            return ()
+        names = {node.id for node in ast.walk(written) if isinstance(node, ast.Name)}
+        return tuple(name for name in self.helpers if name in names)
 
 
 def pointwise(
@@ -67,11 +71,11 @@ def pointwise(
     def template_for(call: Call) -> str | None:
         return by_kind.get(kind(call.in_dtypes[0]), template)
 
-    def write(call: Call, args: Sequence[str]) -> str:
+    def write(call: Call, args: Sequence[ast.expr]) -> ast.expr:
         chosen = template_for(call)
         if chosen is None:
             raise CompilerBug(f"no template for {call}")
-        return chosen.format(*args)
+        return expr(chosen, *args)
 
     def refuse(call: Call) -> WhyNot | None:
         if template_for(call) is None:
@@ -79,35 +83,6 @@ def pointwise(
         return None
 
     return Pointwise(write, flops, refuse, linear_in=linear_in, instructions=instructions)
-
-
-_ATOM = re.compile(r"[\w.]+")
-
-
-def is_atom(text: str) -> bool:
-    """True for names, numbers, calls and subscripts: `x`, `2.0`, `tl.exp(x + 1)`, `x[:, None]`; False for `a + b`."""
-    match = _ATOM.match(text)
-    if not match:
-        return False
-    rest = text[match.end() :]
-    while rest:
-        if rest[0] not in "([":
-            return False
-        depth = length = 0
-        for letter in rest:
-            depth += (letter in "([") - (letter in ")]")
-            length += 1
-            if depth == 0:
-                break
-        rest = rest[length:]
-        method = re.match(r"\.\w+", rest)  # x.to(tl.float32)
-        rest = rest[method.end() :] if method else rest
-    return True
-
-
-def in_parentheses(text: str) -> str:
-    """The text, safe as an operand of any operator."""
-    return text if is_atom(text) else f"({text})"
 
 
 def merge_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ def function(
     """Like `pointwise`, for templates such as "libdevice.atan2({0}, {1})", where a bare number keeps its own dtype."""
     row = pointwise(template, flops=flops, linear_in=(), instructions=instructions, **by_kind)
 
-    def write(call: Call, args: Sequence[str]) -> str:
+    def write(call: Call, args: Sequence[ast.expr]) -> ast.expr:
         return row.write(call, [with_dtype(arg, dtype) for arg, dtype in zip(args, call.in_dtypes)])
 
     return replace(row, write=write)

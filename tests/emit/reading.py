@@ -7,13 +7,46 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from jaxpr2triton.ir.kernel import Kernel
+import numpy as np
+
+from jaxpr2triton.ir import tree
+from jaxpr2triton.ir.kernel import Buffer, Kernel
 
 
 def function_of(kernel: Kernel) -> ast.FunctionDef:
     """The kernel itself, without its helpers."""
     (found,) = [n for n in ast.parse(kernel.source).body if isinstance(n, ast.FunctionDef) and n.name == kernel.name]
     return found
+
+
+def body_of(text: str) -> tree.Body:
+    """The statements of a text as an emitter makes them: a string is a comment, and `x_ptr` points to a buffer.
+
+    `wrong_ptr` points to a flag.
+    """
+    return [_AsEmitted().visit(statement) for statement in ast.parse(text).body]
+
+
+class _AsEmitted(ast.NodeTransformer):
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        if not node.id.endswith("_ptr"):
+            return node
+        name = node.id.removesuffix("_ptr")
+        return tree.Pointer(Buffer(name, (), np.dtype(np.float32), is_flag=name == "wrong"))
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        is_load = ast.unparse(node.func) == "tl.load"
+        return tree.Load(node.func, node.args, node.keywords) if is_load else node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        self.generic_visit(node)
+        match node.value:
+            case ast.Constant(str(text)):
+                return tree.Comment(text)
+            case ast.Call(func=ast.Attribute(attr="debug_barrier")):
+                return tree.Barrier(node.value)
+        return tree.Store(node.value)
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.ahead import Early, in_block
-from jaxpr2triton.emit.layout import parsed, text_of
+from jaxpr2triton.emit.ahead import Early, reading_ahead
+from jaxpr2triton.emit.layout import text_of
 from jaxpr2triton.emit.names import Names
-from jaxpr2triton.emit.syntax import Fresh
+from jaxpr2triton.emit.walks import Fresh, names_in
 from jaxpr2triton.ir.kernel import Kernel
 from tests.emit import reading
 
@@ -144,8 +144,9 @@ def test_many_warps_wait_for_nothing() -> None:
 
 
 def early(*step: str) -> str:
-    body = parsed([("for t in range(100):", list(step))])
-    return "\n".join(text_of(in_block(body, lambda reads, loop: Early(8, 8), Fresh.beside(body, Names([]))), ""))
+    body = reading.body_of("\n    ".join(["for t in range(100):", *step]))
+    names = Names(name.id for name in names_in(*body))
+    return "\n".join(text_of(reading_ahead(body, lambda reads, loop: Early(8, 8), Fresh.beside(body, names)), ""))
 
 
 def test_what_a_loop_writes_is_read_when_it_is_there() -> None:

@@ -13,10 +13,11 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.layout import parsed, text_of
+from jaxpr2triton.emit.layout import text_of
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.round_parts import Parted, parted
-from jaxpr2triton.emit.syntax import Fresh, stored_in
+from jaxpr2triton.emit.walks import Fresh, stored_in
+from tests.emit.reading import body_of
 from tests.policies import planned_with
 
 RNG = np.random.default_rng(5)
@@ -24,9 +25,9 @@ FAR = {"under_way": 1 << 14}  # cycles: steps are read ahead of in rounds, howev
 
 
 def parts_of(text: str, outside: tuple[str, ...] = ()) -> Parted | None:
-    body = parsed(text.strip().split("\n"))
+    body = body_of(text.strip())
     stored = stored_in(*body) + Counter(outside)
-    return parted(body, {"x", "y", "t"}, Fresh(Names([]), stored, {*stored, "x", "y", "t"}))
+    return parted(body, {"x", "y", "t"}, Fresh(Names([*stored, "x", "y", "t"]), stored))
 
 
 STEP = """

@@ -21,9 +21,10 @@ import pytest
 import triton
 
 import jaxpr2triton as j2t
-from jaxpr2triton.emit.layout import WIDTH, parsed, text_of
+from jaxpr2triton.emit.layout import WIDTH, text_of
 from jaxpr2triton.emit.names import Names, comment
 from jaxpr2triton.ir.kernel import Kernel, Role
+from jaxpr2triton.ir.tree import Comment, assign
 from tests.compiling import LOOPING, RUNNABLE, compiled, halves_of, kernels_of
 from tests.emit import reading
 from tests.golden import functions as f
@@ -240,6 +241,6 @@ def test_a_comment_is_one_line() -> None:
 
 @pytest.mark.parametrize("depth", [0, 80, WIDTH - 4, WIDTH, 2 * WIDTH])
 def test_a_comment_is_one_however_deep_it_stands(depth: int) -> None:
-    lines = text_of(parsed(["# of a line in a file of the user's", "x = 1"]), " " * depth)
+    lines = text_of([Comment("# of a line in a file of the user's"), assign("x", 1)], " " * depth)
     assert [line.strip()[:1] for line in lines] == ["#", "x"]
     assert len(lines[0]) <= max(WIDTH, depth + 4)

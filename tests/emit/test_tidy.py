@@ -10,7 +10,7 @@ import pytest
 from jaxpr2triton.emit.layout import WIDTH, text_of
 from jaxpr2triton.emit.names import Names
 from jaxpr2triton.emit.tidy import tidy
-from tests.emit.reading import clashes
+from tests.emit.reading import body_of, clashes
 
 OWN = {"h": 3, "x": 2, "state": 1}
 PAIRS = {
@@ -211,8 +211,9 @@ PAIRS = {
 
 def tidied(text: str) -> str:
     names = Names(["k", "k1", "t", "x_ptr", "out_ptr", "kept_ptr"], OWN)
-    body = ast.parse(textwrap.dedent(text)).body
-    return "\n".join(text_of(tidy(body, names, {"k", "k1", "t"}, {"k1": "k"}, {"kept_ptr"}), ""))
+    body = body_of(textwrap.dedent(text))
+    found, _ = tidy(body, names, {"k", "k1", "t"}, {"k1": "k"}, {"kept_ptr"})
+    return "\n".join(text_of(found, ""))
 
 
 @pytest.mark.parametrize("title", PAIRS)

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from jaxpr2triton.emit.variables import names_in
+from jaxpr2triton.emit.walks import names_in
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.dtypes import is_float, triton_name, working_dtype
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
+from jaxpr2triton.ir.printed import printed
+from jaxpr2triton.ir.tree import expr
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.rules.literals import as_tensor, constant, is_bare, with_dtype
@@ -34,9 +36,9 @@ ZERO64 = "tl.full((), -9223372036854775808, tl.int64).to(tl.float64, bitcast=Tru
         (-0.0, np.float32, ZERO32),
         (-0.0, np.float16, ZERO32),
         (-0.0, np.float64, ZERO64),
-        (NAN, np.float32, 'float("nan")'),
-        (-INF, np.float64, 'float("-inf")'),
-        (1e6, np.float16, 'float("inf")'),
+        (NAN, np.float32, "float('nan')"),
+        (-INF, np.float64, "float('-inf')"),
+        (1e6, np.float16, "float('inf')"),
         (-128, np.int8, "-128"),
         (2**64 - 1, np.uint64, "0xFFFFFFFFFFFFFFFF"),
         (1 << 16, np.uint32, "0x00010000"),
@@ -48,7 +50,7 @@ ZERO64 = "tl.full((), -9223372036854775808, tl.int64).to(tl.float64, bitcast=Tru
     ],
 )
 def test_constant(value: Any, dtype: Any, text: str) -> None:
-    assert constant(value, dtype) == text
+    assert printed(constant(value, dtype)) == text
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,7 @@ def test_constant(value: Any, dtype: Any, text: str) -> None:
     ],
 )
 def test_is_bare(text: str, bare: bool) -> None:
-    assert is_bare(text) == bare
+    assert is_bare(expr(text)) == bare
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_is_bare(text: str, bare: bool) -> None:
         ("0.5", np.float16, "0.5"),
         ("1e-40", np.float32, "tl.full((), 1e-40, tl.float32)"),
         ("2.0", np.float64, "tl.full((), 2.0, tl.float64)"),
-        ('float("inf")', np.float32, 'float("inf")'),
+        ('float("inf")', np.float32, "float('inf')"),
         ("3", np.int32, "3"),
         ("3", np.int8, "tl.full((), 3, tl.int8)"),
         ("3", np.uint32, "tl.full((), 3, tl.uint32)"),
@@ -91,12 +93,12 @@ def test_is_bare(text: str, bare: bool) -> None:
     ],
 )
 def test_with_dtype(text: str, dtype: Any, typed: str) -> None:
-    assert with_dtype(text, dtype) == typed
+    assert printed(with_dtype(expr(text), dtype)) == typed
 
 
 def test_as_tensor() -> None:
-    assert as_tensor("3", np.int32) == "tl.full((), 3, tl.int32)"
-    assert as_tensor("x", np.int32) == "x"
+    assert printed(as_tensor(expr("3"), np.int32)) == "tl.full((), 3, tl.int32)"
+    assert printed(as_tensor(expr("x"), np.int32)) == "x"
 
 
 def constants_of(dtype: np.dtype) -> list[np.ndarray]:
@@ -117,7 +119,7 @@ def kernel_of_constants(dtype: np.dtype) -> Kernel:
         f"    x = tl.load(x_ptr + i).to({triton_name(working_dtype(dtype))})",
     ]
     for name, value in zip(names, constants_of(dtype)):
-        lines.append(f"    {name} = tl.where(i < 9, x, {constant(value, dtype)})")
+        lines.append(f"    {name} = tl.where(i < 9, x, {printed(constant(value, dtype))})")
         lines.append(f"    tl.static_assert({name}.dtype == {triton_name(working_dtype(dtype))})")
         lines.append(f"    tl.store({name}_ptr + i, {name})")
     inputs = (Buffer("x", (SIZE,), dtype),)

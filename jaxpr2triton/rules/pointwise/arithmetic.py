@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 import numpy as np
 
 from jaxpr2triton.ir.dtypes import is_float, is_signed, triton_name
+from jaxpr2triton.ir.tree import expr
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.calls import function
 from jaxpr2triton.rules.literals import as_tensor, integer, is_bare
@@ -14,30 +16,30 @@ from jaxpr2triton.rules.literals import as_tensor, integer, is_bare
 _KEEP_NAN = "propagate_nan=tl.PropagateNan.ALL"  # as JAX does; Triton's default drops NaN
 
 
-def _quotient(call: Call, args: Sequence[str]) -> str:
+def _quotient(call: Call, args: Sequence[ast.expr]) -> ast.expr:
     """Integers: truncated; x / 0 has all bits set, and min / -1 is min."""
     x, y = args
     dtype = call.in_dtypes[0]
     if is_float(dtype):
-        return f"{x} / {y}"
+        return expr("{} / {}", x, y)
     all_bits = -1 if is_signed(dtype) else np.iinfo(dtype).max
     if is_bare(y):
         match integer(y):
             case 0:
-                return f"{x} | {all_bits}"
+                return expr("{} | {}", x, all_bits)
             case -1:
-                return f"-{x}"
+                return expr("-{}", x)
             case _:
-                return f"{x} // {y}"
+                return expr("{} // {}", x, y)
     x = as_tensor(x, dtype)
     if is_signed(dtype):
-        quotient = f"tl.where({y} == -1, -{x}, {x} // tl.where(({y} == 0) | ({y} == -1), 1, {y}))"
+        quotient = expr("tl.where({1} == -1, -{0}, {0} // tl.where(({1} == 0) | ({1} == -1), 1, {1}))", x, y)
     else:
-        quotient = f"{x} // tl.where({y} == 0, 1, {y})"
-    return f"tl.where({y} == 0, {all_bits}, {quotient})"
+        quotient = expr("{0} // tl.where({1} == 0, 1, {1})", x, y)
+    return expr("tl.where({} == 0, {}, {})", y, all_bits, quotient)
 
 
-def _remainder(call: Call, args: Sequence[str]) -> str:
+def _remainder(call: Call, args: Sequence[ast.expr]) -> ast.expr:
     """Integers: has the sign of x; x % 0 is x, and min % -1 is 0."""
     x, y = args
     dtype = call.in_dtypes[0]
@@ -48,29 +50,28 @@ def _remainder(call: Call, args: Sequence[str]) -> str:
             case 0:
                 return x
             case -1:
-                return f"{x} - {x}"
+                return expr("{0} - {0}", x)
             case _:
-                return f"{x} % {y}"
-    unsafe = f"({y} == 0) | ({y} == -1)" if is_signed(dtype) else f"{y} == 0"
-    return f"tl.where({y} == 0, {x}, {as_tensor(x, dtype)} % tl.where({unsafe}, 1, {y}))"
+                return expr("{} % {}", x, y)
+    unsafe = expr("({0} == 0) | ({0} == -1)" if is_signed(dtype) else "{} == 0", y)
+    return expr("tl.where({0} == 0, {1}, {2} % tl.where({3}, 1, {0}))", y, x, as_tensor(x, dtype), unsafe)
 
 
 _FMOD = function("libdevice.fmod({0}, {1})")
 
 
-def _high_product(call: Call, args: Sequence[str]) -> str:
+def _high_product(call: Call, args: Sequence[ast.expr]) -> ast.expr:
     """The upper half of the double-width product."""
     dtype = call.in_dtypes[0]
     bits, name = dtype.itemsize * 8, triton_name(dtype)
     x, y = (as_tensor(arg, dtype) for arg in args)
     if bits < 32:
         wide = "tl.int32" if is_signed(dtype) else "tl.uint32"
-        return f"(({x}.to({wide}) * {y}.to({wide})) >> {bits}).to({name})"
+        return expr("(({}.to({wide}) * {}.to({wide})) >> {}).to({})", x, y, bits, name, wide=wide)
     if not is_signed(dtype):
-        return f"tl.umulhi({x}, {y})"
-    unsigned = f"tl.uint{bits}"
-    product = f"tl.umulhi({x}.to({unsigned}), {y}.to({unsigned})).to({name})"
-    return f"{product} - tl.where({x} < 0, {y}, 0) - tl.where({y} < 0, {x}, 0)"
+        return expr("tl.umulhi({}, {})", x, y)
+    product = expr("tl.umulhi({}.to({wide}), {}.to({wide})).to({})", x, y, name, wide=f"tl.uint{bits}")
+    return expr("{} - tl.where({x} < 0, {y}, 0) - tl.where({y} < 0, {x}, 0)", product, x=x, y=y)
 
 
 TABLE = {

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
+from jaxpr2triton.ir.tree import call
 from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.calls import by_digits, function
 
 
-def _tanh(call: Call, args: Sequence[str]) -> str:
-    return f"{by_digits('_tanh', call.in_dtypes[0], 'libdevice.tanh')}({args[0]})"
+def _tanh(of: Call, args: Sequence[ast.expr]) -> ast.expr:
+    return call(by_digits("_tanh", of.in_dtypes[0], "libdevice.tanh"), args[0])
 
 
 TABLE = {

@@ -21,9 +21,10 @@ import numpy as np
 from jax import lax
 from jax.extend.core import Primitive, primitives
 
-from jaxpr2triton.ir import hashing, members, rounded
+from jaxpr2triton.ir import hashing, members, rounded, tree
 from jaxpr2triton.ir.dtypes import is_bool, is_float, is_unsigned, triton_name, working_dtype
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis, Role
+from jaxpr2triton.ir.printed import printed
 from jaxpr2triton.rules.base import Call, Pointwise
 from jaxpr2triton.rules.helpers import texts_of, with_callees
 from jaxpr2triton.rules.literals import constant
@@ -185,8 +186,8 @@ def kernel_of(cases: Sequence[Case], name: str = "rows") -> Kernel:
 def expression(case: Case) -> str:
     """What the row writes, rounded to the dtype of the result."""
     operands = zip(_LETTERS, case.dtypes, case.constants)
-    texts = [name if value is None else constant(value, dtype) for name, dtype, value in operands]
-    text, dtype = case.row.write(case.call, texts), case.call.out_dtype
+    values = [tree.name(name) if value is None else constant(value, dtype) for name, dtype, value in operands]
+    text, dtype = printed(case.row.write(case.call, values)), case.call.out_dtype
     if "word" in case.call.params:  # the helper gives two words
         return f"{text}[{case.call.params['word']}]"
     return text if working_dtype(dtype) == dtype else f"({text}).to({triton_name(dtype)})"
