@@ -17,6 +17,7 @@ from jaxpr2triton.emit.layout import WIDTH, filled, text_of
 from jaxpr2triton.emit.sound import check_offsets
 from jaxpr2triton.emit.streams import StreamEmitter
 from jaxpr2triton.emit.tidy import tidy
+from jaxpr2triton.emit.walks import names_in
 from jaxpr2triton.graph.nodes import Graph, Keep
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.kernel import Buffer, Kernel, KernelAxis
@@ -49,7 +50,8 @@ def emit(plan: Plan, graph: Graph) -> Kernel:
     check_offsets(statements, grid_of(plan.axes), emitter.numbers, emitter.axis_names)
     body = "\n".join(text_of(statements))
     helpers = texts_of(emitter.helpers | emitter.calls.helpers) + emitter.functions.texts() + emitter.calls.texts()
-    imports = IMPORTS + (LIBDEVICE if "libdevice." in body + helpers else "")
+    is_called = "libdevice." in helpers or any(name.id == "libdevice" for name in names_in(*statements))
+    imports = IMPORTS + LIBDEVICE * is_called
     header = _header(plan, buffers, emitter.band)
     source = f"{imports}\n\n{helpers}{header}@triton.jit\n{_signature(plan.name, parameters)}\n{body}\n"
     return Kernel(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -30,7 +31,7 @@ def names_in(*nodes: ast.AST) -> list[ast.Name]:
         elif kind is list:
             stack.extend(node)
         else:
-            stack.extend([getattr(node, name) for name in _FIELDS[kind]])
+            stack.extend(_BELOW[kind](node))
     return found
 
 
@@ -38,8 +39,7 @@ def nodes_of(kind: type[Node], *nodes: ast.AST) -> list[Node]:
     """All expressions or statements of a kind, in the order of `ast.walk`."""
     found: list[Any] = [*nodes]
     for node in found:
-        for name in _FIELDS[node.__class__]:
-            below = getattr(node, name)
+        for below in _BELOW[node.__class__](node):
             if below.__class__ is list:
                 found += below
             else:
@@ -50,16 +50,20 @@ def nodes_of(kind: type[Node], *nodes: ast.AST) -> list[Node]:
 WITHOUT_NAMES = frozenset({"ctx", "op", "ops", "id", "attr", "kind", "type_comment", "arg"})
 
 
-class _Fields(dict[type, tuple[str, ...]]):
-    """The fields of each kind of node in which there may be names; none of what is no node."""
+class _Below(dict[type, Callable[[Any], Sequence[Any]]]):
+    """What reads the fields of each kind of node in which there may be names; none of what is no node."""
 
-    def __missing__(self, kind: type) -> tuple[str, ...]:
+    def __missing__(self, kind: type) -> Callable[[Any], Sequence[Any]]:
         fields = kind._fields if issubclass(kind, ast.AST) and kind is not ast.Constant else ()
-        self[kind] = tuple(name for name in fields if name not in WITHOUT_NAMES)
+        named = [field for field in fields if field not in WITHOUT_NAMES]
+        if len(named) > 1:
+            self[kind] = attrgetter(*named)
+        else:
+            self[kind] = (lambda node: (getattr(node, named[0]),)) if named else (lambda node: ())
         return self[kind]
 
 
-_FIELDS = _Fields()
+_BELOW = _Below()
 
 
 @dataclass
