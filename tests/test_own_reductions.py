@@ -5,6 +5,7 @@ A new one is a row of `MONOIDS` here, and nothing in the compiler.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -224,31 +225,86 @@ def test_what_is_no_monoid_stays_with_xla(start: float, function: Callable[..., 
     np.testing.assert_allclose(j2t.fuse(fn, backend="interpret")(x), jax.jit(fn)(x), rtol=1e-6)
 
 
-def raw_moments(w: Any, x: Any) -> Any:
+def raw_moments(w: Any, x: Any, axes: Sequence[int] = (-1,)) -> Any:
     """Weighted, of three plain sums."""
-    total, first, second = w.sum(-1), (w * x).sum(-1), (w * x * x).sum(-1)
+    total, first, second = w.sum(axes), (w * x).sum(axes), (w * x * x).sum(axes)
     return first / total, second / total - (first / total) ** 2
 
 
-def largest_and_place(x: Any) -> Any:
-    return x.max(-1), jnp.argmax(x, -1)
+def largest_and_place(x: Any, axes: Sequence[int] = (-1,)) -> Any:
+    return x.max(axes), jnp.argmax(x, *axes)
 
 
-OF_STEPS: dict[str, Any] = {**MONOIDS, "raw_moments": raw_moments, "largest_and_place": largest_and_place}
+ALL: dict[str, Any] = {**MONOIDS, "raw_moments": raw_moments, "largest_and_place": largest_and_place}
+OF_TWO = ("moments", "raw_moments")
+del ALL["first_largest"]  # in order
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [name for name in OF_STEPS if name != "first_largest"])
-def test_programs_share_the_lanes_of_steps_that_carry_nothing_of_them(name: str, backend: str) -> None:
-    """What lanes come to leads to no carried value: each program has a part, and what it is of is not written."""
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("many", [False, True])
+def test_elements_are_read_once(name: str, many: bool, axis: int) -> None:
+    shape = (4096, 4096) if many else (3, 1000000) if axis else (1000000, 3)
+    operands = [jax.ShapeDtypeStruct(shape, np.float32)] * (1 + (name in OF_TWO))
+    made = j2t.transpile(lambda *args: ALL[name](*args, axes=(axis,)), *operands)
+    first, *others = made.kernels
+    assert not made.leftovers and len(others) == (not many)
+    assert first.bytes_read == len(operands) * 4 * math.prod(shape) and math.prod(first.grid) >= 128
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_lanes_of_steps_are_read_once(name: str) -> None:
+    rows = jax.ShapeDtypeStruct((30, 4096), np.float32)
+    made = j2t.transpile(of_steps(name), jax.ShapeDtypeStruct((4096,), np.float32), *[rows] * (1 + (name in OF_TWO)))
+    first, _ = made.kernels
+    assert not made.leftovers and math.prod(first.grid) == 128 and first.bytes_written < 4 * 30 * 4096 // 4
+
+
+def of_steps(name: str) -> Callable[..., Any]:
+    """A loop that carries nothing of what its lanes come to."""
 
     def fn(start: Any, *args: Any) -> Any:
         def step(state: Any, row: Any) -> Any:
-            return 0.5 * jnp.tanh(state) + row[-1], OF_STEPS[name](*row[:-1], row[-1] + state)
+            return 0.5 * jnp.tanh(state) + row[-1], ALL[name](*row[:-1], row[-1] + state)
 
         return lax.scan(step, start, args)
 
-    args = arrays(MONOIDS["moments"], 3, 1024)[-2 if "moments" in name else -1 :]
-    made = compared(fn, args[-1][0], *args, backend=backend)
+    return fn
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ALL)
+def test_programs_share_the_lanes_of_steps_that_carry_nothing_of_them(name: str, backend: str) -> None:
+    """Each program has a part of them, and what it is of is not written."""
+    args = arrays(MONOIDS["moments"], 3, 1024)[-2 if name in OF_TWO else -1 :]
+    made = compared(of_steps(name), args[-1][0], *args, backend=backend)
     assert len(made.kernels) == 2 and made.kernels[0].grid[0] > 4
     assert made.kernels[0].bytes_written < 4 * 1024 + 4 * 3 * 1024
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int32, bool])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("find", [jnp.argmax, jnp.argmin])
+def test_places_in_parts(find: Callable[..., Any], axis: int, dtype: Any) -> None:
+    """The first one of equal elements, and of NaNs; one kernel reads the elements once."""
+    x = np.round(np.random.default_rng(3).standard_normal((2, 40000)) * 2).astype(dtype)
+    if dtype == np.float32:
+        x[1, [39999, 12345, 30001]] = np.nan
+    x = x if axis == 1 else x.T
+    first, _ = compared(lambda x: find(x, axis), jnp.asarray(x)).kernels
+    assert first.bytes_read == x.nbytes
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_gradients_of_what_is_in_parts(in_loop: bool) -> None:
+    fn = of_steps("raw_moments") if in_loop else raw_moments
+
+    def loss(*args: Any) -> Any:
+        return sum(jnp.sum(jnp.sin(each)) for each in jax.tree.leaves(fn(*args)))
+
+    w, x = arrays(MONOIDS["moments"], 2, 1024 if in_loop else 30000)
+    args = [*([x[0]] if in_loop else []), w + 0.5, x]
+    every = tuple(range(len(args)))
+    found = j2t.fuse(jax.grad(loss, every), backend="interpret")(*args)
+    for one, other in zip(found, jax.grad(loss, every)(*args), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5 * np.abs(other).max())

@@ -72,6 +72,8 @@ RECURRENCES = (
 MEETINGS = (  # of lanes
     *("jnp.sum({c} * {u}, -1)", "jnp.max({c} - {u}, -1)", "jnp.einsum('...i,...i->...', {c}, {u})"),
     *("jnp.mean({c}, -1)", "jnp.any({c} > {u}, -1)", "jnp.sqrt(1 + jnp.sum({c} * {c}, -1)) - jnp.sum({u}, -1)"),
+    *("helpers.first_two({c} + {u}, {last})", "helpers.weighted_moments({c} - {u}, ({last},))"),
+    *("jnp.sum({u} * {u} * {c}, -1) / (1 + jnp.sum({u} * {u}, -1))", "jnp.max({c}, -1) - jnp.argmax({c} * {u}, -1)"),
 )
 SLOPES = ("jnp.sin({0})", "jnp.tanh({0}) - {0}", "jnp.sin({0}) - 0.5 * jnp.max({0})", "jnp.cos(jnp.flip({0}) * 0.5)")
 LEAPS = (  # what a step computes at its end and the next one at its beginning
@@ -191,7 +193,7 @@ RARE += (families.merge_or_split, families.expand_or_squeeze, families.slicing, 
 RARE += (families.stack, families.reverse, families.pick_one, families.convert, families.broadcast, families.iota)
 RARE += (families.reduce_integers, families.integer, families.split, many_lookups, families.written_or_read)
 RARE += (families.with_number, families.effect, any_lane, leaps, pool, convolution)
-RARE += (to_and_fro, saved_by_lanes, added_up)
+RARE += (to_and_fro, saved_by_lanes, added_up, families.own_reduction)
 BODY: tuple[Family, ...] = (*PLAIN * 3, *RARE)
 
 
@@ -371,7 +373,7 @@ def lanes_apart(draft: Draft) -> None:
         after.append((own, body.add(text.format(c=own.name, u=inside.name), inside, own).name))
         if body.chance():
             ys.append(body.values[-1])
-        met = body.pick(MEETINGS).format(c=own.name, u=inside.name)
+        met = body.pick(MEETINGS).format(c=own.name, u=inside.name, last=len(shape) - 1)
         ys.append(body.add(met, inside, own))
     made = scanned(draft, length, [(source, inside)], parts, after, body, ys)
     draft.add_statement(replace(made, reverse=draft.chance()))
