@@ -177,7 +177,7 @@ class _Holding:
         if not steps:
             return []
         loop.iter = ast.parse(f"range({steps.start}, {steps.stop}, {steps.step})", mode="eval").body
-        if len(steps) <= self.plan.policy.loops.steps_in_a_row:
+        if len(steps) <= self.plan.policy.loops.steps_ahead:
             self.short.add(id(loop))
         return [loop]
 
