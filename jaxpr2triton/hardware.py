@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxpr2triton.errors import UserError
 
 SECTOR, LINE = 8, 32  # numbers of 4 bytes that memory moves at least, and that a cache keeps together
+ALIGNED = 16  # bytes that a thread reads at once, from a place that is a multiple of them
 MOST_PROGRAMS = (2**31 - 1, 65_535, 65_535)  # along each dimension of a grid
 
 

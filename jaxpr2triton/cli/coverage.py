@@ -83,6 +83,7 @@ def page() -> str:
     missing = [name for name in FREQUENT if name not in ways]
     missed = [name for name in missing if name not in BY_LAW]
     dtypes = {True: [d for d in DTYPES if not unsupported(d)], False: [d for d in DTYPES if unsupported(d)]}
+    rows = COMMON.small_state  # of a matrix
     paragraphs = [
         "# What kernels are made of",
         _filled(
@@ -112,10 +113,10 @@ def page() -> str:
                 f"| rewritten as the ones above | {_names(dict.fromkeys([*DECOMPOSITIONS, *STRUCTURAL, *RANDOM]))} |",
                 f"| rewritten, over the axis of a `vmap` around | {_names(BATCHED)} |",
                 f"| rewritten, where elements times updates are not too many | {_names(SUMS)} |",
-                f"| rewritten, for real matrices of up to {COMMON.matrix}x{COMMON.matrix} | {_names(SMALL)} |",
-                f"| rewritten; those with choices, of up to {COMMON.taps} elements | {_names(pools.TABLE)} |",
-                f"| running sums, along any axis; in bodies, of up to {COMMON.longest_swept} | {_names(RUNNING)} |",
-                f"| orders of rows of up to {COMMON.longest_row} | {_names(sorts.TABLE)} |",
+                f"| rewritten, for real matrices of up to {rows}x{rows} | {_names(SMALL)} |",
+                f"| rewritten; those with choices, of up to {COMMON.one_by_one} elements | {_names(pools.TABLE)} |",
+                f"| running sums, along any axis; in bodies, of up to {COMMON.tile} | {_names(RUNNING)} |",
+                f"| orders of rows of up to {COMMON.tile // 2} | {_names(sorts.TABLE)} |",
                 f"| written out as the JAX functions that JAX lowers them by | {_names(IMPLEMENTED)} |",
                 f"| calls, written out | {_names(sorted(CALLS))} |",
             ]
@@ -123,15 +124,15 @@ def page() -> str:
         _filled(
             "Where a scatter writes at several places that the program computes, each element looks through all "
             "updates, so that results repeat: as long as elements times updates are no more than "
-            f"{COMMON.scattered:,}. In a step of a loop, where these are more than {COMMON.scattered_in_a_step:,}, "
-            f"one program adds up to {COMMON.accumulated_in_a_step:,} updates in memory, in no fixed order. Where "
+            f"{COMMON.pairs:,}. In a step of a loop, where these are more than {COMMON.scattered_in_a_step:,}, "
+            f"one program adds up to {COMMON.worth_a_launch:,} updates in memory, in no fixed order. Where "
             "`x.at[i].set(v)` comes to a place twice, the last one stays; `x.at[i].apply(f)` is covered where no more "
-            f"than {COMMON.alike_in_a_loop:,} places may be alike. Random bits are covered for keys of every kind. "
+            f"than {COMMON.looked_through:,} places may be alike. Random bits are covered for keys of every kind. "
             "Windows of which one element is chosen, or of a function of the user's, stay with XLA where they have "
-            f"more than {COMMON.taps} elements, and those of sums where they have more than {COMMON.large_window:,}: "
-            "each is read. Every parameter of a convolution is covered; dtypes of no kernel, and what XLA's library "
-            "does faster, stay with XLA. The zeros around its operand are multiplied, as on other devices: where one "
-            "of them meets an infinity, there is no number. "
+            f"more than {COMMON.one_by_one} elements, and those of sums where they have more than "
+            f"{COMMON.looked_through:,}: each is read. Every parameter of a convolution is covered; dtypes of no "
+            "kernel, and what XLA's library does faster, stay with XLA. The zeros around its operand are multiplied, as "
+            "on other devices: where one of them meets an infinity, there is no number. "
             "A loop stays with XLA when one program cannot hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",

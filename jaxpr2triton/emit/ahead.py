@@ -191,7 +191,7 @@ class _PriceOfPairs:
         wanted = self.policy.loops.cached // instructions if is_innermost(loop) else 1
         most = min(max(wanted, 1), room, self.policy.loops.steps_ahead)
         ahead = power_of_two(most + 1) // 2 if most > 0 else 0
-        unrolled = min(self.policy.loops.steps_in_a_row, self.policy.loops.instructions_in_a_row // instructions)
+        unrolled = min(self.policy.loops.steps_ahead, self.policy.loops.instructions_in_a_row // instructions)
         return Early(ahead, max(ahead, power_of_two(unrolled + 1) // 2), peels=True)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.emit.text import Spelling
 from jaxpr2triton.graph.covered import call_of
 from jaxpr2triton.graph.nodes import Compute, Graph
@@ -79,7 +80,8 @@ class Calls:
                 is_double = node.operands[0].dtype == np.float64
                 lines[name] += LINES[name][is_double] * self._elements_of(node, self._threads)
         is_long = lines.total() > plan.policy.writing.written_out
-        self._called = {name for name, count in lines.items() if is_long and count > plan.policy.writing.worth_calling}
+        least = plan.policy.loops.instructions_in_a_row
+        self._called = {name for name, count in lines.items() if is_long and count > least}
 
     def __contains__(self, node: Compute) -> bool:
         return node.eqn.primitive.name in self._called and is_float(node.operands[0].dtype)
@@ -90,7 +92,7 @@ class Calls:
         if not self._spell.tile(_axes_of(node)):
             return call(self._function(node, 1), *arguments)
         # where a thread has the fewest elements, two have them as well: those of a call have to be in one thread
-        packed = min(self._elements_of(node, 2 * self._threads), self._policy.writing.packed)
+        packed = min(self._elements_of(node, 2 * self._threads), numbers.COMMON.few)
         function = self._function(node, packed)
         if packed == 1:
             return call("tl.map_elementwise", function, *arguments)

@@ -175,7 +175,7 @@ class _Holding:
         if not steps:
             return []
         loop.iter = call("range", steps.start, steps.stop, steps.step)
-        if len(steps) <= self.plan.policy.loops.steps_in_a_row:
+        if len(steps) <= self.plan.policy.loops.steps_ahead:
             self.short.add(id(loop))
         return [loop]
 

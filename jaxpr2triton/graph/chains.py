@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Product, Reduce
 from jaxpr2triton.graph.sides import Axes, is_contraction, is_small
 from jaxpr2triton.graph.space import Space
@@ -41,7 +42,7 @@ class Chain:
         dtypes = (factor_dtype(node.eqn) for node in self.products)
         if not all(dtype is not None and has_units_for(dtype, policy.target) for dtype in dtypes):
             return False
-        most = policy.products.whole // (2 if self.is_exact(policy.target) and len(self.products) > 1 else 1)
+        most = numbers.COMMON.side_of_a_matrix // (2 if self.is_exact(policy.target) and len(self.products) > 1 else 1)
         return max(axis.size for axis in self.whole) <= most
 
 

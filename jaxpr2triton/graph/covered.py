@@ -114,7 +114,7 @@ def is_short_contraction(eqn: Eqn) -> bool:
     """A contraction of so few terms that it is elementwise work: beside a loop it need not be a launch of its own."""
     if eqn.primitive.name != "dot_general" or why_not(eqn, in_loop=True) is not None:
         return False
-    return terms_of(eqn) <= policy.COMMON.short_contraction
+    return terms_of(eqn) <= policy.COMMON.few
 
 
 def _why_not_loop(eqn: Eqn) -> WhyNot | None:

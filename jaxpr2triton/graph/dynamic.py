@@ -116,7 +116,7 @@ def _why_not_scatter(eqn: Eqn) -> WhyNot | None:
     numbers = eqn.params["dimension_numbers"]
     indices = eqn.invars[1].aval.shape
     if not is_usual("scatter", eqn.params):
-        return WhyNot(f"it applies a function at more than {policy.COMMON.alike_in_a_loop} indices that may be alike")
+        return WhyNot(f"it applies a function at more than {policy.COMMON.looked_through} indices that may be alike")
     if len(numbers.scatter_indices_batching_dims) != len(indices) - 1:
         return why_not_several(eqn)
     return _why_not_mode(eqn)

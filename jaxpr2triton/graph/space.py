@@ -285,7 +285,7 @@ def _of_places_alone(graph: Graph) -> frozenset[Reduce | Swept]:
 
 
 def _is_little(node: Reduce | Swept) -> bool:
-    return size_of(node.axes.union(node.over)) <= policy.COMMON.summed_by_each
+    return size_of(node.axes.union(node.over)) <= policy.COMMON.tile
 
 
 def size_of(axes: Iterable[Axis]) -> int:

@@ -186,7 +186,7 @@ def _spelling(const: Any) -> Callable[[], Any] | None:
     aval = jax.typeof(const)
     if not _is_whole(aval.dtype) or aval.weak_type or not getattr(const, "is_fully_addressable", True):
         return None
-    runs = runs_of(np.asarray(const).reshape(-1), policy.COMMON.runs)
+    runs = runs_of(np.asarray(const).reshape(-1), policy.COMMON.few)
     return None if runs is None else lambda: spelled(aval.dtype, aval.shape, runs)
 
 

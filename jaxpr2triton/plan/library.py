@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
+from jaxpr2triton.hardware import ALIGNED
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import postorder, reachable
@@ -154,7 +156,7 @@ def rate_of(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
 def _is_odd(factor: Aval, policy: Policy) -> bool:
     """Whether rows begin where nothing wide can be loaded."""
     *rows, row = factor.shape or (1,)
-    return bool(rows) and bool(row * factor.dtype.itemsize % policy.products.aligned)
+    return bool(rows) and bool(row * factor.dtype.itemsize % ALIGNED)
 
 
 @dataclass
@@ -214,7 +216,7 @@ class Around:
         taken = [dim for sides in second.params["dimension_numbers"] for dim in sides[1 - place]]
         others = second.invars[1 - place].aval.shape
         columns = math.prod(size for dim, size in enumerate(others) if dim not in taken)
-        most = self.policy.products.whole // (2 if rate_of(second, self.policy)[1] else 1)
+        most = numbers.COMMON.side_of_a_matrix // (2 if rate_of(second, self.policy)[1] else 1)
         return rows > 1 and max(columns, made[summed[0]]) <= most
 
     def has_windows(self, eqn: Eqn) -> bool:

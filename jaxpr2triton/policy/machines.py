@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS, Target
+from jaxpr2triton.hardware import DEFAULT_TARGET, LINE, TARGETS, Target
 
 H100 = TARGETS["sm_90"]  # the machine that the numbers below are for
 T = TypeVar("T")
@@ -62,12 +62,11 @@ class Cutting:
     small: int = 1 << 14  # elements: so little work that one program may do it all
     read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
-    # Computations in one kernel: Triton's time grows with their square. Loops cannot be cut: theirs has four times as many.
+    # Computations in one kernel, four times as many where loops cannot be cut: Triton's time grows with their square.
     steps: int = 1500
     variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
-    worth_a_load: int = 8  # computations that one of many parts has at least, of what is wide rather than long
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,6 @@ class Splitting:
 
     rows: int = 16  # rows of a chunk at least: what is written for each is read again
     elements: int = 4096  # elements of a chunk at least, so that it is worth a program and its result a small addition
-    apart: int = 2048  # rows that may be a chunk each, where what is summed for each is enough
-    beside_swept: int = 4  # columns that such a program has room for, where it walks down them
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,6 @@ class Grouping:
 
     outputs: int = 32  # arrays that a kernel writes at most
     pointers: int = 448  # … of all results of a loop and what they read: a kernel takes 4096 bytes of arguments
-    kernels_alike: int = 4  # … but for where they begin to read arrays, of which one is made, which loads where
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,6 @@ class Axes:
     """What becomes of small axes (`plan/schedule/draft.py`, `merge.py`)."""
 
     unrolled_sum: int = 4  # terms of a sum that are one variable each
-    unrolled: int = 64  # variables in place of one, where they were asked for
-    pieces: int = 8  # joined pieces of an axis that are a variable each
 
 
 @dataclass(frozen=True)
@@ -141,13 +135,6 @@ class Products:
         Block(32, 64, 64, 4, 4),
         Block(16, 64, 64, 4, 4),
     )
-    narrow: tuple[Block, ...] = (  # … that are made for each block, and of 8 bits
-        Block(128, 128, 64, 8, 4),
-        Block(128, 64, 64, 4, 4),
-        Block(64, 64, 64, 4, 4),
-        Block(32, 64, 64, 4, 4),
-        Block(16, 64, 64, 4, 4),
-    )
     tf32: tuple[Block, ...] = (
         Block(128, 128, 32, 8, 3),
         Block(64, 128, 32, 4, 4),
@@ -166,24 +153,9 @@ class Products:
         Block(64, 64, 4, 8, 2),  # whose threads share the terms
         Block(32, 32, 16, 8, 2),
     )
-    lanes: tuple[Block, ...] = (Block(16, 1, 64, 4, 2), Block(16, 1, 32, 4, 2))
     of_a_thread: int = _thread(128)  # results that one thread accumulates
-    of_pairs: int = _thread(64)  # … beside what it makes of a pair
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
-    chunks: int = 4  # … so many of them at least, for what is written for each is read again
-    least: int = 256  # results, from which on factors are blocks
-    least_sum: int = 8  # terms of each
-    least_side: int = 16  # rows, and columns, of what is no product
     exactly: int = 4  # times fewer results of a chain, where all bits are multiplied
-    again: int = 64  # terms of products that several kernels make, each for itself, instead of reading them
-    links: int = 8  # products of each other in one kernel
-    whole: int = 128  # columns of products that one program has for the sake of what is made of a row of them
-    rows_of_a_step: tuple[int, ...] = (8, 16)  # that a program multiplies with a matrix in each step of a loop
-    warps_of_a_step: tuple[int, ...] = (4, 8)  # … by so many warps
-    least_rows: int = 8  # … where there are so many
-    held: int = 256  # results in a row that one program makes all of, to reduce them
-    beside_held: tuple[int, ...] = (128, 64, 32)  # such rows at once: the first with programs enough
-    summed: tuple[int, ...] = (64, 32)  # rows whose sum one program makes beside them: the first with programs enough
     band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.65  # … and a kernel: 0.65 to 0.8 as measured on an H100
@@ -191,8 +163,17 @@ class Products:
     of_members: float = 2.0  # times the terms of the groups that rows are in: the rows of a block are in several
     own_windows: float = 0.4  # … of which one is read at windowed places: 0.3 of few channels
     odd: int = 4  # times as long, where rows begin at odd places
-    aligned: int = 16  # bytes that are loaded at once where they do not
     launch_after_gap_us: float = 4.0  # of a launch, and of the break before it: 3.0 to 6.3 as measured on an H100
+
+    @property
+    def narrow(self) -> tuple[Block, ...]:
+        """Of factors of 16 bits that are made for each block, and of 8 bits."""
+        return tuple(replace(block, stages=4) for block in self.plain[1:])
+
+    @property
+    def lanes(self) -> tuple[Block, ...]:
+        """Of rows whose other side is what is summed."""
+        return Block(16, 1, 2 * LINE, 4, 2), Block(16, 1, LINE, 4, 2)
 
 
 @dataclass(frozen=True)
@@ -203,7 +184,6 @@ class Loops:
     under_way: int = 700  # cycles until what is read from memory is there
     cached: int = 278  # … from the second-level cache
     steps_ahead: int = 8  # that it is read at most
-    steps_in_a_row: int = 8  # of pairs, one after the other, so that what counts steps is not seen …
     instructions_in_a_row: int = 1536  # … while a thread has no more than these
     graph_launch_us: float = 1.5  # of each launch of a loop that XLA runs in a CUDA graph: 1.1 to 1.8 on an H100
     launches_of_a_graph: int = 5  # of a step at least; each of fewer is one after a break
@@ -225,25 +205,22 @@ class Cost:
     barrier: int = 12  # cycles of a barrier
     barrier_of_a_warp: int = 2  # … more for each warp that waits
     barriers_of_a_meeting: int = 2  # … and writings before them, where another warp made it, as Triton writes sums
-    barriers_of_a_move: int = 1  # where lanes read what others have
     shared: int = 28  # cycles until what was written to shared memory can be used
     long: int = 4  # instructions of a function, from which on not all of them wait for each other …
     special: int = 17  # … and some for a special function
-    barriers_of_an_end: int = 2  # where a loop asks whether any lane goes on
     programs_at_once: int = 32  # that a processor has room for, however few warps they have
     request: int = _lanes(4)  # cycles of a processor for a warp's worth of neighbours, read or written
     address: int = 2  # instructions for each request
-    kept_by_a_thread: int = _thread(160)  # numbers of what it reads at once that a thread has room for
     room_of_a_thread: int = _thread(215)  # numbers that a thread keeps through a loop, of its 255 registers
     kept_beside: int = _thread(64)  # … and needs besides, to compute with them
     spill: int = 10  # cycles for each that does not fit
     waiting: float = 0.05  # more steps, of one, for each doubling of the lanes that end together
-    barriers_of_a_product: int = 2  # where a factor of matrices is brought into shared memory
     multiplied: int = 1024  # products of 16 bits that a processor adds up in a cycle
     cached: int = 36  # bytes that each processor reads of the second-level cache in a cycle, where all of them do
     cached_for_one: int = 122  # … and a few at most
     copies_of_state: int = 8  # values as large as a carried tile that a step needs at once
     copies_of_sums: int = 3  # … if a step does nothing but add to it
+    far_above: int = 32  # times what operations need, to be talked of: more than waiting for others explains
     copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one
 
     @property
@@ -258,17 +235,8 @@ class Writing:
 
     branch: int = 256  # cycles of a step, on the longer side of an `if`
     written_out: int = 10_000  # instructions: two seconds of compiling, and more than an instruction cache holds
-    worth_calling: int = 1_000  # instructions of one function, wherever it stands
     steps_to_spare_one: int = 16  # steps of which one is left out on average, at least, where a loop ends earlier
     all_steps: int = 4  # of a loop that takes all of them, also where it is known between which its terms are
-    packed: int = 8  # elements that a call takes at most: for each of them LLVM has an argument to place
-
-
-@dataclass(frozen=True)
-class Doubts:
-    """What is said to be likely slow (`report/doubts.py`)."""
-
-    far_above: int = 32  # times what the operations need: more than waiting for results and other lanes explains
 
 
 @dataclass(frozen=True)
@@ -285,7 +253,6 @@ class Policy:
     loops: Loops
     cost: Cost
     writing: Writing
-    doubts: Doubts
 
     @property
     def block(self) -> int:
@@ -316,7 +283,6 @@ def policy_of(target: Target) -> Policy:
         _for(Loops, target),
         _for(Cost, target),
         _for(Writing, target),
-        _for(Doubts, target),
     )
 
 

@@ -26,7 +26,7 @@ def doubts_about(kernel: Kernel, policy: Policy) -> Iterator[str]:
         cycles = kernel.choice.chosen.cycles
         needed = math.ceil(kernel.flops / _steps(kernel) / (min(programs, processors) * target.cores))
         launch = policy.products.launch_after_gap_us * target.clock * 1000
-        if cycles > max(launch, policy.doubts.far_above * needed):
+        if cycles > max(launch, policy.cost.far_above * needed):
             yield (
                 f"{kernel.name} is estimated to take {cycles:,} cycles a step, "
                 f"and its operations alone some {max(needed, 1):,}"

@@ -53,7 +53,7 @@ def _running(helper: Callable[[np.dtype], str], identity: Callable[[np.dtype], A
 
 def too_long(eqn: Any) -> WhyNot | None:
     """Why a step of a loop cannot sweep along this axis; outside of loops it is done in chunks."""
-    size, most = eqn.invars[0].aval.shape[axis_of(eqn)], policy.COMMON.longest_swept
+    size, most = eqn.invars[0].aval.shape[axis_of(eqn)], policy.COMMON.tile
     if size > most:
         return WhyNot(f"an axis of {size} is longer than the {most} elements that a step of a loop combines one by one")
     return None

@@ -53,14 +53,14 @@ SMALL: dict[str, dict[str, int]] = {
 # … and what is affine in loops is combined in tiles of two or three steps, in a loop of its own beside what is not; and
 # what is drawn is drawn a step ahead.
 EAGER = {
-    **{"shortest_swept": 2, "few_lanes": 0, "steps_of_a_tile": 3},
+    **{"shortest_swept": 2, "steps_of_few_lanes": 3, "steps_of_a_tile": 3},
     **{"worth_parting": 0, "waits_of_a_kernel": -64},  # several loops are better
-    **{"worth_ahead": 4, "steps_worth_ahead": 2, "times_carried_ahead": 64},
+    **{"worth_ahead": 4, "steps_worth_ahead": 2, "times": 64},
     "scattered_in_a_step": 16,  # what more meets at computed places is added up in memory
 }
 STRETCHES = {"long_loop": 4}  # … or in stretches side by side
 # The other way round: loops as they stand, with `exact_order`.
-PLAIN: dict[str, dict[str, int]] = {"target": {"processors": 1}, "loops": {"steps_ahead": 1, "steps_in_a_row": 1}}
+PLAIN: dict[str, dict[str, int]] = {"target": {"processors": 1}, "loops": {"steps_ahead": 1}}
 NOTHING_AHEAD = {"worth_ahead": 1 << 30}
 
 

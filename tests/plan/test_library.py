@@ -14,7 +14,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.plan.library import Estimate, estimates_of
-from jaxpr2triton.policy import DEFAULT_POLICY
+from jaxpr2triton.policy import COMMON, DEFAULT_POLICY
 
 Fn = Callable[..., Any]
 
@@ -116,7 +116,7 @@ def of_chain(columns: int, weights: int, dtype: Any = jnp.float32) -> list[Any]:
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_small_products_of_each_other_are_few_launches(dtype: Any) -> None:
     made = j2t.transpile(chain, *of_chain(16, 40, dtype))
-    assert not made.leftovers and len(made.kernels) <= 40 // DEFAULT_POLICY.products.links
+    assert not made.leftovers and len(made.kernels) <= 40 // COMMON.few
     found = estimates_of(made.compiled.stages["normalize"].jaxpr, DEFAULT_POLICY).values()
     first, second, *_, last = (each.saved for each in found)
     assert first == last > DEFAULT_POLICY.products.launch_after_gap_us / 2 and second == pytest.approx(2 * first)
@@ -124,7 +124,7 @@ def test_small_products_of_each_other_are_few_launches(dtype: Any) -> None:
 
 def test_rows_that_no_program_holds_are_written() -> None:
     """As many columns as one program has, and twice as many; half as many where all bits are multiplied."""
-    most = DEFAULT_POLICY.products.whole
+    most = COMMON.side_of_a_matrix
     assert not j2t.transpile(chain, *of_chain(most, 3)).leftovers
     assert len(j2t.transpile(chain, *of_chain(2 * most, 3)).leftovers) == 3
     with jax.default_matmul_precision("highest"):

@@ -61,9 +61,9 @@ def test_an_h100_has_the_numbers_that_are_written_down() -> None:
 def test_what_is_different_about_other_machines() -> None:
     h100, a100, mi300 = (numbers(policy_of(TARGETS[name])) for name in ("sm_90", "sm_80", "gfx942"))
     assert a100 == h100, "it has fewer processors, and that is all"
-    some = ("blocks.resident", "blocks.warps", "loops.kept_by_program", "cost.kept_by_a_thread")
-    assert [h100[name] for name in some] == [16_384, 16, 34_400, 160]
-    assert [mi300[name] for name in some] == [16_384, 8, 68_800, 320]
+    some = ("blocks.resident", "blocks.warps", "loops.kept_by_program", "products.of_a_thread")
+    assert [h100[name] for name in some] == [16_384, 16, 34_400, 128]
+    assert [mi300[name] for name in some] == [16_384, 8, 68_800, 256]
 
 
 def test_tiles_fit_into_shared_memory() -> None:

@@ -29,7 +29,7 @@ def apply_functions(closed: Closed) -> Closed:
 
     An index that may be there twice is applied twice: several indices are written out one after the other, in the order
     in which they stand, and many in a loop over them. A function of nothing but the update is a plain `scatter` of its
-    results. Left alone: functions with effects, and more indices than `alike_in_a_loop` that may be alike.
+    results. Left alone: functions with effects, and more indices than `looked_through` that may be alike.
     """
     if all(eqn.primitive.name not in OPERATIONS or _is_usual(eqn) for eqn in closed.jaxpr.eqns):
         return closed
@@ -107,16 +107,16 @@ def _rounds(node: Node, rewriter: Rewriter) -> Iterable[tuple[Value, Value]] | N
     operand, indices, updates = node.args
     places = scattered(node.params, *map(jnp.shape, node.args))
 
-    few = places.count * operand.size <= policy.COMMON.scattered_once
+    few = places.count * operand.size <= policy.COMMON.scattered_in_a_step
     if (node.params["unique_indices"] and few) or evenly(places, indices, rewriter) is not None:
         return [(indices, updates)]
-    return _one_by_one(node, places) if places.count <= policy.COMMON.alike else None
+    return _one_by_one(node, places) if places.count <= policy.COMMON.few else None
 
 
 def _in_a_loop(node: Node, inner: Any) -> Value | None:
     operand, indices, updates = node.args
     places = scattered(node.params, *map(jnp.shape, node.args))
-    if places.count > policy.COMMON.alike_in_a_loop or places.count * operand.size > policy.COMMON.scattered:
+    if places.count > policy.COMMON.looked_through or places.count * operand.size > policy.COMMON.pairs:
         return None
     found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
     function = _elementwise(inner, node.params["update_consts"], jnp.ndim(operand))

@@ -99,7 +99,7 @@ def _replaced(closed: Closed, found: Mapping[Var, _Scan], write: Callable[[_Scan
 
 def join_short_scans(closed: Closed) -> Closed:
     """For bodies of loops: of as many elements as a step combines."""
-    return join_scans(closed, policy.COMMON.longest_swept)
+    return join_scans(closed, policy.COMMON.tile)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _outermost(jaxpr: Jaxpr, longest: int | None) -> Iterator[tuple[Var, _Scan]]
         if out in inside:
             continue
         level = finder.level(out)
-        if level is None or level.size < policy.COMMON.shortest_scan:
+        if level is None or level.size < policy.COMMON.few:
             continue
         if longest is not None and level.size > longest:
             continue
@@ -240,7 +240,7 @@ class _Finder:
         """The scan that the result is, if it is one."""
         inner = self.level(level.odd)
         others = [var for var in cone.elements if var is not level.element]
-        if inner is None or len(others) >= policy.COMMON.scanned_parts or level.element not in cone.elements:
+        if inner is None or len(others) >= policy.COMMON.coupled or level.element not in cone.elements:
             return None
         reduced = [var for var in self.cone(inner).elements if var is not inner.element]
         if len(reduced) != len(others) or any(unsupported(var.aval.dtype) for var in cone.elements):

@@ -82,7 +82,7 @@ def _ends(sizes: Any) -> Any:
 def _group(sizes: Any, count: int) -> Any:
     """The group of each row: how many end before it or there. Of few each program counts that by itself."""
     ends, row = _ends(sizes), lax.iota(np.int32, count)
-    if len(sizes) > policy.COMMON.groups:
+    if len(sizes) > policy.COMMON.one_by_one:
         return jnp.sum(ends[None, :] <= row[:, None], axis=1, dtype=np.int32)
     return functools.reduce(operator.add, ((end <= row).astype(np.int32) for end in ends))
 

@@ -31,7 +31,7 @@ def read_in_runs(
         return None
     if any(places.window[d] != places.shape[d] for d in places.offsets):
         return None
-    runs = runs_of(array.reshape(-1), policy.COMMON.runs)
+    runs = runs_of(array.reshape(-1), policy.COMMON.few)
     if runs is None:
         return None
     pieces = [_piece(operand, along, *run) for run in runs]

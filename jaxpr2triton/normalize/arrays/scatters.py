@@ -39,7 +39,7 @@ def lower_places(closed: Closed) -> Closed:
     Where several updates of a plain `scatter` meet at one place, the last one stays. Left alone: gathers at places that
     are not known, single windows of a plain `scatter` at such places, and what would take too many comparisons.
     """
-    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.scattered, _left)
+    return _lower(closed, lambda places: places.count * math.prod(places.shape) <= policy.COMMON.pairs, _left)
 
 
 def lower_places_inside(closed: Closed) -> Closed:
@@ -64,7 +64,7 @@ def _by_one_program(node: Node, places: Places, indices: Value) -> Value | None:
     """In memory, where one program has not too much to add."""
     operand, _, updates = node.args
     found = Found(places, tuple(map(int, node.params["dimension_numbers"].update_window_dims)))
-    if places.count * math.prod(found.window[: len(places.indexed)]) > policy.COMMON.accumulated_in_a_step:
+    if places.count * math.prod(found.window[: len(places.indexed)]) > policy.COMMON.worth_a_launch:
         return None
     result = pushed(node.name, found, operand, indices, updates)
     return None if result is None else found.back(result)

@@ -109,7 +109,7 @@ class Terms:
             parts = [replace(term, links=(*term.links, (eqn, position))) for term in known[id(eqn.invars[position])]]
         else:
             return [whole]
-        is_worth_it = len(parts) <= policy.COMMON.terms_of_a_sum and any(map(self.is_wanted, parts))
+        is_worth_it = len(parts) <= policy.COMMON.one_by_one and any(map(self.is_wanted, parts))
         return parts if is_worth_it else [whole]
 
     def _part(self, atom: Any, known: Mapping[int, list[Term]], shape: tuple[int, ...]) -> list[Term]:

@@ -64,7 +64,7 @@ def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
     results = [var for var, result in zip(body.befores, eqn.outvars) if var in ahead and result in read]
     drawn = tuple(dict.fromkeys([*asked, *_handed_on(body, early, ahead), *results]))
     sizes = [elements(var) for var in body.befores if var not in ahead]
-    is_little = sum(map(elements, drawn)) <= numbers.times_carried_ahead * sum(sizes)
+    is_little = sum(map(elements, drawn)) <= numbers.times * sum(sizes)
     is_waited_for = max(waits_of(late).values(), default=0) >= numbers.worth_ahead
     if not is_little or not is_waited_for or max(sizes) > numbers.lanes_of_steps:
         return None

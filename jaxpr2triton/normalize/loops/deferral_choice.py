@@ -119,7 +119,7 @@ class _Chooser:
             new = self._not_in_memory(factors)
             if self._by_lanes(term, bool(new)):
                 lanes.setdefault((position, *self._form(term)), []).append(term)
-            elif factors and sum(map(nbytes, new)) <= policy.COMMON.times_stored * self._stored:
+            elif factors and sum(map(nbytes, new)) <= policy.COMMON.times * self._stored:
                 stacked.append(Stacked(position, term, factors))
                 stacks.extend(new)
                 self._free.update(new)
@@ -163,7 +163,7 @@ class _Chooser:
         if term.maker.primitive.name == "reduce_sum" and not costs_bytes and elements(operand) > self._carried:
             return False
         lanes = math.prod(operand.aval.shape[d] for d in self._shared(term.maker))
-        return elements(operand) <= max(policy.COMMON.times_carried * self._usual, policy.COMMON.of_a_lane * lanes)
+        return elements(operand) <= max(policy.COMMON.times * self._usual, policy.COMMON.of_a_lane * lanes)
 
     def _of_an_index(self, var: Any) -> int:
         """The elements of an array for one index of the dimensions that programs can share out."""

@@ -98,7 +98,7 @@ def _is_much(product: Eqn, length: int) -> bool:
     """Whether the steps multiply, one after the other, for longer than a launch takes."""
     terms = terms_of(product)
     larger = max(elements(atom) for atom in product.invars)
-    return terms > policy.COMMON.short_contraction and length * larger >= policy.COMMON.worth_a_launch
+    return terms > policy.COMMON.few and length * larger >= policy.COMMON.worth_a_launch
 
 
 def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
@@ -116,7 +116,7 @@ def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
 
 def _is_worth_writing(product: Eqn) -> bool:
     """Whether what is written for each step is no more than the larger operand that it is made of."""
-    return elements(product.outvars[0]) <= policy.COMMON.times_stored * max(map(elements, product.invars))
+    return elements(product.outvars[0]) <= policy.COMMON.times * max(map(elements, product.invars))
 
 
 def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
@@ -149,7 +149,7 @@ def sunk_of(
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
     stored = sum(nbytes(var) for var in given if var not in there)
-    if stored > (policy.COMMON.times_stored * nbytes(*asked) if most is None else most):
+    if stored > (policy.COMMON.times * nbytes(*asked) if most is None else most):
         return (), ()
     return sunk, tuple(var for var in given if var not in invariant)
 

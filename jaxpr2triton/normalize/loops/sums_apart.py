@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.graph import dynamic
+from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, elements, nbytes
@@ -62,7 +63,7 @@ def _spread(body: Body, length: int) -> Plan | None:
     plan = Plan(body, (), sunk, given)
     spread = min(elements(each.invars[0]) for each in much if each.outvars[0] in after)
     stored = sum(map(elements, plan.stored))
-    return plan if sunk and spread >= policy.COMMON.times_spread * stored else None
+    return plan if sunk and spread >= policy.COMMON.times * stored else None
 
 
 def _of_lanes(body: Body) -> Plan | None:
@@ -79,7 +80,7 @@ def _of_lanes(body: Body) -> Plan | None:
         return None
     after = frozenset(var for var in first if _is_over_lanes(made[var], rest))
     anyway = sum(map(nbytes, evaluate.variables([*body.xs, *others, *carried])))
-    sunk, given = sunk_of(body, after, (), _for_these_alone(body, after), policy.COMMON.times_stored * anyway)
+    sunk, given = sunk_of(body, after, (), _for_these_alone(body, after), policy.COMMON.times * anyway)
     return Plan(body, (), sunk, given) if sunk else None
 
 
@@ -92,7 +93,7 @@ def _sets_free(carried: Iterable[Var], now: Coupling, rest: Coupling) -> bool:
     held = sum(_kept_together(var, now) for var in carried)
     programs = max((elements(var) // _kept_together(var, now) for var in carried), default=1)
     numbers = policy.COMMON
-    few = numbers.lanes_apart if programs < numbers.programs_of_a_sweep else numbers.numbers_of_a_program
+    few = numbers.lanes_apart if programs < DEFAULT_TARGET.processors else numbers.numbers_of_a_program
     return held > few and sum(_kept_together(var, rest) for var in carried) <= held // 2
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, nbytes
 from jaxpr2triton.ir.once import readers_of
@@ -93,12 +94,12 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
         return None
     coefficients = max(len(each.befores) ** 2 for each in carried)
     has_logs = any(each.ring is Ring.LOGS for each in carried)
-    if lanes * coefficients > (numbers.lanes_of_logarithms if has_logs else numbers.lanes_of_steps):
+    if lanes * coefficients > (numbers.lanes_of_steps // 2 if has_logs else numbers.lanes_of_steps):
         return None
     if (size := _size_of_stretch(length, lanes)) is not None and _have_maps(body, carried):
         return Plan(body, carried, size, bool(eqn.params["reverse"]), is_long=True)
     held, apart = _held(body), False
-    if lanes < held * numbers.programs_of_a_sweep and _is_little_to_store(body, carried):
+    if lanes < held * DEFAULT_TARGET.processors and _is_little_to_store(body, carried):
         alone = _held(body, [each for each in carried if each.kind is not Kind.TOTAL])
         held, apart = min(held, alone), alone < held
     size = _size_of_tile(length, lanes, held * coefficients)
@@ -119,7 +120,7 @@ def _carried(body: Body, lanes: int) -> tuple[Carried, ...] | None:
 def _is_little_to_store(body: Body, carried: Sequence[Carried]) -> bool:
     """Whether what is combined, of each step, is not much more than what steps read and put out."""
     stored = sum(nbytes(*each.befores) for each in carried if each.kind is Kind.RUNNING)
-    return stored <= policy.COMMON.times_stored * nbytes(*body.xs, *body.ys)
+    return stored <= policy.COMMON.times * nbytes(*body.xs, *body.ys)
 
 
 def _moves_what_was_run(body: Body, carried: Sequence[Carried]) -> bool:
@@ -164,8 +165,8 @@ def _is_light(eqn: Eqn, lanes: int) -> bool:
 def _size_of_tile(length: int, lanes: int, held: int) -> int | None:
     """Steps of a tile, of which there is a whole number; None if there is no such."""
     numbers = policy.COMMON
-    most = numbers.steps_of_a_tile if lanes >= numbers.few_lanes else numbers.steps_of_few_lanes
-    most = min(most, numbers.elements_of_a_tile // held)
+    most = numbers.steps_of_a_tile if lanes >= numbers.steps_of_a_tile else numbers.steps_of_few_lanes
+    most = min(most, numbers.tile // held)
     if most < numbers.shortest_swept:
         return None
     if length <= most:

@@ -163,7 +163,7 @@ def _steps(
     rewriter: Rewriter,
 ) -> list[Numbers] | None:
     """The numbers before each step, and after the last; None if they are not known, or too many."""
-    most = policy.COMMON.steps_written_out
+    most = policy.COMMON.few
     afters = {before: after for _, before, after, _ in scan.carries}
     start = {before: _known(args[before], flags, rewriter) for before in control}
     now: Numbers = {before: number for before, number in start.items() if number is not None}

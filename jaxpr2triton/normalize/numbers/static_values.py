@@ -61,7 +61,7 @@ def equations_of(value: Value, rewriter: Rewriter) -> list[tuple[Node, Value]] |
     """The equations that make a value out of nothing but numbers, in order; None if it takes operands or real work."""
     asked = [value] if constant(value) is None else []
     for number, each in enumerate(reachable(asked, lambda each: _unknown(each, rewriter), key=id)):
-        if number > policy.COMMON.known_equations or not _is_cheap(each, rewriter):
+        if number > policy.COMMON.one_by_one or not _is_cheap(each, rewriter):
             return None
     found: dict[int, tuple[Node, Value]] = {}
     for each in postorder(asked, lambda each: _unknown(each, rewriter), found, key=id):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
@@ -25,7 +26,7 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
     for last in _by_level(cuts, levels) if products else ():
         late = _made_last(cuts, last, levels)
         chain = chains.get(late[0], late[:1]) if late else []
-        if not late or last in chains or not set(late) <= set(chain) or len(chain) == cuts.policy.products.links:
+        if not late or last in chains or not set(late) <= set(chain) or len(chain) == numbers.COMMON.few:
             continue
         if chain[0] not in products:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.nodes import Compute, Keep, Load, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
@@ -136,7 +137,7 @@ def made_again(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
 def _is_dear(node: Reduce, policy: Policy) -> bool:
     """Whether to compute it again takes longer than to write and to read it: many terms, or more to be read for it."""
     read = sum(elements(operand) for operand in variables(node.eqn.invars))
-    return size_of(node.over) > policy.products.again or read > elements(node.eqn.outvars[0])
+    return size_of(node.over) > numbers.COMMON.one_by_one or read > elements(node.eqn.outvars[0])
 
 
 def holding(space: Space) -> list[Reduce | Swept]:
@@ -183,7 +184,7 @@ def contracts_in_blocks(space: Space, policy: Policy) -> bool:
 def sums_of_results(space: Space, policy: Policy) -> bool:
     """Whether a kernel reduces what it makes of two sides, along an axis of which a program has room for all."""
     summed = summed_of(space, policy.axes.unrolled_sum)
-    if summed is None or summed.size > policy.products.held:
+    if summed is None or summed.size > 2 * numbers.COMMON.side_of_a_matrix:
         return False
     others = max(size_of(node.axes - summed.held) for node in summed.made)
     return has_blocks_enough(others, max(size_of(node.over) for node in summed.made), policy)
@@ -191,8 +192,8 @@ def sums_of_results(space: Space, policy: Policy) -> bool:
 
 def has_blocks_enough(others: int, terms: int, policy: Policy) -> bool:
     """Whether programs that have one side whole are many, or soon done; `others` are on the other side."""
-    products = policy.products
-    return policy.keeps_busy(others * products.chunks / products.beside_held[-1]) or terms <= products.terms_of_a_chunk
+    blocks = numbers.COMMON.times * others / (numbers.COMMON.side_of_a_matrix // 4)
+    return policy.keeps_busy(blocks) or terms <= policy.products.terms_of_a_chunk
 
 
 def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:

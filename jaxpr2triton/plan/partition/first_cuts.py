@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
@@ -48,7 +49,7 @@ def _cut_contractions(cuts: Cuts) -> None:
 
 def _cut_chains(cuts: Cuts) -> None:
     """End kernels after so many contractions of each other, so that no walk sees all layers of a network."""
-    most, depths, ends = cuts.policy.products.links, dict[Atom, int](), set[Atom]()
+    most, depths, ends = numbers.COMMON.few, dict[Atom, int](), set[Atom]()
     for eqn in cuts.inside:
         depth = max((depths.get(atom, 0) for atom in variables(eqn.invars)), default=0)
         if eqn.primitive.name == "dot_general" and not is_short_contraction(eqn):

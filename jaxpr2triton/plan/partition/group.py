@@ -251,7 +251,7 @@ def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], load
     if not contracts_in_blocks(joined, policy) and any(contracts_in_blocks(each, policy) for each in alone):
         return because.BLOCKS
     mine, theirs = loads
-    if sum(map(elements, mine & theirs)) * numbers.COMMON.times_stored < sum(map(elements, mine | theirs)):
+    if sum(map(elements, mine & theirs)) * numbers.COMMON.times < sum(map(elements, mine | theirs)):
         return "they read too little in common for what it would cost"
 
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.

@@ -11,6 +11,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.nodes import Final, Node, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
@@ -70,7 +71,7 @@ def _in_parts(program: Program, node: Reduce, loop: Recurrence) -> bool:
 def _keeps_together(loop: Recurrence, over: frozenset[Axis]) -> bool:
     """Whether a sum of what each step puts out is why few programs have many lanes each, as in `sums_apart`."""
     lanes = loop.axes - loop.held
-    few = size_of(lanes - over) < policy.COMMON.programs_of_a_sweep
+    few = size_of(lanes - over) < DEFAULT_TARGET.processors
     return few and size_of(lanes & over) > policy.COMMON.lanes_apart
 
 

@@ -25,6 +25,7 @@ from jax import lax
 
 from jaxpr2triton.graph.nodes import Swept, Take
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.hardware import SECTOR
 from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.index import Axis, of_axis
 from jaxpr2triton.ir.jaxprs import Eqn, Var
@@ -83,7 +84,7 @@ def long_sweeps(cuts: Cuts) -> LongSweeps:
 def _chunk_of(eqn: Eqn, policy: Policy) -> int | None:
     """How many elements a chunk has; None if the axis is short enough for one."""
     shape, dim = eqn.outvars[0].aval.shape, axis_of(eqn)
-    beside = 1 if math.prod(shape[dim + 1 :]) == 1 else policy.splits.beside_swept
+    beside = 1 if math.prod(shape[dim + 1 :]) == 1 else SECTOR // 2
     most = policy.blocks.piece // beside
     return most // 2 if shape[dim] > most and _has_parts(eqn) else None
 

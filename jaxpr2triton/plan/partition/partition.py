@@ -185,7 +185,7 @@ def _assemble(jaxpr: Closed, cuts: Cuts, steps: list[Eqn | Group], name: str, le
     aliases: dict[Atom, Var] = {eqn.invars[0]: eqn.outvars[0] for eqn in boundaries}
     groups = [step for step in steps if isinstance(step, Group)]
     labels = _labels(jaxpr, cuts, groups, boundaries)
-    regions = with_starts([_region(jaxpr, cuts, group, labels) for group in groups], cuts.policy.groups)
+    regions = with_starts([_region(jaxpr, cuts, group, labels) for group in groups])
     names = _names([region for region, _ in regions], name)
     views: dict[Var, list[Eqn]] = {}
     for eqn in cuts.views:

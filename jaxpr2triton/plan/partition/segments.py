@@ -15,6 +15,7 @@ import functools
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Compute, Graph, Node, Reduce, operands_of
 from jaxpr2triton.ir.dataflow import reachable, readers_of
 from jaxpr2triton.ir.jaxprs import Var
@@ -35,7 +36,8 @@ def pieces(graph: Graph, steps: Sequence[Compute], policy: Policy) -> list[Var]:
     if found:
         return [node.eqn.outvars[0] for node in graph.nodes if isinstance(node, VALUES) and node in found]
     size = len(steps) // (2 * (len(steps) // most.steps))
-    few = _narrowest(graph, steps, policy.groups.outputs) or _parts(graph, above, counted, size, most.worth_a_load)
+    few = _narrowest(graph, steps, policy.groups.outputs)
+    few = few or _parts(graph, above, counted, size, numbers.COMMON.worth_carrying)
     return few or [steps[len(steps) // 2].eqn.outvars[0]]
 
 
@@ -50,7 +52,7 @@ def _cut_off(
     share = dict.fromkeys(graph.nodes, 0)  # steps that a node is the only way from, but those that are cut off
     within: dict[Node, list[Node]] = {}  # of which nodes it is the nearest that they lead through
     beside: dict[Node, set[Node]] = {}  # what those steps read of the rest
-    is_long = functools.cache(lambda node: _is_long(node, policy.cuts.worth_a_load))
+    is_long = functools.cache(lambda node: _is_long(node, numbers.COMMON.worth_carrying))
     found: set[Node] = set()
     left, longest = len(counted), 0
     for node in graph.nodes:  # operands come before readers, so what lies below a node is complete

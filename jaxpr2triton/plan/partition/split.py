@@ -141,7 +141,7 @@ def _size(length: int, chunks: int) -> int:
 def are_apart(eqn: Eqn, dims: tuple[int, ...], policy: Policy) -> bool:
     """Whether each index of these dimensions is a chunk of its own: enough is summed for it along other ones."""
     shape = eqn.invars[0].aval.shape
-    return size_along(shape, dims) <= policy.splits.apart and with_each(eqn, dims) >= policy.splits.rows
+    return size_along(shape, dims) <= policy.splits.elements // 2 and with_each(eqn, dims) >= policy.splits.rows
 
 
 def with_each(eqn: Eqn, dims: tuple[int, ...]) -> int:
@@ -150,15 +150,15 @@ def with_each(eqn: Eqn, dims: tuple[int, ...]) -> int:
 
 def _chunks(eqn: Eqn, length: int, rows: bool, work: int, policy: Policy) -> int:
     """How many there are to be."""
-    results, splits = eqn.outvars[0].aval.size, policy.splits
+    results, least = eqn.outvars[0].aval.size, policy.splits.elements
     if length * results * work <= 2 * policy.cuts.small:
         return 1
     programs = results if rows else max(1, results // LINE)
     if policy.keeps_busy(programs):
         return 1
     columns = 1 if rows else min(results, policy.blocks.across)
-    most = length // max(splits.elements // (columns * work), 1)
-    if programs * length <= splits.apart and work >= splits.elements:
+    most = length // max(least // (columns * work), 1)
+    if programs * length <= least // 2 and work >= least:
         return length  # rows that are long are programs of their own
     return max(1, min(4 * policy.target.processors // programs, most))
 

@@ -17,6 +17,7 @@ from functools import partial
 import jax
 from jax import lax
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Reduce
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.ir.contracted import terms_of
@@ -61,7 +62,7 @@ def _chunks(eqn: Eqn, policy: Policy) -> int:
     for block in reversed(policy.products.tf32):
         programs = max(1, results // (block.rows * block.columns))
         processors = policy.target.processors
-        if min(processors // programs, most) >= policy.products.chunks:
+        if min(processors // programs, most) >= numbers.COMMON.times:
             wanted = min(4 * processors // programs, most)
             return -(-longest // -(-longest // wanted))  # none beyond the end
     return 1

@@ -15,18 +15,18 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 import numpy as np
 from jax import lax
 
+from jaxpr2triton import policy
+from jaxpr2triton.hardware import ALIGNED
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.form import form_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.tracing import argument_names, avals, result_names, retrace
-from jaxpr2triton.policy import Grouping
 
-ALIGNED = 16  # bytes that a thread reads at once
 Region = tuple[Closed, list[Var | np.int32]]  # and its operands
 Place = tuple[int, int]  # the position of an equation, and a dimension
 
 
-def with_starts(regions: Sequence[tuple[Closed, list[Var]]], policy: Grouping) -> list[Region]:
+def with_starts(regions: Sequence[tuple[Closed, list[Var]]]) -> list[Region]:
     """The regions, those that would be many kernels alike as one."""
     found: list[Region] = [(region, [*operands]) for region, operands in regions]
     alike: dict[Hashable, list[int]] = {}
@@ -35,7 +35,7 @@ def with_starts(regions: Sequence[tuple[Closed, list[Var]]], policy: Grouping) -
             alike.setdefault(_open_form(region, slices), []).append(number)
     for members in alike.values():
         starts = [tuple(_starts(regions[number][0])) for number in members]
-        if len(set(starts)) >= policy.kernels_alike:
+        if len(set(starts)) >= policy.COMMON.times:
             for number, told in zip(members, _as_one([regions[number] for number in members])):
                 found[number] = told
     return found

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import jax
 from jax import lax
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.nodes import Load, Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, Sides, is_small, sides_of
@@ -31,6 +32,7 @@ from jaxpr2triton.plan.partition.criteria import has_blocks_enough
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.in_two import flattened, law_of, states_of
 from jaxpr2triton.plan.partition.split import Split
+from jaxpr2triton.rules.products import LEAST
 from jaxpr2triton.rules.reductions import TABLE
 
 
@@ -105,7 +107,7 @@ def _blocks_of(cuts: Cuts, source: Var, eqn: Eqn) -> Blocks | None:
     first = next(iter(sides), None)
     if first is None or any(each is None or not each.fits(first) for each in sides):
         return None
-    if min(_size(first.rows), _size(first.columns)) < policy.products.least_side:
+    if min(_size(first.rows), _size(first.columns)) < LEAST:
         return None
     terms = max(_size(node.over) for node in reductions)
     sizes = (_blocks_along(cuts, source, eqn, side, terms) for side in _in_order(space, first))
@@ -125,9 +127,10 @@ def _blocks_along(cuts: Cuts, source: Var, eqn: Eqn, side: Axes, terms: int) -> 
     if not dims or dims != tuple(range(dims[0], dims[-1] + 1)) or not set(dims) <= set(eqn.params["axes"]):
         return None
     length, others = _size(side), source.aval.size // _size(side)
-    columns = -(-others // max(policy.products.summed))
-    sizes = [size for size in policy.products.summed if policy.keeps_busy(-(-length // size) * columns)]
-    size = next(iter(sizes), policy.products.summed[-1])
+    summed = (numbers.COMMON.side_of_a_matrix // 2, numbers.COMMON.side_of_a_matrix // 4)
+    columns = -(-others // max(summed))
+    sizes = [size for size in summed if policy.keeps_busy(-(-length // size) * columns)]
+    size = next(iter(sizes), summed[-1])
     enough = length >= 2 * size and has_blocks_enough(others * -(-length // size), terms, policy)
     return Blocks(dims, size, ()) if enough else None
 

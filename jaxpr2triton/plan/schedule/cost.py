@@ -84,7 +84,7 @@ def estimate(work: Work, shape: Shape, programs: int, width: int) -> Estimate:
     requests = sum(count * shape.elements(axes) for axes, count in work.requests.items())
     kept = sum(each.elements(shape.blocks) for each in work.resident) * width / shape.threads
     spilled = policy.spill * max(kept - policy.room_of_a_thread, 0)
-    ends = sum(work.ends.values()) * policy.barriers_of_an_end if shape.num_warps > 1 else 0
+    ends = sum(work.ends.values()) * policy.barriers_of_a_meeting if shape.num_warps > 1 else 0
     barriers = spent.barriers + ends
     alone = spent.cycles + spilled + ends * (policy.barrier + policy.barrier_of_a_warp * shape.num_warps)
     busy = (spent.instructions + spilled) * target.issue * math.ceil(warps / target.schedulers)
@@ -99,7 +99,7 @@ def _of_one(programs: float, policy: Cost) -> float:
 
 def multiplied(beside: Estimate, cycles: float, sums: int, policy: Cost) -> Estimate:
     """A step that multiplies matrices, of what it does beside that: each waits until its factor is in shared memory."""
-    barriers = policy.barriers_of_a_product * sums
+    barriers = policy.barriers_of_a_meeting * sums
     whole = beside.cycles + cycles * math.ceil(beside.programs / beside.processors) + barriers * policy.barrier
     return replace(beside, barriers=beside.barriers + barriers, cycles=round(whole))
 

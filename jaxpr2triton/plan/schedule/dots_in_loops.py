@@ -74,7 +74,7 @@ def _source(factor: Node, shapes: Shapes) -> tuple[int | Node, int]:
 def in_steps(graph: Graph, draft: Draft, shapes: Shapes) -> InSteps | None:
     """The products of the loops of a kernel, whose values are those of `graph`; None unless all can be blocks."""
     policy = draft.policy
-    if not draft.grid or draft.unbounded or draft.grid[-1].size < policy.products.least_rows:
+    if not draft.grid or draft.unbounded or draft.grid[-1].size < LEAST // 2:
         return None
     contractions = [node for node in graph.of_kind(Reduce) if is_contraction(node)]
     found = [_matrices_of(node, draft) for node in contractions]

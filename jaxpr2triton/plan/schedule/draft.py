@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Recurrence
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.hardware import LINE, SECTOR
@@ -204,7 +205,7 @@ def _may_be_unrolled(
         return True
     of_state = any(a in space.held_axes or rest_of(draft.cuts, a) & space.held_axes for a in group)
     variables = unrolled_variables(draft, space, group)
-    room = axis.size <= at_most and variables <= draft.policy.axes.unrolled
+    room = axis.size <= at_most and variables <= numbers.COMMON.one_by_one
     once = space.swept_axes.isdisjoint(group) and _repeated(space).isdisjoint(group)  # a loop runs once for all of them
     return room and once and (group[0] not in roots or of_state)
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import (
     Accumulated,
     Collected,
@@ -94,7 +95,7 @@ def find_cuts(space: Space, axes: Sequence[Axis], policy: Policy) -> list[Cut]:
             pieces = axis.size // math.gcd(axis.size, *boundaries[axis])
         if axis in whole:
             continue
-        if pieces is None or axis.size % pieces or total * pieces > policy.axes.pieces:
+        if pieces is None or axis.size % pieces or total * pieces > numbers.COMMON.few:
             continue
         total *= pieces
         rest = Axis(f"{axis.name}r", axis.size // pieces)

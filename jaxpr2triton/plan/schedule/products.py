@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.chains import Chain, chain_of
 from jaxpr2triton.graph.nodes import Choose, Compute, Load, Node, Product, Reduce
 from jaxpr2triton.graph.sides import Axes, Sides, is_contraction, is_small, loads_of, sides_of
@@ -75,9 +76,9 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     if (chain := chain_of(space, unrolled)) is not None and chain.fits(policy):
         return _chained(chain, policy)
     summed = summed_of(space, unrolled)
-    held: Axes = frozenset() if summed is None or summed.size > policy.products.held else summed.held
+    held: Axes = frozenset() if summed is None or summed.size > 2 * numbers.COMMON.side_of_a_matrix else summed.held
     thin = frozenset(axis for axis in space.inner - held - space.swept_axes if axis.size <= unrolled)
-    if space.steps or not space.inner <= held | thin or _results(thin) > policy.axes.unrolled:
+    if space.steps or not space.inner <= held | thin or _results(thin) > numbers.COMMON.one_by_one:
         return None
     reductions = _two_sided(space, summed if held else None, unrolled)
     found = _of_all(reductions, (frozenset(space.axes) | held) - thin, policy)
@@ -161,13 +162,13 @@ def _form(node: Reduce, sides: Sides, policy: Policy) -> Form | None:
     is_product = is_contraction(node) and all(isinstance(operand, Product) for operand in node.operands)
     dtype = factor_dtype(node.eqn) if is_product else None
     if dtype is not None and has_units_for(dtype, policy.target):
-        return Form.DOT if rows * columns >= most.least and sums >= most.least_sum else None
-    if min(rows, columns) < most.least_side:
+        return Form.DOT if rows * columns >= LEAST**2 and sums >= numbers.COMMON.few else None
+    if min(rows, columns) < LEAST:
         return None
     least, others = most.outer[-1], math.prod(axis.size for axis in node.axes) // (rows * columns)
     programs = -(-rows // least.rows) * -(-columns // least.columns) * others
-    has_enough = policy.keeps_busy(most.chunks * programs) or not policy.keeps_busy(max(rows, columns) * others)
-    return Form.OUTER if has_enough else None
+    is_narrow = not policy.keeps_busy(max(rows, columns) * others)
+    return Form.OUTER if is_narrow or policy.keeps_busy(numbers.COMMON.times * programs) else None
 
 
 def _parts(node: Reduce) -> int:
@@ -222,7 +223,7 @@ def _sharing(blocks: Sequence[Block], how: Contracting, sums: int, policy: Polic
 
     Large ones of these are for terms that lie next to each other: then a sector of memory is not read for one of them.
     """
-    most = 1 if how.in_step else power_of_two(sums // policy.products.least_sum + 1) // 2
+    most = 1 if how.in_step else power_of_two(sums // numbers.COMMON.few + 1) // 2
     shares = {b: min(most, b.sums // power_of_two(how.sums)) for b in blocks if b.sums > 1}
     sharing = [replace(b, sums=share) for b, share in shares.items() if share > 1]
     if how.along and sharing:
@@ -233,7 +234,7 @@ def _sharing(blocks: Sequence[Block], how: Contracting, sums: int, policy: Polic
 
 def _of_a_thread(how: Contracting, policy: Policy) -> int:
     """The numbers that a thread accumulates; of pairs, beside what it makes of each of them."""
-    return policy.products.of_pairs if how.form is Form.OUTER else policy.products.of_a_thread
+    return policy.products.of_a_thread // (2 if how.form is Form.OUTER else 1)
 
 
 def _held(block: Block, how: Contracting) -> int:
@@ -257,6 +258,12 @@ def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Po
     return replace(block, rows=max(min(block.rows, power_of_two(rows + 1) // 2), LEAST))
 
 
+def beside_held(policy: Policy) -> tuple[int, int, int]:
+    """The rows that a program makes at once where it has all of each, to reduce it: the first with programs enough."""
+    most = numbers.COMMON.side_of_a_matrix
+    return most, most // 2, most // 4
+
+
 def with_whole(block: Block, held: int, others: int, programs: int, how: Contracting, policy: Policy) -> Block:
     """One side whole, in as many lanes as it takes, as columns; of the other one, as rows, what there is room for.
 
@@ -266,7 +273,7 @@ def with_whole(block: Block, held: int, others: int, programs: int, how: Contrac
     lanes, most = max(power_of_two(held), LEAST), max(each.warps for each in _blocks(how, policy))
     room = _of_a_thread(how, policy) * LANES * most // (lanes * how.sums)
     least = min(each.rows * each.columns for each in _blocks(how, policy)) // lanes
-    fitting = [size for size in products.beside_held if size <= min(room, max(power_of_two(others), LEAST))]
+    fitting = [size for size in beside_held(policy) if size <= min(room, max(power_of_two(others), LEAST))]
     sizes = [size for size in fitting if size >= least] or fitting[:1] or [LEAST]
     rows = next((size for size in sizes if policy.keeps_busy(-(-others // size) * programs)), sizes[-1])
     if how.form is Form.OUTER and rows * block.sums > room:

@@ -279,7 +279,7 @@ def _without_loops(seen: Seen, scheduled: Scheduled) -> Candidate:
     least = next(tried)
     walked, held = _walked(least), _read_by_a_thread(least, how)
     once = {axis for axis, passes in seen.passes.items() if passes == 1}
-    while held > draft.policy.cost.kept_by_a_thread and (other := next(tried, None)) is not None:
+    while held > draft.policy.products.of_a_thread and (other := next(tried, None)) is not None:
         if _walked(other) - walked <= once and (found := _read_by_a_thread(other, how)) < held:
             least, held = other, found
     return least
@@ -311,7 +311,7 @@ def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
     elements = policy.of_a_thread if draft.inner or draft.shares else policy.of_a_thread // 2
     warps = tile * width // (lanes * elements)
     if draft.inner:
-        room = lanes * draft.policy.cost.kept_by_a_thread
+        room = lanes * draft.policy.products.of_a_thread
         warps = max(warps, min(-(-read_at_once(seen.graph, draft, blocks) // room), tile // lanes))
     planned = _planned(draft, blocks, looped)
     warps = max(1, min(policy.warps, power_of_two(warps)))
@@ -444,11 +444,11 @@ def _with_dots(seen: Seen, work: Work, products: InSteps) -> Iterator[Candidate]
     steps = [PlannedAxis(axis, Role.LOOP, 1) for axis in draft.steps]
     lanes = [PlannedAxis(axis, Role.LANE, power_of_two(axis.size)) for axis in products.lanes]
     unrolled = [PlannedAxis(axis, Role.UNROLL, 1) for axis in draft.unrolled]
-    for rows in policy.products.rows_of_a_step:
+    for rows in (LEAST // 2, LEAST):
         if rows < LEAST and policy.target.backend != "cuda":
             continue
         planned = (*grid, *steps, *lanes, PlannedAxis(draft.grid[-1], Role.GRID, rows), *unrolled)
-        for warps in policy.products.warps_of_a_step:
+        for warps in (policy.target.schedulers, 2 * policy.target.schedulers):
             warps = max(1, warps * LANES // policy.target.warp_size)
             beside = estimate_of(work, planned, warps, width, policy)
             whole = multiplied(beside, products.cycles(rows, policy), len(products.sums), policy.cost)

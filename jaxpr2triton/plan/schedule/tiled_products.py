@@ -114,4 +114,4 @@ def _neighbours(load: Load, shapes: Sequence[tuple[int, ...]]) -> frozenset[Axis
 
 def _is_large(product: Eqn, dims: Sequence[int], least: int) -> bool:
     rows, terms = math.prod(product.outvars[0].aval.shape[d] for d in dims), terms_of(product)
-    return rows > 1 and rows * terms >= least and terms > policy.COMMON.short_contraction
+    return rows > 1 and rows * terms >= least and terms > policy.COMMON.few

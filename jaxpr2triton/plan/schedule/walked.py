@@ -178,8 +178,7 @@ class _Walk:
     def _exchange(self, lanes: int, times: int) -> _Price:
         """Through shared memory."""
         cost, elements = self.cost, times * -(-lanes // self.shape.threads)
-        barriers = cost.barriers_of_a_move
-        return _Price(2 * elements + cost.address, cost.shared + barriers * self.barrier, barriers)
+        return _Price(2 * elements + cost.address, cost.shared + self.barrier, 1)
 
     def _moved(self, value: Value) -> _Price:
         lanes, times = self.size(value.axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from jaxpr2triton import policy as numbers
 from jaxpr2triton.errors import UserError
 from jaxpr2triton.graph.nodes import Recurrence
 from jaxpr2triton.graph.space import Space, size_of
@@ -45,7 +46,7 @@ def unknown(asked: Asked, axes: Mapping[str, Sequence[str]]) -> UserError:
 def wishes_of(roles: Mapping[str, Role], draft: Draft, space: Space, kernel: str) -> tuple[RoleRequest, ...]:
     """The wishes about a kernel, whose axes have the names they have in this draft."""
     wishes = [RoleRequest(name, draft.made_of[name], role) for name, role in roles.items()]
-    unrolled, most = 1, draft.policy.axes.unrolled
+    unrolled, most = 1, numbers.COMMON.one_by_one
     for wish in wishes:
         axes = originals(wish.axes, draft)
         reason = _why_not(wish, axes, space)

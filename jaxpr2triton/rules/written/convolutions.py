@@ -54,8 +54,8 @@ def is_term_by_term(kernel: Sequence[int], dtype: Any, params: Params) -> bool:
         return False
     sizes = sizes_of(kernel, params)
     if sizes.results == 1:
-        return sizes.terms // sizes.channels <= policy.COMMON.few_terms
-    return sizes.terms <= policy.COMMON.few_terms and sizes.results <= policy.COMMON.few_results
+        return sizes.terms // sizes.channels <= policy.COMMON.one_by_one
+    return sizes.terms <= policy.COMMON.one_by_one and sizes.results <= policy.COMMON.few_results
 
 
 def convolution(x: Array, w: Array, *, shape: Sequence[int], **params: Any) -> Array:
@@ -161,7 +161,7 @@ def _term_by_term(x: Array, w: Array, shape: Sequence[int], dtype: Any, params: 
     x = lax.reshape(x, (x.shape[0], groups, channels, *places))
     w = lax.reshape(w, (groups, w.shape[0] // groups, channels, *taps))
     made = tuple(shape[dim] for dim in numbers.out_spec)
-    together = channels if channels * math.prod(taps) > policy.COMMON.few_terms else 1
+    together = channels if channels * math.prod(taps) > policy.COMMON.one_by_one else 1
     whole = (made[0], groups, w.shape[1], together, *made[2:])
     of_x, of_w = (0, 1, *range(3, len(whole))), (1, 2, 3)
     terms = []

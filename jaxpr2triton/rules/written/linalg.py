@@ -27,7 +27,7 @@ Array = jax.Array
 
 
 def _is_small(*arrays: Any) -> bool:
-    return max(max(array.shape[-2:]) for array in arrays) <= policy.COMMON.matrix_in_numbers
+    return max(max(array.shape[-2:]) for array in arrays) <= policy.COMMON.coupled
 
 
 def _numbers(matrix: Array) -> list[list[Array]]:
@@ -157,7 +157,7 @@ def _exchanged(order: Array, one: int, other: Array) -> Array:
 
 def lu_pivots_to_permutation(pivots: Array, *, permutation_size: int) -> Array:
     """The identity, with the exchanges made one after the other."""
-    if permutation_size > policy.COMMON.matrix_in_numbers:
+    if permutation_size > policy.COMMON.coupled:
         order = along((*pivots.shape[:-1], permutation_size), -1)
         for k in range(pivots.shape[-1]):
             order = _exchanged(order, k, picked(pivots, -1, k))
@@ -226,7 +226,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
 def why_not(name: str, shapes: Sequence[tuple[int, ...]], dtype: Any, params: Mapping[str, Any]) -> WhyNot | None:
     """Why a call of one of these stays as it is."""
     sizes = shapes[0][-2:] if name != "lu_pivots_to_permutation" else (params["permutation_size"], *shapes[0][-1:])
-    if max(sizes) > (most := policy.COMMON.matrix):
+    if max(sizes) > (most := policy.COMMON.small_state):
         return WhyNot(f"the matrix is larger than {most}x{most}")
     if 0 in (size for shape in shapes for size in shape):
         return WhyNot("the matrix has no elements")

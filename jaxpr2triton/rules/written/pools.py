@@ -31,7 +31,7 @@ Params = Mapping[str, Any]
 def why_not(name: str, shapes: Sequence[Sequence[int]], params: Params) -> WhyNot | None:
     """Why it is not written so, given its operands' shapes and its result's."""
     taps, is_sum = math.prod(params["window_dimensions"]), name in REDUCED
-    limit = policy.COMMON.large_window if is_sum else policy.COMMON.taps  # of sums, large ones are those along an axis
+    limit = policy.COMMON.looked_through if is_sum else policy.COMMON.one_by_one  # large ones of sums are along an axis
     if taps <= limit or (is_sum and _running(shapes[0], params) is not None):
         return None
     return WhyNot(f"its windows have {taps:,} elements, and each of no more than {limit:,} is read")
@@ -58,7 +58,7 @@ def _reduced(x: Array, combine: Any, whole: Any, running: Any, fill: Any, params
         axis, is_reverse = found
         return running(x, axis, reverse=is_reverse)
     x = _padded(x, fill, params)
-    if math.prod(params["window_dimensions"]) <= policy.COMMON.taps:
+    if math.prod(params["window_dimensions"]) <= policy.COMMON.one_by_one:
         return reduce(combine, (_tap(x, tap, params) for tap in _taps(params)))
     dims = [dim for dim, size in enumerate(params["window_dimensions"]) if size > 1]
     for dim in reversed(range(x.ndim)):

@@ -101,5 +101,4 @@ TABLE: Mapping[str, Callable[..., Any]] = {**_TABLE, "cumlogsumexp": cumlogsumex
 def is_short(name: str, shape: tuple[int, ...], params: Mapping[str, Any]) -> bool:
     """True if the axis is so short that looking at all pairs is no matter."""
     size = shape[params["dimension" if name == "sort" else "axis"]]
-    longest = policy.COMMON.longest_sort if name == "sort" else policy.COMMON.longest_sum
-    return size <= longest and size * math.prod(shape) <= policy.COMMON.pairs
+    return size <= policy.COMMON.few and size * math.prod(shape) <= policy.COMMON.pairs

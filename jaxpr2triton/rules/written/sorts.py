@@ -102,7 +102,7 @@ def sort(*operands: Array, dimension: int, is_stable: bool, num_keys: int) -> li
 
 def top_k(x: Array, *, k: int, axis: int, is_stable: bool = True) -> list[Array]:
     """The largest ones, by their bits: NaNs without a sign come first, and what is equal stays in its order."""
-    if k <= policy.COMMON.rounds_of_top:
+    if k <= policy.COMMON.few:
         return _one_by_one(x, k, axis)
     places = _in_order([lax.bitwise_not(_signed(x))], axis)
     first = lax.slice_in_dim(places, 0, k, axis=axis)
@@ -134,7 +134,7 @@ def axis_of(name: str, params: Mapping[str, Any]) -> int:
 
 def why_not(name: str, shape: Sequence[int], params: Mapping[str, Any]) -> WhyNot | None:
     """Why a sort stays as it is."""
-    size, most = shape[axis_of(name, params)], policy.COMMON.longest_row
+    size, most = shape[axis_of(name, params)], policy.COMMON.tile // 2
     if size > most:
         return WhyNot(f"a row of {size} is longer than the {most} elements that one program sorts")
     if 0 in shape:

@@ -109,7 +109,7 @@ def nothing_is_looked_up(x: Any, table: Any, number: Any) -> Any:
 
 @in_steps
 def long(x: Any, table: Any, number: Any) -> Any:
-    return looked_up(1, policy.COMMON.steps_written_out + 2, x, table)
+    return looked_up(1, policy.COMMON.few + 2, x, table)
 
 
 LEFT = [from_a_number, two_more_by_choice, two_flags, until_the_data_say_so, nothing_is_looked_up, long]

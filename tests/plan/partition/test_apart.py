@@ -13,7 +13,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.policy import DEFAULT_POLICY
+from jaxpr2triton.policy import COMMON, DEFAULT_POLICY
 from tests.programs import windows
 
 OUTPUTS = DEFAULT_POLICY.groups.outputs
@@ -133,7 +133,7 @@ def test_a_chain_of_products_that_is_too_long() -> None:
             x = jnp.tanh(x @ w)
         return x
 
-    args = floats(64, 64), [floats(64, 64)] * (DEFAULT_POLICY.products.links + 1)
+    args = floats(64, 64), [floats(64, 64)] * (COMMON.few + 1)
     (found,) = j2t.transpile(layers, *args, contractions="triton").summary.apart
     assert found.why == "a kernel holds no longer chain of matrix products"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -25,6 +24,7 @@ from jaxpr2triton.plan.partition.cut import Pending, find_cuts
 from jaxpr2triton.plan.partition.first_cuts import first_cuts
 from jaxpr2triton.plan.partition.segments import dominators, pieces
 from jaxpr2triton.policy import DEFAULT_POLICY
+from tests.policies import moved
 from tests.programs import windows
 
 GROWTH = 2.3  # for twice the equations
@@ -141,7 +141,7 @@ def test_what_all_ways_lead_through() -> None:
 
 def cut_at(nodes: list[Compute], most: int, *stored: Compute) -> list[int]:
     """The numbers of the nodes that a kernel of all of them is cut at."""
-    values, shorter = [node.eqn.outvars[0] for node in nodes], replace(DEFAULT_POLICY.cuts, steps=most)
+    values, shorter = [node.eqn.outvars[0] for node in nodes], moved(cuts={"steps": most})
     return [values.index(value) for value in pieces(graph(nodes, *stored), nodes, shorter)]
 
 
