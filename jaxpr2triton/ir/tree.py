@@ -15,6 +15,7 @@ from functools import cache
 from string import Formatter
 from typing import Any
 
+from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer
 
 Part = ast.expr | str | bool | int | float | None | tuple[Any, ...]  # a tree, a name (dots included), a number, a tuple
@@ -45,6 +46,8 @@ class Load(ast.Call):
 
 class Store(ast.Expr):
     """What is written to memory, or added to what is there."""
+
+    value: ast.Call
 
 
 class Barrier(ast.Expr):
@@ -145,6 +148,23 @@ def atomic(function: str, address: ast.expr, value: ast.expr, mask: ast.expr | N
     masked = {} if mask is None else {"mask": mask}
     ways = {"sem": ast.Constant("relaxed"), "scope": ast.Constant("cta")}
     return Store(call(f"tl.atomic_{function}", address, value, **masked, **ways))
+
+
+def buffer_of(access: ast.Call) -> Buffer:
+    """What a load or a store reads or writes: what the pointer points to, to which offsets are added."""
+    address = access.args[0]
+    while not isinstance(address, Pointer):
+        match address:
+            case ast.BinOp(left=inner) | ast.Call(args=[inner, *_]):
+                address = inner
+            case _:
+                raise CompilerBug(f"an address is a {type(address).__name__}")
+    return address.buffer
+
+
+def mask_of(access: ast.Call) -> ast.expr | None:
+    """Where it reads or writes; None if everywhere."""
+    return next((word.value for word in access.keywords if word.arg == "mask"), None)
 
 
 def is_atom(node: ast.expr) -> bool:
