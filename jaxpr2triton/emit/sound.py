@@ -21,7 +21,7 @@ from jaxpr2triton.emit.walks import function_of, names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Body, Load, Pointer, Store, buffer_of, mask_of
+from jaxpr2triton.ir.tree import Access, Body, Load, Pointer, Store, buffer_of, mask_of
 
 POINTERS = {"max_contiguous", "multiple_of"}
 
@@ -106,7 +106,7 @@ class _Checking:
     # -- what is read and written -----------------------------------------------------------------------------
 
     def _accesses(self, statement: ast.AST) -> None:
-        accesses: list[ast.Call] = [*nodes_of(Load, statement)]
+        accesses: list[Access] = [*nodes_of(Load, statement)]
         if isinstance(statement, Store):
             accesses.append(statement.value)
         for access in accesses:
