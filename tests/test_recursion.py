@@ -107,7 +107,7 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "emit/moves.py": {LANES: "Moves._flat_of Moves._lane", SIZES: "Moves._part"},
     "emit/names.py": {BODIES: "wishes"},
     "emit/round_parts.py": {STATEMENTS: "_assignments _with_comments _without"},
-    "emit/sound.py": {STATEMENTS: "_Checking._loop _Checking.block", TEXT: "_Checking._buffer _Checking._wrong_in"},
+    "emit/sound.py": {STATEMENTS: "_Checking._loop _Checking.block", TEXT: "_Checking._address _Checking._wrong_in"},
     "emit/statements.py": {PLACES: "Statements._spread_along"},
     "emit/walks.py": {STATEMENTS: "beside_loops copied has_values_after"},
     "emit/text.py": {PLACES: "Spelling._atom Spelling._sum Spelling.reach"},

@@ -49,7 +49,6 @@ from jaxpr2triton.emit.walks import (
     is_store,
     names_in,
     nodes_of,
-    pointers,
     stored_in,
 )
 from jaxpr2triton.emit.widths import WORD, fits
@@ -57,7 +56,22 @@ from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import Form, Plan, power_of_two
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import STORE, Body, Load, Part, Store, as_expr, assign, call, expr, loop_of, name, scaled
+from jaxpr2triton.ir.tree import (
+    STORE,
+    Body,
+    Load,
+    Part,
+    Store,
+    as_expr,
+    assign,
+    buffer_of,
+    call,
+    expr,
+    loop_of,
+    mask_of,
+    name,
+    scaled,
+)
 
 FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -77,7 +91,7 @@ class Read:
 
     @property
     def buffer(self) -> Buffer:
-        return pointers(self.whole.args[0])[0].buffer
+        return buffer_of(self.whole)
 
 
 @dataclass(frozen=True)
@@ -106,7 +120,7 @@ def read_ahead(body: Body, plan: Plan, names: Names, short: Set[int] = frozenset
         return body
     price: _Price | _PriceOfPairs
     if plan.choice is not None:
-        price = _Price(plan, len([loop for statement in body for loop in ast.walk(statement) if is_innermost(loop)]))
+        price = _Price(plan, sum(map(is_innermost, nodes_of(ast.For, *body))))
     elif plan.form is Form.OUTER:
         price = _PriceOfPairs(plan)
     else:
@@ -376,7 +390,7 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
     """What each step reads that another step does not, in the order of its lines; and the names of places in a step."""
     (step,) = names_in(loop.target)
     counts = stored_in(*loop.body)
-    written = {each.buffer for store in nodes_of(Store, *loop.body) for each in pointers(store)}
+    written = {buffer_of(store.value) for store in nodes_of(Store, *loop.body)}
     known: dict[str, ast.expr] = {}  # what follows from the number of the step
     found: dict[str, Read] = {}
     for statement in loop.body:
@@ -388,7 +402,7 @@ def reads_of(loop: ast.For) -> tuple[list[Read], Set[str]]:
                     known[name] = copied(value, known)
         for load in nodes_of(Load, statement):
             whole = copied(load, known)
-            if not _follows(load, counts, known) or pointers(load)[0].buffer in written or _is_cast(whole, step.id):
+            if not _follows(load, counts, known) or buffer_of(load) in written or _is_cast(whole, step.id):
                 continue
             if step.id in {name.id for name in names_in(whole)}:
                 found.setdefault(printed(whole), Read(whole)).wanted.append(load)
@@ -406,10 +420,9 @@ def _is_cast(node: ast.AST, of: str) -> bool:
 
 
 def only_if(condition: ast.expr, load: Load) -> Load:
-    masks = [keyword for keyword in load.keywords if keyword.arg == "mask"]
-    for keyword in masks:
-        keyword.value = ast.BinOp(condition, ast.BitAnd(), keyword.value)
-    load.keywords += [] if masks else [ast.keyword("mask", condition)]
+    before, others = mask_of(load), [word for word in load.keywords if word.arg != "mask"]
+    mask = condition if before is None else ast.BinOp(condition, ast.BitAnd(), before)
+    load.keywords = [ast.keyword("mask", mask), *others]
     return load
 
 

@@ -55,7 +55,7 @@ from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import triton_name, working_dtype
 from jaxpr2triton.ir.plan import Form, Plan
-from jaxpr2triton.ir.tree import Barrier, Body, assign, call, expr, name, sum_of
+from jaxpr2triton.ir.tree import Barrier, Body, assign, barrier, expr, name, sum_of
 from jaxpr2triton.rules.literals import constant
 
 
@@ -525,4 +525,4 @@ class Emitter(Moves):
 
     def _wait(self, scope: Scope) -> None:
         if not scope.lines or not isinstance(scope.lines[-1], Barrier):
-            scope.lines.append(Barrier(call("tl.debug_barrier")))
+            scope.lines.append(barrier())

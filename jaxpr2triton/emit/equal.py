@@ -16,9 +16,9 @@ from collections.abc import Set
 from typing import Any
 
 from jaxpr2triton.emit.variables import Variable, pairs
-from jaxpr2triton.emit.walks import blocks_of, names_in, pointers
+from jaxpr2triton.emit.walks import blocks_of, names_in
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Barrier, Body, Store
+from jaxpr2triton.ir.tree import Barrier, Body, Store, buffer_of
 
 Known = dict[str, tuple[list[Any], set[Any]]]  # text of a value → the targets that have it, and what it is made of
 
@@ -45,8 +45,8 @@ class Equal:
                     _forget(known, changed | self.changing)
                     for block in blocks_of(statement):
                         block[:] = self.block(block, dict(known))
-                case Store(value=ast.Call(args=[address, *_])):
-                    _forget(known, {pointer.id for pointer in pointers(address)} & self.changing)
+                case Store():
+                    _forget(known, {buffer_of(statement.value).parameter} & self.changing)
                 case Barrier():
                     _forget(known, self.changing)
             kept.append(statement)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from jaxpr2triton.emit.tidy import without_idle_comments
 from jaxpr2triton.emit.walks import Fresh, Replaced, blocks_of, calls, copied, is_store, names_in, nodes_of
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Body, Comment, Load, assign, call, expr, loop_of, name
+from jaxpr2triton.ir.tree import Access, Body, Comment, assign, call, expr, loop_of, name
 
 
 def written_out(number: str, times: int, taken: Body, body: Body, given: Set[str], fresh: Fresh) -> Body:
@@ -190,7 +190,7 @@ def _meets(value: ast.AST) -> bool:
 
 def _is_pure(value: ast.AST) -> bool:
     """Whether it may be computed where no step would have."""
-    return not nodes_of(Load, value)
+    return not nodes_of(Access, value)
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -20,9 +20,8 @@ from jaxpr2triton.emit.intervals import LEFT, UNKNOWN, Interval, Reader, Unknown
 from jaxpr2triton.emit.walks import function_of, names_in, nodes_of
 from jaxpr2triton.emit.widths import WORD, Numbers, fits
 from jaxpr2triton.errors import CompilerBug
-from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.printed import printed
-from jaxpr2triton.ir.tree import Body, Pointer
+from jaxpr2triton.ir.tree import Access, Body, Load, Pointer, Store, buffer_of, mask_of
 
 POINTERS = {"max_contiguous", "multiple_of"}
 
@@ -107,24 +106,27 @@ class _Checking:
     # -- what is read and written -----------------------------------------------------------------------------
 
     def _accesses(self, statement: ast.AST) -> None:
-        for call in nodes_of(ast.Call, statement):
-            if function_of(call) in ("load", "store"):
-                buffer = self._buffer(call.args[0])
-                masks = [word.value for word in call.keywords if word.arg == "mask" and not buffer.is_flag]
-                if (wrong := next(filter(None, map(self._wrong_in, masks)), None)) is not None:
-                    raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{printed(call)}")
+        accesses: list[Access] = [*nodes_of(Load, statement)]
+        if isinstance(statement, Store):
+            accesses.append(statement.value)
+        for access in accesses:
+            self._address(access.args[0])
+            mask = None if buffer_of(access).is_flag else mask_of(access)
+            if mask is not None and (wrong := self._wrong_in(mask)) is not None:
+                raise CompilerBug(f"a mask compares {wrong}, which leaves its bits:\n{printed(access)}")
 
-    def _buffer(self, address: ast.expr) -> Buffer:
-        """What the pointer points to, to which offsets are added that are right."""
+    def _address(self, address: ast.expr) -> None:
+        """A pointer, to which offsets are added that are right."""
         match address:
             case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
                 self._offset(right, address)
-                return self._buffer(left)
+                self._address(left)
             case ast.Call(args=[first, *_]) if function_of(address) in POINTERS:
-                return self._buffer(first)
+                self._address(first)
             case Pointer():
-                return address.buffer
-        raise CompilerBug(f"no address: {printed(address)}")
+                pass
+            case _:
+                raise CompilerBug(f"no address: {printed(address)}")
 
     def _offset(self, offset: ast.expr, address: ast.expr) -> None:
         def refused(part: ast.expr) -> Value:

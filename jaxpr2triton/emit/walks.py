@@ -130,11 +130,6 @@ def calls(node: ast.AST, of: str | None = None) -> Iterator[ast.Call]:
     return (each for each in nodes_of(ast.Call, node) if of is None or function_of(each) == of)
 
 
-def pointers(node: ast.AST) -> list[Pointer]:
-    """To what is read or written there."""
-    return [each for each in names_in(node) if isinstance(each, Pointer)]
-
-
 def blocks_of(statement: ast.stmt) -> list[Body]:
     """The statements within it."""
     match statement:

@@ -13,12 +13,13 @@ import ast
 from collections.abc import Callable, Sequence
 from functools import cache
 from string import Formatter
-from typing import Any
+from typing import Any, TypeVar
 
+from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer
 
 Part = ast.expr | str | bool | int | float | None | tuple[Any, ...]  # a tree, a name (dots included), a number, a tuple
-Statement = ast.stmt
+Kind = TypeVar("Kind", bound=ast.Call)
 Body = list[ast.stmt]
 
 LOAD, STORE = ast.Load(), ast.Store()
@@ -39,12 +40,18 @@ class Pointer(ast.Name):
         self.buffer = buffer
 
 
-class Load(ast.Call):
+class Access(ast.Call):
+    """A call that reads or writes memory, or waits until others have: it is not made twice, nor elsewhere."""
+
+
+class Load(Access):
     """What is read from memory."""
 
 
 class Store(ast.Expr):
     """What is written to memory, or added to what is there."""
+
+    value: Access
 
 
 class Barrier(ast.Expr):
@@ -91,8 +98,12 @@ def name(text: str) -> ast.expr:
 
 
 def call(function: str, *arguments: Part, **words: Part) -> ast.Call:
+    return _called(ast.Call, function, *arguments, **words)
+
+
+def _called(kind: type[Kind], function: str, *arguments: Part, **words: Part) -> Kind:
     keywords = [ast.keyword(word, as_expr(value)) for word, value in words.items()]
-    return ast.Call(name(function), [as_expr(each) for each in arguments], keywords)
+    return kind(name(function), [as_expr(each) for each in arguments], keywords)
 
 
 def sum_of(one: Part, other: Part) -> ast.expr:
@@ -131,20 +142,41 @@ def loop_of(step: str, steps: ast.expr, body: Body) -> ast.For:
 
 
 def load(address: ast.expr, mask: ast.expr | None, other: ast.expr) -> Load:
-    masked = [] if mask is None else [ast.keyword("mask", mask), ast.keyword("other", other)]
-    return Load(name("tl.load"), [address], masked)
+    masked = {} if mask is None else {"mask": mask, "other": other}
+    return _called(Load, "tl.load", address, **masked)
 
 
 def store(address: ast.expr, value: ast.expr, mask: ast.expr | None) -> Store:
-    masked = [] if mask is None else [ast.keyword("mask", mask)]
-    return Store(ast.Call(name("tl.store"), [address, value], masked))
+    masked = {} if mask is None else {"mask": mask}
+    return Store(_called(Access, "tl.store", address, value, **masked))
 
 
 def atomic(function: str, address: ast.expr, value: ast.expr, mask: ast.expr | None) -> Store:
     """Each lane combines what it has with what is there, in some order."""
     masked = {} if mask is None else {"mask": mask}
     ways = {"sem": ast.Constant("relaxed"), "scope": ast.Constant("cta")}
-    return Store(call(f"tl.atomic_{function}", address, value, **masked, **ways))
+    return Store(_called(Access, f"tl.atomic_{function}", address, value, **masked, **ways))
+
+
+def barrier() -> Barrier:
+    return Barrier(_called(Access, "tl.debug_barrier"))
+
+
+def buffer_of(access: Access) -> Buffer:
+    """What a load or a store reads or writes: what the pointer points to, to which offsets are added."""
+    address = access.args[0]
+    while not isinstance(address, Pointer):
+        match address:
+            case ast.BinOp(left=inner) | ast.Call(args=[inner, *_]):
+                address = inner
+            case _:
+                raise CompilerBug(f"an address is a {type(address).__name__}")
+    return address.buffer
+
+
+def mask_of(access: Access) -> ast.expr | None:
+    """Where it reads or writes; None if everywhere."""
+    return next((word.value for word in access.keywords if word.arg == "mask"), None)
 
 
 def is_atom(node: ast.expr) -> bool:

@@ -44,9 +44,10 @@ class _AsEmitted(ast.NodeTransformer):
         match node.value:
             case ast.Constant(str(text)):
                 return tree.Comment(text)
-            case ast.Call(func=ast.Attribute(attr="debug_barrier")):
-                return tree.Barrier(node.value)
-        return tree.Store(node.value)
+            case ast.Call(func=ast.Attribute(attr=function), args=arguments, keywords=words):
+                access = tree.Access(node.value.func, arguments, words)
+                return tree.Barrier(access) if function == "debug_barrier" else tree.Store(access)
+        return node
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:

@@ -76,6 +76,12 @@ def test_what_the_rest_computes_of_it_is_early_too() -> None:
     assert text_of(found.rest, "") == [f"c = c + {found.handed[0]}"]
 
 
+def test_what_is_stored_of_it_is_stored_in_its_step() -> None:
+    found = parts_of("a = tl.reduce(x, 0, _add)\nc = c + y\ntl.store(p_ptr, a * 2)", ("c",))
+    assert found is not None
+    assert text_of(found.rest, "") == ["c = c + y", f"tl.store(p_ptr, {found.handed[0]})"]
+
+
 def test_what_both_parts_want_is_made_in_both() -> None:
     assert parts_of("w = x * 2\na = tl.reduce(w, 0, _add)\nc = f(c, a, w)", ("c",)) is None  # nothing is gained
     found = parts_of("k = t * 2\na = tl.reduce(x + k, 0, _add)\nc = f(c, a, k)", ("c",))
