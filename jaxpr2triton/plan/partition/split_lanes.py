@@ -6,9 +6,9 @@
     p:f32[16,30] = boundary (reduce_sum[axes=(1,)] (reshape (transpose ys)))
     s:f32[30] = reduce_sum[axes=(0,)] p
 
-A program of the loop has the lanes of one chunk, so that what is summed is never written. What else the loop gives out
-is seen in the same chunks. Left alone: what others read as well, and lanes that are not a multiple of
-a warp's worth.
+So are all reductions by their laws, those of elements of several parts too. A program of the loop has the lanes of one
+chunk, so that what is summed is never written. What else the loop gives out is seen in the same chunks. Left alone:
+what others read as well, and lanes that are not a multiple of a warp's worth.
 """
 
 from __future__ import annotations
