@@ -131,8 +131,8 @@ def page() -> str:
             "Windows of which one element is chosen, or of a function of the user's, stay with XLA where they have "
             f"more than {COMMON.one_by_one} elements, and those of sums where they have more than "
             f"{COMMON.looked_through:,}: each is read. Every parameter of a convolution is covered; dtypes of no "
-            "kernel, and what XLA's library does faster, stay with XLA. The zeros around its operand are multiplied, as on "
-            "other devices: where one of them meets an infinity, there is no number. "
+            "kernel, and what XLA's library does faster, stay with XLA. The zeros around its operand are multiplied, "
+            "as on other devices: where one of them meets an infinity, there is no number. "
             "A loop stays with XLA when one program cannot hold what it keeps from step to step."
         ),
         "## The most frequent primitives of JAX programs",
