@@ -127,7 +127,7 @@ class Moves(Spans):
         tile = self.spell.tile(node.axes)
         threads = self.plan.policy.target.warp_size * self.plan.num_warps
         of_a_thread = -(-math.prod(self.spell.planned[axis].block for axis in tile) // threads)
-        most = max(self.plan.policy.products.of_a_thread // of_a_thread, 1)
+        most = max(self.plan.policy.cost.read_by_a_thread // of_a_thread, 1)
         while together:
             count = 1 << (min(len(together), most).bit_length() - 1)
             several, together = together[:count], together[count:]

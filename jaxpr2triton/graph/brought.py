@@ -74,7 +74,7 @@ def _is_moved(index: Index, axis: Axis) -> bool:
 def _is_dear(demands: Demands, var: Var, place: Place) -> bool:
     """Whether a step waits for long for a value."""
     steps = demands.steps or demands.choose.steps.intersection(*(index.axes for index in place))
-    return bool(steps) and (waits_for(demands, var) or 0) >= policy.COMMON.worth_ahead
+    return bool(steps) and (waits_for(demands, var) or 0) >= policy.COMMON.worth_bringing
 
 
 def waits_for(demands: Demands, var: Var) -> float | None:

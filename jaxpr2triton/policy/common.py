@@ -28,7 +28,7 @@ class Common:
     lanes_apart: int = 1 << 11  # carried numbers that few programs would have, with sums that are better taken after it
     numbers_of_a_program: int = 1 << 15  # … and that any program would have
     worth_carrying: int = 8  # operations to be saved by each number that is carried or read to do so
-    worth_ahead: int = 64  # instructions that wait for each other: so many are worth doing a step ahead, or only once
+    worth_ahead: int = 64  # instructions that wait for each other: so many are worth doing a step ahead
     steps_worth_ahead: int = 16  # of a loop that makes something ahead
     worth_a_launch: int = 1 << 14  # numbers that a program multiplies or adds up in a loop, one after the other
     steps_added: int = 4096  # floats added one after the other; of more, the sum of all would lose too many digits
@@ -55,7 +55,6 @@ class Common:
     following_parts: int = 2  # of an element whose derivative is taken as a scan, that follow each other
     known: int = 1 << 14  # elements of an array that is computed while compiling
     # rules/written/
-    few_results: int = 16  # of a convolution whose terms are each a product by itself
     looked_through: int = 1024  # places that are looked through one after the other, of a window or by a step of a loop
     pairs: int = 1 << 26  # elements times what looks at each of them: as long as XLA's launches take
     sweeps: int = 8  # times that each coordinate of a symmetric matrix turns with each other one
@@ -64,6 +63,7 @@ class Common:
     held_anyway: int = 64  # elements of a carried dimension that one program has whole, if that saves a buffer
     small_state: int = 16  # coordinates of a state, or rows of a matrix that is decomposed, of which a thread has all
     summed_beside: int = 1 << 32  # products of a contraction with sums beside it, which many programs make
+    worth_bringing: int = 40  # instructions that wait for each other, of what is not computed again at other lanes
     places_of_a_sum: int = 3  # places at which a sum is done again rather than stored
     places_computed: int = 16  # … anything that is computed
     places_moved: int = 256  # … and what is only found elsewhere, which costs nothing but planning

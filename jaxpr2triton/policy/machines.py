@@ -224,6 +224,11 @@ class Cost:
     copies_of_operands: int = 2  # a matrix may be held by rows for one product and by columns for another one
 
     @property
+    def read_by_a_thread(self) -> int:
+        """Numbers of what it reads at once that a thread has room for."""
+        return self.room_of_a_thread - self.kept_beside
+
+    @property
     def meeting(self) -> int:
         """Cycles until a number that all lanes have made is there."""
         return self.barriers_of_a_meeting * (self.barrier + self.shared)
@@ -265,8 +270,8 @@ class Policy:
         return self.loops.graph_launch_us / self.target.moving(4)
 
     def keeps_busy(self, programs: float, times: float = 1.0) -> bool:
-        """Whether processors have so many of these programs each, or so large a part of the processors one."""
-        return programs >= times * self.target.processors
+        """Whether processors have so many programs each, or that part of them one, but for a sixteenth."""
+        return 16 * programs >= 15 * times * self.target.processors
 
 
 @functools.cache

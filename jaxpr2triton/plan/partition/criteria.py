@@ -252,7 +252,8 @@ def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], pol
 
     along_rows = any(node.place and node.place[-1].axes & (reduced | space.inner) for node in space.graph.of_kind(Load))
     programs = parallel if along_rows else parallel // SECTOR
-    if space.inner <= reduced and policy.keeps_busy(programs, 0.5 if walked * parallel <= policy.much else 1.0):
+    enough = policy.keeps_busy(programs, 0.5 if walked * parallel <= policy.much else 1.0)
+    if enough and (space.inner <= reduced or policy.keeps_busy(programs, 8)):
         return True
 
     # Rows are walked by one program each even when they are few, if that takes no longer than launches would.

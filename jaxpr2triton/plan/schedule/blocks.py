@@ -86,7 +86,7 @@ def across_of(draft: Draft, fast: Axis) -> int:
     """How many neighbours along the grid a program takes: whole sectors of memory, if there are programs enough."""
     across = min(power_of_two(fast.size), draft.policy.blocks.across)
     others = math.prod(axis.size for axis in draft.grid if axis is not fast)
-    while across > SECTOR and not draft.policy.keeps_busy(others * -(-fast.size // across)):
+    while across > SECTOR and others * -(-fast.size // across) < draft.policy.target.processors:
         across //= 2
     return across
 

@@ -213,7 +213,7 @@ def block_of(how: Contracting, rows: int, columns: int, sums: int, batch: int, s
     enough = (b for b in fitting if policy.keeps_busy(_programs(b, rows, columns) * batch))
     found = next(enough, fitting[-1])
     made = found.rows * found.sums if how.makes else 0
-    most = 2 * found.warps if made > policy.products.of_a_thread // 2 * LANES * found.warps else found.warps
+    most = 2 * found.warps if made > policy.products.of_a_thread // 4 * LANES * found.warps else found.warps
     warps = max(1, most * LANES // policy.target.warp_size)
     return replace(found, warps=warps, stages=_stages(found, how, sums, policy))
 

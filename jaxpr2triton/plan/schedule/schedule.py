@@ -279,7 +279,7 @@ def _without_loops(seen: Seen, scheduled: Scheduled) -> Candidate:
     least = next(tried)
     walked, held = _walked(least), _read_by_a_thread(least, how)
     once = {axis for axis, passes in seen.passes.items() if passes == 1}
-    while held > draft.policy.products.of_a_thread and (other := next(tried, None)) is not None:
+    while held > draft.policy.cost.read_by_a_thread and (other := next(tried, None)) is not None:
         if _walked(other) - walked <= once and (found := _read_by_a_thread(other, how)) < held:
             least, held = other, found
     return least
@@ -311,7 +311,7 @@ def _of_rows(seen: Seen, arrays: Arrays, shrink: int) -> Candidate:
     elements = policy.of_a_thread if draft.inner or draft.shares else policy.of_a_thread // 2
     warps = tile * width // (lanes * elements)
     if draft.inner:
-        room = lanes * draft.policy.products.of_a_thread
+        room = lanes * draft.policy.cost.read_by_a_thread
         warps = max(warps, min(-(-read_at_once(seen.graph, draft, blocks) // room), tile // lanes))
     planned = _planned(draft, blocks, looped)
     warps = max(1, min(policy.warps, power_of_two(warps)))

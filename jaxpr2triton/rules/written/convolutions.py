@@ -55,7 +55,7 @@ def is_term_by_term(kernel: Sequence[int], dtype: Any, params: Params) -> bool:
     sizes = sizes_of(kernel, params)
     if sizes.results == 1:
         return sizes.terms // sizes.channels <= policy.COMMON.one_by_one
-    return sizes.terms <= policy.COMMON.one_by_one and sizes.results <= policy.COMMON.few_results
+    return sizes.terms <= policy.COMMON.one_by_one and sizes.results <= policy.COMMON.small_state
 
 
 def convolution(x: Array, w: Array, *, shape: Sequence[int], **params: Any) -> Array:
