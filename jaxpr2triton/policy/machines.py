@@ -191,6 +191,11 @@ class Loops:
     loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
 
+    @property
+    def carried(self) -> int:
+        """Elements of a loop's state that one program can carry: some need not be kept while a step is made."""
+        return self.kept_by_program * 50 // 43
+
 
 @dataclass(frozen=True)
 class Cost:
