@@ -191,11 +191,6 @@ class Loops:
     loop_overhead_launches: int = 3  # launches for what each step reads of its place, writes there, and counts
     longer: float = 1.2  # times as long, from which on a kernel or XLA is the slower one: estimates are no closer
 
-    @property
-    def carried(self) -> int:
-        """Elements of a loop's state that one program can carry: some need not be kept while a step is made."""
-        return self.kept_by_program * 50 // 43
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -268,6 +263,11 @@ class Policy:
     def block(self) -> int:
         """Elements of a block: as many for each lane of a program as are worth a thread."""
         return self.blocks.of_a_thread // 2 * self.target.lanes
+
+    @property
+    def carried(self) -> int:
+        """Numbers of a loop's state that fit into one program: the rest of its registers is for what a step makes."""
+        return self.target.registers * 5 // 8
 
     @property
     def much(self) -> float:

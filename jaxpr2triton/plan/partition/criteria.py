@@ -62,7 +62,7 @@ def may_be_weighed(cuts: Cuts, space: Space) -> bool:
 
 def _holds(cuts: Cuts, space: Space, most: int) -> bool:
     carried, read = held_by_loops(cuts, space)
-    return carried <= cuts.policy.loops.carried and carried + read <= most
+    return carried <= cuts.policy.carried and carried + read <= most
 
 
 def most_read(policy: Policy, space: Space) -> int:

@@ -89,7 +89,7 @@ def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | N
     if may_be_weighed(cuts, space):
         return None
     carried, read = held_by_loops(cuts, space)
-    why = because.not_held(carried, read, cuts.policy.loops.carried, most_read(cuts.policy, space))
+    why = because.not_held(carried, read, cuts.policy.carried, most_read(cuts.policy, space))
     return refuse_loops(cuts.computed_by(space), why)
 
 
