@@ -23,9 +23,10 @@ ALL_HELD, FEW_HELD, NONE_HELD = 400, 80, 40
 
 
 @contextlib.contextmanager
-def room(registers: int) -> Iterator[None]:
+def room(registers: int, resident: int = 128) -> Iterator[None]:
     """What fits into no program is walked through in pieces of 64 numbers; a thread has so many registers."""
-    with planned_with(loops={"kept_by_program": 64}, blocks={"resident": 128}, cost={"room_of_a_thread": registers}):
+    blocks, cost = {"resident": resident}, {"room_of_a_thread": registers}
+    with planned_with(loops={"kept_by_program": 64}, blocks=blocks, cost=cost):
         yield
 
 
@@ -85,7 +86,8 @@ def test_values(network: str, made: str, registers: int) -> None:
 def test_values_of_other_widths(made: Callable[[str], Any], dtype: Any) -> None:
     """Three rows are too few for units that multiply matrices; a loss is in f32."""
     tolerance = 4e-2 if dtype == jnp.bfloat16 else 1e-10 if made is states else 1e-6
-    with jax.enable_x64(dtype == jnp.float64), room(ALL_HELD if dtype == jnp.float64 else FEW_HELD):
+    is_wide = dtype == jnp.float64  # whose numbers take twice the room
+    with jax.enable_x64(is_wide), room(ALL_HELD, 256) if is_wide else room(FEW_HELD):
         args = drawn(shapes("gru", 4, 3, 13, dtype))
         program = j2t.transpile(made("gru"), *args, contractions="triton")
         assert any(map(holds, program.kernels))
