@@ -36,7 +36,7 @@ def companions(cuts: Cuts, splits: dict[Eqn, Split]) -> dict[Var, Chunked]:
     found: dict[Var, Chunked] = {}
 
     def join(eqn: Eqn, ways: Iterable[tuple[int, ...]], roots: Iterable[Var]) -> bool:
-        shared, much = loads[owners[eqn]], cuts.policy.much
+        shared, much = loads[owners[eqn]], cuts.policy.much / 4
         beside = [root for root in roots if _saves_much(much, shared & loads[root], splits[eqn])]
         joint = _in_chunks(cuts, eqn, splits[eqn], ways, beside, found)
         if joint is not None:
