@@ -33,7 +33,7 @@ def as_variables(space: Space, policy: Policy) -> frozenset[Axis]:
         return frozenset()
     count = sum(_looked_through(node, axes) for node in space.graph.of_kind((Take, Lookup)))
     count += sum(len(_elements(where, axes)) for where in places.values())
-    fewer = count <= len(computes) or len(computes) > 4 * cuts.steps
+    fewer = count <= len(computes) or len(computes) > cuts.steps_of_loops
     return axes if fewer and count <= cuts.variables_of_loops else frozenset()
 
 

@@ -62,11 +62,15 @@ class Cutting:
     small: int = 1 << 14  # elements: so little work that one program may do it all
     read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
-    # Computations in one kernel, four times as many where loops cannot be cut: Triton's time grows with their square.
-    steps: int = 1500
-    variables_of_loops: int = 12_000  # … where each is a number: no layouts are chosen, and Triton's time is linear
+    steps: int = 1500  # computations in one kernel: Triton's time grows with their square
+    variables_of_loops: int = 12_000  # … with loops, where each is a number: no layouts are chosen, and Triton's time is linear
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
+
+    @property
+    def steps_of_loops(self) -> int:
+        """Computations in a kernel with loops, which cannot be cut."""
+        return 4 * self.steps
 
 
 @dataclass(frozen=True)

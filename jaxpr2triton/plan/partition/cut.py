@@ -166,7 +166,7 @@ def _noted_at_once(cuts: Cuts, batch: list[Var]) -> Space | None:
     if summed_over_lanes(cuts, space) or kept_at_a_cost(cuts, space) or not fits(cuts, space):
         return None
     steps = computations(space)
-    return space if steps <= 4 * cuts.policy.cuts.steps or as_variables(space, cuts.policy) else None
+    return space if steps <= cuts.policy.cuts.steps_of_loops or as_variables(space, cuts.policy) else None
 
 
 def _over_already(cuts: Cuts, space: Space) -> list[Var] | Wish:

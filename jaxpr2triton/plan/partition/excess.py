@@ -53,7 +53,7 @@ def cut_excess(cuts: Cuts, root: Var) -> list[Var] | Wish:
         readers = [reader for value in values for reader in cuts.cut(value, why=because.READ_INSTEAD)]
         return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
-    if space.steps and len(steps) > 4 * most.steps and not as_variables(space, cuts.policy):
+    if space.steps and len(steps) > most.steps_of_loops and not as_variables(space, cuts.policy):
         return refuse_loops(cuts.computed_by(space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
         values, why = pieces(space.graph, steps, cuts.policy), because.too_long(len(steps), most.steps)
