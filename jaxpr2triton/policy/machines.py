@@ -63,7 +63,7 @@ class Cutting:
     read_each_step: int = 150_000  # elements that one program may read in every step, from the second-level cache
     small_loop: int = _lanes(256)  # lanes of a loop: so many run in one program as well as in several
     steps: int = 1500  # computations in one kernel: Triton's time grows with their square
-    variables_of_loops: int = 12_000  # … with loops, where each is a number: no layouts are chosen, and Triton's time is linear
+    variables_of_loops: int = 12_000  # … with loops, each of one number: there are no layouts, and that time is linear
     instructions: int = 1 << 16  # of a thread for the steps of loops, all that is written: a minute of compiling
     reads: int = 4  # arrays that a value is computed from again in kernels of several levels
 
