@@ -150,8 +150,8 @@ def _parts(jaxpr: Jaxpr, names: Mapping[Var, str]) -> dict[Var, str]:
         if eqn.outvars and eqn.outvars[0] in whole:
             if eqn.primitive.name in MOVES and eqn.outvars[0].aval.size == eqn.invars[0].aval.size:
                 whole |= {source: whole[eqn.outvars[0]] for source in variables(eqn.invars[:1]) if source not in names}
-            elif eqn.primitive.name.startswith("reduce_"):
-                found |= {source: f"{whole[eqn.outvars[0]]}_parts" for source in variables(eqn.invars[:1])}
+            elif eqn.primitive.name.startswith("reduce"):
+                found |= {source: f"{whole[eqn.outvars[0]]}_parts" for source in variables(eqn.invars)}
     boundaries = [eqn for eqn in jaxpr.eqns if eqn.primitive is boundary_p and eqn.outvars[0] in found]
     return {source: found[eqn.outvars[0]] for eqn in boundaries for source in variables(eqn.invars)}
 
