@@ -271,7 +271,7 @@ class Policy:
     @property
     def carried(self) -> int:
         """Numbers of a loop's state that fit into one program: the rest of its registers is for what a step makes."""
-        return self.target.registers * 5 // 8
+        return self.target.registers * 62 // 100
 
     @property
     def much(self) -> float:

@@ -93,7 +93,7 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
     w = np.zeros((300, 300), np.float32)
     left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 300), np.float32))
     assert left.why == (
-        "one program cannot hold what the loop keeps from step to step: it carries 90,001 numbers, and 40,960 fit; "
+        "one program cannot hold what the loop keeps from step to step: it carries 90,001 numbers, and 40,632 fit; "
         "it would have to be split"
     )
     w = np.zeros((500, 500), np.float32)
