@@ -279,8 +279,8 @@ class Policy:
         return self.loops.graph_launch_us / self.target.moving(4)
 
     def keeps_busy(self, programs: float, times: float = 1.0) -> bool:
-        """Whether processors have so many programs each, or that part of them one, but for a sixteenth."""
-        return 16 * programs >= 15 * times * self.target.processors
+        """Whether processors have so many programs each, or that part of them one, but for one in 33."""
+        return 33 * programs >= 32 * times * self.target.processors
 
 
 @functools.cache

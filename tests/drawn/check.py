@@ -43,7 +43,7 @@ ROUNDS_AT_MOST = 12  # of the search for decisions, where there is little room
 # So little room that short rows are streamed, short sums are split, and little programs have many blocks.
 SMALL: dict[str, dict[str, int]] = {
     "target": {"processors": 4, "warp_size": 4},
-    "blocks": {"resident": 64},
+    "blocks": {"resident": 256},
     "loops": {"kept_by_program": 64, "graph_launch_us": 1e-4},
     "products": {"band": 2},
     "writing": {"branch": 0},

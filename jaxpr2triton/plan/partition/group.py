@@ -14,7 +14,7 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var, elements
+from jaxpr2triton.ir.jaxprs import Eqn, Var, elements, nbytes
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
@@ -178,7 +178,7 @@ def _space_of_all(cuts: Cuts, roots: Sequence[Var]) -> Space | None:
 
 def is_cheap(read: Set[Var], policy: Policy) -> bool:
     """Whether to read all of these takes less than a launch, so that saving one is all that counts."""
-    return policy.target.moving(4 * sum(map(elements, read))) <= policy.products.launch_after_gap_us
+    return policy.target.moving(nbytes(*read)) <= policy.products.launch_after_gap_us
 
 
 def _reads_alike(mine: Set[Var], theirs: Set[Var], policy: Policy) -> bool:
