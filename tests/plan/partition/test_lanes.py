@@ -55,7 +55,7 @@ def test_what_is_summed_in_each_step_is_in_memory_if_one_program_cannot_hold_it(
 ) -> None:
     draw = np.random.default_rng(5).normal(size=(8 * 32 + 5 * 4 * 32)).astype(np.float32)
     recurrent, inputs = draw[: 8 * 32].reshape(8, 32) / 4, draw[8 * 32 :].reshape(5, 4, 32)
-    with planned_with(loops={"kept_by_program": carried}):
+    with planned_with(target={"registers": carried * 100 // 62 + 1}):
         program = j2t.transpile(function, recurrent, inputs)
         got = j2t.fuse(function, backend=backend)(recurrent, inputs)
     assert len(program.kernels) == 2 and not program.leftovers
