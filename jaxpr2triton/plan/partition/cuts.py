@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxpr2triton.graph.classes import Classes
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.space import Space, space_of
-from jaxpr2triton.ir.evaluate import needed_in, variables
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var
-from jaxpr2triton.ir.once import Without, once
+from jaxpr2triton.ir.evaluate import needed_in
+from jaxpr2triton.ir.jaxprs import Eqn, Var
+from jaxpr2triton.ir.once import Without
 from jaxpr2triton.plan.partition.because import SHARED, wanted_often
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.shared import shared_values
 from jaxpr2triton.plan.partition.spaces import Spaces
-
-Made = tuple[tuple[int, ...], frozenset[Var]]  # what a kernel computes, and what it reads
-
-
-@once
-def _walks(jaxpr: Jaxpr) -> dict[tuple[Hashable, ...], tuple[Made, Space | TooManyPlaces | None]]:
-    """The last kernel of each set of roots that was looked at, and what it would be."""
-    return {}
 
 
 @dataclass
@@ -65,22 +57,10 @@ class Cuts(Program):
         """What a kernel of these roots would be; None if they have no axes in common.
 
         If it is `alone`, it is seen as the emitter will see it, without what the rest of the program says of its axes.
-        It is known from before, if it makes the same of the same: other kernels may have been cut meanwhile.
         """
         memory = Without(self.memory(roots), without) if without else self.memory(roots)
-        eqns = needed_in(self.jaxpr, roots, memory, self._within)
-        loads = frozenset(var for eqn in eqns for var in variables(eqn.invars) if var in memory)
-        kernel, known = (tuple(map(id, eqns)), loads), _walks(self.jaxpr)
-        before, found = known.get((*roots, union, alone), (None, None))
-        if before != kernel:
-            try:
-                found = space_of(self.jaxpr, roots, Classes(eqns) if alone else self.classes, memory, alone, union)
-            except TooManyPlaces as crowded:
-                found = crowded
-            known[*roots, union, alone] = kernel, found
-        if isinstance(found, TooManyPlaces):
-            raise found
-        return found
+        classes = Classes(self.below(roots)) if alone else self.classes
+        return space_of(self.jaxpr, roots, classes, memory, alone, union)
 
     def joint_space(self, roots: Sequence[Var], union: bool = False, without: Sequence[Var] = ()) -> Space | None:
         """The same, for what need not be one kernel: None too, where it would want a value at too many places."""

@@ -15,9 +15,6 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.graph import space
 from jaxpr2triton.graph.nodes import Graph
-from jaxpr2triton.plan.decisions import FIRM
-from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.policy import DEFAULT_POLICY
 
 
 def shape(*sizes: int) -> Any:
@@ -100,16 +97,3 @@ def test_the_gradient_of_a_tree_is_right() -> None:
     found, expected = j2t.fuse(fn, backend="interpret")(*args), jax.jit(fn)(*args)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
-
-
-def test_a_kernel_is_seen_anew_once_it_reads_something_else() -> None:
-    def fn(x: Any) -> Any:
-        return jnp.exp(jnp.tanh(x)).sum(1)
-
-    jaxpr = jax.make_jaxpr(fn)(shape(8, 8)).jaxpr
-    cuts = Cuts(jaxpr, FIRM, DEFAULT_POLICY)
-    first = cuts.space_of(jaxpr.outvars)
-    assert first is not None and cuts.space_of(jaxpr.outvars) is first
-    cuts.add_root(jaxpr.eqns[0].outvars[0], "a test wants it")
-    second = cuts.space_of(jaxpr.outvars)
-    assert second is not None and [cuts.numbered[number] for number in second.buffers] == [jaxpr.eqns[0].outvars[0]]
