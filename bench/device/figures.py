@@ -66,8 +66,9 @@ def _meeting(warps: int) -> Figure:
 
     def said(policy: Policy, machine: Machine | None) -> dict[str, float]:
         cost = policy.cost
-        moved = cost.shared + cost.barriers_of_a_move * (cost.barrier + warps * cost.barrier_of_a_warp)
-        return {"policy.cost.barriers_of_a_move": moved} | _latencies(machine, "STS", "BAR", "LDS", "BAR", warps=warps)
+        barriers = cost.barriers_of_a_meeting * (cost.barrier + warps * cost.barrier_of_a_warp)
+        said_of_it = {"policy.cost.barriers_of_a_meeting": cost.shared + barriers}
+        return said_of_it | _latencies(machine, "STS", "BAR", "LDS", "BAR", warps=warps)
 
     return _instruction(f"meeting of {warps} warps", functools.partial(kernels.meetings, warps), said)
 
