@@ -209,6 +209,13 @@ def test_xla_has_them_where_that_is_asked_for() -> None:
     assert leftover.takes == 'contractions="triton" makes kernels of them'
 
 
+def test_a_factor_that_is_an_outer_product_is_multiplied_as_a_matrix() -> None:
+    """Its elements sum nothing, and are made where they are read; without factors they tie programs together."""
+    arrays = shapes((jnp.float32, 1024, 16), (jnp.float32, 1024, 16), (jnp.float32, 128, 16, 16))
+    source = kernel_of(lambda x, y, w: jnp.einsum("bi,oij,bj->bo", x, w, y), *arrays).source
+    assert "tl.dot(y * x, w" in source
+
+
 def test_an_unknown_choice() -> None:
     with pytest.raises(UserError, match="contractions='cutlass' is not a choice\n  try  one of auto, triton, xla"):
         j2t.fuse(jnp.matmul, contractions="cutlass")

@@ -37,6 +37,7 @@ from jaxpr2triton.graph.nodes import (
 from jaxpr2triton.graph.reads import Combined, Filling, Read, Terms
 from jaxpr2triton.ir.index import Axis, Condition, Guard, Index, conjoin
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Var
+from jaxpr2triton.rules.rows import ADDED
 
 Made = TypeVar("Made", bound=Node)
 
@@ -97,6 +98,8 @@ class Builder:
         self, eqn: Eqn, operands: tuple[Node, ...], asked: Combined | Terms, dtype: np.dtype, place: Place
     ) -> Node:
         over, positions = asked.over, asked.positions
+        if not over and len(operands) == 1 and eqn.primitive.name in ADDED and operands[0].dtype == dtype:
+            return operands[0]  # of an outer product each element is one term
         axes = axes_of(operands) - frozenset(over)
         return self.make(
             ("reduce", id(eqn), operands, over), lambda n: Reduce(n, axes, dtype, eqn, operands, over, positions, place)

@@ -48,9 +48,15 @@ def gradients(*args: Any) -> Any:
     return jax.grad(lambda *args: jnp.sum(selective_scan(*args) ** 2), (0, 1, 2, 3, 4))(*args)
 
 
-def test_all_kernels_of_a_selective_scans_gradient_have_as_many_programs_as_there_are_processors() -> None:
+def pulled_back(*args: Any) -> Any:
+    out, pull = jax.vjp(selective_scan, *args)
+    return out, pull(jnp.ones_like(out))
+
+
+@pytest.mark.parametrize("function", [gradients, pulled_back])
+def test_all_kernels_of_a_selective_scans_gradient_have_as_many_programs_as_there_are_processors(function: Any) -> None:
     shapes = [(8, 2048, 1024), (8, 2048, 1024), (1024, 16), (8, 2048, 16), (8, 2048, 16)]
-    assert min(programs_of(gradients, *(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes))) >= 128
+    assert min(programs_of(function, *(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes))) >= 128
 
 
 def test_what_is_written_in_chunks_keeps_its_name() -> None:
