@@ -106,12 +106,14 @@ class StreamEmitter(Emitter):
         for product, value, _ in self._factors(node):
             self._require(value, body)
             body.known[product] = self._get(value, body)
-        for operand in node.operands:
-            self._require(operand, body)
+        self._require_all(self._needed_for(node), body)
         (total,), tile = self.running[node]
-        parts, _ = self._parts(node, body)
         shrink = self.shrinks[stream.leader]
-        more = expr("{} * {} + {}", total, beside(shrink.value, shrink.tile, tile), parts[0])
+        before = expr("{} * {}", total, beside(shrink.value, shrink.tile, tile))
+        if node in self.dots:
+            more = self._dotted(node, body, before)
+        else:
+            more = expr("{} + {}", before, self._parts(node, body)[0][0])
         self._say(body, assign(total, more), node.eqn)
 
     def _factors(self, node: Reduce) -> Iterator[tuple[Compute, Node, Node]]:

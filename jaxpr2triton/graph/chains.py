@@ -4,24 +4,29 @@
     p[m,k] = exp (s - max_k s) / Σ_k …
     y[m,o] = Σ_k p[m,k] v[k,o]             rows m | whole: k, o
 
-Between them nothing is written. Each program makes all that is in between for its rows, and nobody else does.
+Between them nothing is written. Each program makes all that is in between for its rows, and nobody else does. A long
+axis like k is *walked*, if no reduction along it waits for another one, but for streams (`streams.py`): then a program
+holds a block of it at a time, and it may be as long as it likes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from jaxpr2triton import policy as numbers
-from jaxpr2triton.graph.nodes import Product, Reduce
+from jaxpr2triton.graph.nodes import Product, Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, is_contraction, is_small
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.graph.streams import streams_along
 from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.policy import Policy
-from jaxpr2triton.rules.products import EXACT, factor_dtype, has_units_for, input_precision
+from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, has_units_for, input_precision
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Chain:
     whole: tuple[Axis, ...]  # in the order in which tiles have them: what is summed before what it makes
     sums: Axes  # what is summed first, and is not made on the way
     products: tuple[Reduce, ...]
+    walked: Axes = frozenset()  # of what is whole: block by block
 
     def is_exact(self, target: Target) -> bool:
         """Whether f32 is multiplied without losing a bit, so that threads hold the factors as well."""
@@ -43,14 +49,25 @@ class Chain:
         if not all(dtype is not None and has_units_for(dtype, policy.target) for dtype in dtypes):
             return False
         most = numbers.COMMON.side_of_a_matrix // (2 if self.is_exact(policy.target) and len(self.products) > 1 else 1)
-        return max(axis.size for axis in self.whole) <= most
+        held = (axis.size for axis in self.whole if axis not in self.walked)
+        return max(held, default=1) <= most and (not self.walked or self._walks_well(policy, 2 * most))
+
+    def _walks_well(self, policy: Policy, most: int) -> bool:
+        """Whether programs have room for all terms of a row, and are enough, or soon done."""
+        blocks = _size(self.rows | self.batch) / LEAST
+        soon = max(axis.size for axis in self.walked) <= policy.products.terms_of_a_chunk
+        return _size(self.sums) <= most and (soon or policy.keeps_busy(blocks))
+
+
+def _size(axes: Axes) -> int:
+    return math.prod(axis.size for axis in axes)
 
 
 def chain_of(space: Space, unrolled: int) -> Chain | None:
     """The chain that a kernel is, if it is one; `unrolled` is how many terms of a sum are variables."""
     nodes = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
     products = tuple(filter(_is_product, nodes))
-    if space.steps or len(products) < 2:
+    if space.steps or not products:
         return None
     shared = frozenset(space.axes) - space.inner
     for node in nodes:
@@ -66,7 +83,24 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
         axis for node, (_, own) in zip(products, sides) for axis in (*node.over, *own) if axis in made
     )
     sums = frozenset().union(*(node.over for node in products)) - made
-    return Chain(batch, shared - batch, tuple(order), sums, products)
+    walked = _walked(space, nodes, made)
+    if len(products) < 2 and not walked:
+        return None
+    return Chain(batch, shared - batch, tuple(order), sums, products, walked)
+
+
+def _walked(space: Space, nodes: Sequence[Reduce], made: Axes) -> Axes:
+    """The long axes that need not be whole: no reduction along one waits for another one, but for streams."""
+    found: Axes = frozenset()
+    for axis in made - frozenset(space.axes) - space.axes_read_anywhere:
+        along = [node for node in nodes if axis in node.over]
+        if axis.size <= numbers.COMMON.side_of_a_matrix or any(len(node.over) > 1 for node in along):
+            continue
+        streams = streams_along(space.graph, frozenset((axis,)))
+        above = sources(space.graph.nodes, operands_of, along)
+        if all(node in streams or above[node] <= {node} for node in along):
+            found |= {axis}
+    return found
 
 
 def _holds_together(nodes: Sequence[Reduce], products: Sequence[Reduce], shared: Axes, made: Axes) -> bool:

@@ -2,6 +2,7 @@
 
     m = max(x);  l = sum(exp(x - m))        →       for each block of x: m grows, what l has so far shrinks by
                                                     exp(m before - m), and the block's exp(x - m) is added
+    y = exp(x - m) @ v                      →       … and so does what y has so far, of which v is the other factor
     m = mean(x);  s = sum((x - m)**2)       →       for each block of x: the mean of each lane, and how far its
                                                     elements are from it; at the end as many times (mean - m)**2
 
@@ -24,6 +25,7 @@ from jaxpr2triton.graph.nodes import (
     Constant,
     Graph,
     Node,
+    Product,
     Recurrence,
     Reduce,
     operands_of,
@@ -86,6 +88,8 @@ def streams_along(graph: Graph, looped: frozenset[Axis]) -> dict[Reduce, Stream]
 
 
 def _is_float_sum(node: Reduce) -> bool:
+    if node.eqn.primitive.name == "dot_general":  # which has all bits until it is over
+        return is_float(node.dtype) and all(isinstance(operand, Product) for operand in node.operands)
     wide = is_float(node.dtype) and node.dtype.itemsize >= 4
     return wide and node.eqn.primitive.name == "reduce_sum" and {o.dtype for o in node.operands} == {node.dtype}
 
@@ -153,6 +157,13 @@ def _multiple(node: Node, along: frozenset[Axis], above: Above) -> _Below | None
         match node:
             case Choose() if isinstance(node.other, Constant) and node.other.value == 0:
                 inside, node = (*inside, *node.conditions), node.then
+            case Product():
+                of_exponential = [each for each in node.operands if above[each]]
+                if len(of_exponential) != 1:
+                    return None
+                (node,) = of_exponential
+            case Compute() if (chosen := _chosen_or_zero(node, above)) is not None:
+                node = chosen
             case Compute():
                 name, dependent = node.eqn.primitive.name, [each for each in node.operands if above[each]]
                 if name == "exp":
@@ -169,6 +180,15 @@ def _multiple(node: Node, along: frozenset[Axis], above: Above) -> _Below | None
                 (node,) = dependent
             case _:
                 return None
+
+
+def _chosen_or_zero(node: Compute, above: Above) -> Node | None:
+    """What is chosen by a mask that does not wait for anything, where the other choice is zero."""
+    if node.eqn.primitive.name != "select_n" or len(node.operands) != 3 or above[node.operands[0]]:
+        return None
+    cases = node.operands[1:]
+    rest = [each for each in cases if not (isinstance(each, Constant) and each.value == 0)]
+    return rest[0] if len(rest) == 1 else None
 
 
 def _is_cast(node: Node) -> bool:

@@ -8,21 +8,27 @@
 Multiplying is what libraries do best. A kernel saves that a factor is written which is only read here, or the products,
 where something is computed of them right away: each is a launch, and a pass through memory and back. So it does where
 rows of products are multiplied right away, and are so short that one program has whole ones: half of that is saved by
-each of the two contractions.
+each of the two contractions. A chain that walks along what lies between (`graph/chains.py`) is weighed as a whole:
+
+    softmax (q @ k.T) @ v         q, k, v: bf16[64,2048,64]: 2 products, and what is as large as 64 * 2048**2 twice over
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard
 
 from jaxpr2triton import policy as numbers
 from jaxpr2triton.errors import WhyNot
+from jaxpr2triton.graph.chains import chain_of
+from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.covered import why_not
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
+from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.hardware import ALIGNED
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.contracted import terms_of
@@ -38,6 +44,7 @@ from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.products import EXACT, TF32, factor_dtype, input_precision
+from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 from jaxpr2triton.rules.rows import TABLE
 
 ASKED_FOR = WhyNot('contractions="xla" leaves them to a library', 'contractions="triton" makes kernels of them')
@@ -95,7 +102,49 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     """By the results of the contractions that a kernel could compute."""
     around = Around(jaxpr, policy)
     products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
-    return {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
+    found = {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
+    for chain in _chains(around, products):
+        estimate = _estimate_of_chain(chain, policy)
+        found |= {eqn.outvars[0]: estimate for eqn in chain}
+    return found
+
+
+def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[list[Eqn]]:
+    """The contractions of each chain that a kernel may walk along, the last one last."""
+    taken: set[Var] = set()
+    for last in reversed(products):
+        inside, before = around.leading_to(last)
+        first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
+        if not first or taken.intersection(eqn.outvars[0] for eqn in (*first, last)):
+            continue
+        if _is_walked(around, [*first, last], inside):
+            taken.update(eqn.outvars[0] for eqn in (*first, last))
+            yield [*first, last]
+
+
+def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
+    """Whether one kernel makes these with what is between them, if all else is in memory."""
+    own = {id(eqn) for eqn in (*chain, *inside)}
+    outside = [var for eqn in around.jaxpr.eqns if id(eqn) not in own for var in eqn.outvars]
+    memory = {var: number for number, var in enumerate((*around.jaxpr.invars, *around.jaxpr.constvars, *outside))}
+    try:
+        space = space_of(around.jaxpr, [chain[-1].outvars[0]], classes_of(around.jaxpr), memory)
+    except TooManyPlaces:
+        return False
+    found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
+    return found is not None and bool(found.walked) and found.fits(around.policy)
+
+
+def _estimate_of_chain(chain: Sequence[Eqn], policy: Policy) -> Estimate:
+    """Of a library, with what is computed between its products: that is read, and written, as large as they are."""
+    products, target = policy.products, policy.target
+    between = sum(nbytes_of(eqn.outvars[0].aval) for eqn in chain[:-1])
+    moved, multiplied, exact = zip(*(_least(eqn, policy) for eqn in chain))
+    own = products.library if all(exact) else products.own_made
+    kernel = max(sum(moved) - target.moving(2 * between), sum(multiplied) / own)
+    library = sum(library_time(eqn, policy) for eqn in chain)
+    saved = target.moving(2 * between) + products.launch_after_gap_us * len(chain)
+    return Estimate(library, kernel, saved, products.launch_after_gap_us)
 
 
 def multiplied(closed: Closed, policy: Policy) -> Iterator[str]:
@@ -219,6 +268,16 @@ class Around:
         most = numbers.COMMON.side_of_a_matrix // (2 if rate_of(second, self.policy)[1] else 1)
         return rows > 1 and max(columns, made[summed[0]]) <= most
 
+    def leading_to(self, eqn: Eqn) -> tuple[list[Eqn], list[Eqn]]:
+        """What kernels compute on the way to the factors of a contraction, and the contractions it begins with."""
+
+        def before(place: int) -> list[int]:
+            each = self.jaxpr.eqns[place]
+            return self._makers_of(each) if _is_light_or_reduces(each) else []
+
+        found = [self.jaxpr.eqns[place] for place in sorted(reachable(self._makers_of(eqn), before))]
+        return [each for each in found if _is_light_or_reduces(each)], [each for each in found if _may_be_ours(each)]
+
     def has_windows(self, eqn: Eqn) -> bool:
         """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""
 
@@ -323,6 +382,10 @@ def is_light(eqn: Eqn) -> bool:
     """Whether it is computed wherever it is read."""
     name = eqn.primitive.name
     return (name in DYNAMIC or isinstance(TABLE.get(name), Pointwise | Indexing)) and why_not(eqn) is None
+
+
+def _is_light_or_reduces(eqn: Eqn) -> bool:
+    return is_light(eqn) or (eqn.primitive.name in REDUCTIONS and why_not(eqn) is None)
 
 
 def _is_work(eqn: Eqn) -> bool:

@@ -175,6 +175,12 @@ class Products:
         return tuple(replace(block, stages=4) for block in self.plain[1:])
 
     @property
+    def walked(self) -> tuple[Block, ...]:
+        """Of chains: rows, and columns of the products that they walk along, beside all that is made of them."""
+        shapes = (128, 64, 8), (64, 64, 4), (64, 32, 4), (32, 32, 4), (16, 16, 2)
+        return tuple(Block(rows, columns, 1, warps, 3) for rows, columns, warps in shapes)
+
+    @property
     def lanes(self) -> tuple[Block, ...]:
         """Of rows whose other side is what is summed."""
         return Block(16, 1, 2 * LINE, 4, 2), Block(16, 1, LINE, 4, 2)

@@ -30,6 +30,10 @@ _BY_PRECISION: dict[Any, str] = {
     lax.DotAlgorithmPreset.TF32_TF32_F32_X3: "tf32x3",
     lax.DotAlgorithmPreset.F32_F32_F32: "ieee",
 }
+_NARROW = {  # what factors are rounded to
+    lax.DotAlgorithmPreset.BF16_BF16_F32: np.dtype(jax.numpy.bfloat16),
+    lax.DotAlgorithmPreset.F16_F16_F32: np.dtype(np.float16),
+}
 
 
 def why_not(eqn: Any) -> WhyNot | None:
@@ -38,7 +42,8 @@ def why_not(eqn: Any) -> WhyNot | None:
         refusal: WhyNot = eqn.params["why"]
         return refusal
     precision = _asked(eqn)
-    if np.dtype(eqn.outvars[0].aval.dtype) == np.float32 and precision not in _BY_PRECISION:
+    known = precision in _BY_PRECISION or precision in _NARROW
+    if np.dtype(eqn.outvars[0].aval.dtype) == np.float32 and not known:
         return WhyNot(f"no kernel multiplies with the algorithm {precision}")
     return None
 
@@ -72,7 +77,7 @@ def factor_dtype(eqn: Any) -> np.dtype | None:
     left, right = (np.dtype(var.aval.dtype) for var in eqn.invars)
     dtype = np.dtype(jax.numpy.promote_types(left, right))
     if is_float(dtype):
-        return dtype
+        return _NARROW.get(_asked(eqn), dtype)
     return dtype if dtype == np.int8 and eqn.outvars[0].aval.dtype == np.int32 else None
 
 

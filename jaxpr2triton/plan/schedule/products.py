@@ -62,6 +62,7 @@ class Contracting:
     makes: bool = False  # terms, and not only reads them
     along: bool = False  # what is summed lies next to each other in some of what is loaded
     in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
+    walked: Axes = frozenset()  # of what is whole: block by block
     groups: int = 1  # of rows, each of which has terms of its own
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
@@ -142,7 +143,8 @@ def _chained(chain: Chain, policy: Policy) -> Contracting:
     columns = frozenset(chain.whole)
     size = max(dtype.itemsize for node in chain.products if (dtype := factor_dtype(node.eqn)) is not None)
     sides = Sides(chain.rows, columns, chain.sums)
-    return Contracting(Form.DOT, sides, size, chain.is_exact(policy.target), len(chain.products), chain.whole)
+    exact, count = chain.is_exact(policy.target), len(chain.products)
+    return Contracting(Form.DOT, sides, size, exact, count, chain.whole, walked=chain.walked)
 
 
 def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[Reduce]:
@@ -256,6 +258,24 @@ def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Po
     most = policy.products.of_a_thread // (policy.products.exactly if exact else 1)
     rows = most * policy.target.warp_size * block.warps // sum(widths)
     return replace(block, rows=max(min(block.rows, power_of_two(rows + 1) // 2), LEAST))
+
+
+def walked_block(how: Contracting, rows: int, held: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
+    """The largest block of a chain that walks, of which there are programs enough, else the smallest that is as quick.
+
+    A program accumulates so much for each row as it `held`, and has a row of all `sums` terms.
+    """
+    exactly = policy.products.exactly if how.exact else 1
+    cut = [replace(each, rows=min(each.rows, max(power_of_two(rows), LEAST))) for each in policy.products.walked]
+    most = policy.products.of_a_thread * LANES
+    fitting = [each for each in cut if each.rows * (held + each.columns // 2) * exactly <= most * each.warps * 5 // 4]
+    fitting = (fitting or cut[-1:])[shrink:] or cut[-1:]
+    enough = (each for each in fitting if policy.keeps_busy(-(-rows // each.rows) * batch))
+    found = next(enough, next((each for each in reversed(fitting) if each.columns >= WIDE // 2), fitting[-1]))
+    of_a_step = found.columns * (sums + held) * how.bytes
+    room = (policy.target.shared_bytes - found.rows * sums * how.bytes) // of_a_step
+    warps = max(1, found.warps * LANES // policy.target.warp_size)
+    return replace(found, sums=sums, warps=warps, stages=max(1, min(found.stages, room)))
 
 
 def beside_held(policy: Policy) -> tuple[int, int, int]:

@@ -35,7 +35,15 @@ from jaxpr2triton.plan.schedule.cost import Work, estimate, multiplied, work_of
 from jaxpr2triton.plan.schedule.dots_in_loops import InSteps, in_steps
 from jaxpr2triton.plan.schedule.draft import Arrays, Draft, RoleRequest, draft_of
 from jaxpr2triton.plan.schedule.merge import offsets_of
-from jaxpr2triton.plan.schedule.products import LANES, Change, Contracting, block_of, with_whole, with_whole_rows
+from jaxpr2triton.plan.schedule.products import (
+    LANES,
+    Change,
+    Contracting,
+    block_of,
+    walked_block,
+    with_whole,
+    with_whole_rows,
+)
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
 from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiled_products import summed_by_threads
@@ -330,6 +338,8 @@ def _contracting(seen: Seen, how: Contracting, shrink: int, change: Change) -> C
     whole = _of_one_program(draft, how)
     widths = [max(power_of_two(axis.size), LEAST) for axis in whole]
     summed = [axis for axis in draft.inner if axis not in whole]
+    if how.walked:
+        return _walking(seen, how, shrink, change, (whole, summed))
     sums = max((axis.size for axis in summed), default=1)
     block = block_of(how, rows, max(widths) if how.whole else columns, sums, batch, shrink, draft.policy)
     if how.whole:
@@ -341,6 +351,27 @@ def _contracting(seen: Seen, how: Contracting, shrink: int, change: Change) -> C
     shared = max(summed, key=lambda axis: axis.size) if how.form is Form.OUTER and block.sums > 1 else None
     pieces = {axis: replace(block, sums=1) if shared not in (axis, None) else block for axis in summed}
     planned = _in_order(draft, block, lanes, [_summed(axis, pieces[axis]) for axis in summed], shared is not None)
+    return Candidate(draft, planned, block.warps, seen.lowering, num_stages=block.stages, form=how.form)
+
+
+def _walking(
+    seen: Seen, how: Contracting, shrink: int, change: Change, inner: tuple[Sequence[Axis], Sequence[Axis]]
+) -> Candidate:
+    """A chain of which a program has some rows, and walks along a long axis, block by block."""
+    (whole, summed), draft = inner, seen.draft
+    sizes = {axis.name: axis.size for axis in draft.grid}
+    walked = frozenset(own for axis in how.walked for own in draft.axes_of(axis))
+    widths = {axis: max(power_of_two(axis.size), LEAST) for axis in (*whole, *summed)}
+    held = sum(widths[axis] for axis in whole if axis not in walked)
+    terms = math.prod(widths[axis] for axis in summed)
+    block = walked_block(how, sizes.get("m", 1), held, terms, sizes.get("b", 1), shrink, draft.policy)
+    block = change.of(block)
+    lanes = [
+        PlannedAxis(axis, Role.LOOP, block.columns) if axis in walked else PlannedAxis(axis, Role.LANE, widths[axis])
+        for axis in whole
+    ]
+    terms_of = [PlannedAxis(axis, Role.LANE, widths[axis]) for axis in summed]
+    planned = _in_order(draft, block, lanes, terms_of, False)
     return Candidate(draft, planned, block.warps, seen.lowering, num_stages=block.stages, form=how.form)
 
 
