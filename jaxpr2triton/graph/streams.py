@@ -56,6 +56,7 @@ class Shrinking(Stream):
     factors: tuple[Compute, ...] = ()  # that multiply what is finished only when the loop is over, innermost first
     difference: Compute | None = None  # x - m, or m - x
     value: Node | None = None  # x
+    exponential: Compute | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class _Below:
     finite: bool = False
     difference: Compute | None = None
     value: Node | None = None
+    exponential: Compute | None = None
     factors: tuple[Compute, ...] = ()
 
 
@@ -146,6 +148,7 @@ def _shrinking(node: Reduce, above: Above) -> Shrinking | None:
         factors=found.factors[::-1],
         difference=found.difference,
         value=found.value,
+        exponential=found.exponential,
     )
 
 
@@ -168,7 +171,7 @@ def _multiple(node: Node, along: frozenset[Axis], above: Above) -> _Below | None
                 name, dependent = node.eqn.primitive.name, [each for each in node.operands if above[each]]
                 if name == "exp":
                     found = _difference(node.operands[0], inside)
-                    return None if found is None else replace(found, factors=tuple(factors))
+                    return None if found is None else replace(found, factors=tuple(factors), exponential=node)
                 parts = factor_of(node, along)
                 if parts is not None and parts[1] in dependent:
                     factors.append(node)
