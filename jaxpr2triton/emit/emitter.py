@@ -343,7 +343,7 @@ class Emitter(Moves):
             if body.lines:
                 assert loop is not None  # it was opened
                 loop.body = body.lines
-                outer.lines.append(loop)
+                outer.lines += self._in_parts(loop, body) if isinstance(loop, ast.For) else [loop]
             self.names.leave()
             outer.said = None
             body = outer

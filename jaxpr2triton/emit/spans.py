@@ -3,33 +3,67 @@
     k_to = tl.minimum(tl.maximum(length, 0), 4096)    # of each row: behind its last term
     k_last = tl.max(k_to)                             # of all rows of the program
     for k_start in range(0, k_last, 64):
+
+Where comparisons hide all that is hidden, steps that hide nothing have a loop of their own, without these:
+
+    k_edge = tl.min(k_to) // 64 * 64
+    for k_start in range(0, k_edge, 64):              # s = dot
+    for k_start in range(k_edge, k_last, 64):         # s = tl.where(m >= k, dot, float('-inf'))
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 
 import numpy as np
 
 from jaxpr2triton.emit.axes import loop_over
+from jaxpr2triton.emit.known import Buffers
 from jaxpr2triton.emit.limits import clamp
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, beside
-from jaxpr2triton.graph.nodes import Node, Reduce, Store
+from jaxpr2triton.emit.walks import copied
+from jaxpr2triton.graph.nodes import Graph, Node, Reduce, Store
 from jaxpr2triton.graph.order import LoopKey
-from jaxpr2triton.graph.spans import Limit, limits_of
+from jaxpr2triton.graph.spans import Limit, limits_of, shown_by
+from jaxpr2triton.graph.streams import Shrinking
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.plan import Form
-from jaxpr2triton.ir.tree import all_hold, expr, sum_of
+from jaxpr2triton.ir.plan import Form, Plan
+from jaxpr2triton.ir.tree import Hiding, all_hold, as_expr, call, expr, sum_of
 
 LARGEST, LEAST = "tl.maximum({}, {})", "tl.minimum({}, {})"
 
 
+@dataclass(frozen=True)
+class Ends:
+    """Between which places each lane of a tile has something to combine, of those inside of the array."""
+
+    first: ast.expr | None
+    last: ast.expr | None
+    inside: ast.expr | None
+
+    def all_between(self, size: int) -> tuple[ast.expr | None, ast.expr | None]:
+        """Between which places all lanes have."""
+        ends = []
+        for place, template, other in ((self.first, "tl.max({})", 0), (self.last, "tl.min({})", size)):
+            known = expr("tl.where({}, {}, {})", self.inside, place, other) if place and self.inside else place
+            ends.append(expr(template, known) if known else None)
+        return ends[0], ends[1]
+
+
 class Spans(Stores):
     """The headers of loops that leave out steps in which nothing is combined."""
+
+    def __init__(self, plan: Plan, graph: Graph, buffers: Buffers) -> None:
+        super().__init__(plan, graph, buffers)
+        self.ends: dict[Axis, list[Ends]] = {}
+        self.limits: dict[Axis, Sequence[Limit]] = {}  # of the loop that is written
+        self.hiding: set[Axis] = set()  # those in whose loops choices hide what they lie between, and nothing else
 
     def _spans(
         self, key: LoopKey, clients: Sequence[Node | Store], body: Scope
@@ -41,16 +75,26 @@ class Spans(Stores):
 
     def _common_limits(self, axis: Axis, key: LoopKey, clients: Sequence[Node | Store], outer: Scope) -> list[Limit]:
         """Those of all clients whose values are there before the loop."""
-        sums = [client for client in clients if isinstance(client, Reduce) and client not in self.order.streams]
+        sums = [client for client in clients if isinstance(client, Reduce)]
         is_short = self.spell.planned[axis].steps <= self.plan.policy.writing.all_steps
         reads_ahead = self.plan.choice is not None or self.plan.form is Form.OUTER  # what its next steps want
         is_left = is_short or reads_ahead or self.spell.widths.is_wide(axis)
         if is_left or key.backwards or len(sums) < len(clients) or not sums:
             return []
-        common = frozenset.intersection(*(limits_of(node, axis) for node in sums))
+        common = frozenset.intersection(*(self._limits_of(node, axis) for node in sums))
         worth = 1 / self.plan.policy.writing.steps_to_spare_one
         ready = [limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth]
         return sorted(ready, key=lambda limit: (limit.is_upper, limit.value.number if limit.value else -1, limit.const))
+
+    def _limits_of(self, node: Reduce, axis: Axis) -> frozenset[Limit]:
+        """Of what goes along with an extreme those of that."""
+        streams = self.order.streams
+        leaders = {each.leader for each in streams.values()}
+        if node not in streams and node not in leaders:
+            return limits_of(node, axis)
+        mine = [each for one, each in streams.items() if node in (one, each.leader)]
+        are_shown = all(isinstance(each, Shrinking) for each in mine)
+        return shown_by(mine[0].leader, axis).limits if are_shown else frozenset()
 
     def _loop_over(self, body: Scope, limits: Sequence[Limit], backwards: bool) -> ast.For:
         """The loop with that body, empty; before it, where the values of the limits are, what it lies between."""
@@ -58,6 +102,7 @@ class Spans(Stores):
         assert axis is not None  # of a loop
         self.scope_now = scope
         first, last = [], []
+        self.ends[axis], self.limits[axis] = [], limits
         for tile in dict.fromkeys(self.spell.tile(limit.axes) for limit in limits):
             these = [limit for limit in limits if self.spell.tile(limit.axes) == tile]
             one, other = self._of_tile(axis, these, tile, scope)
@@ -86,11 +131,16 @@ class Spans(Stores):
         upper = [self._place_of(limit, tile, scope) for limit in limits if limit.is_upper]
         start = self._end_of_all(axis, "from", LARGEST, lower, scope)
         end = self._end_of_all(axis, "to", LEAST, upper, scope)
+        axes = frozenset().union(*(limit.axes for limit in limits))
+        mask = self.masks.of(axes, (), tile, scope) if tile else None
+        self.ends[axis].append(Ends(start, end, mask))
+        parts = [expr("{} < {}", start, end)] if start and end and tile else []
+        if limits[0].or_all:
+            nothing, parts = expr("{} >= {}", start or "0", end or axis.size), []
+            start = start and expr("tl.where({}, 0, {})", nothing, start)
+            end = end and expr("tl.where({}, {}, {})", nothing, axis.size, end)
         if not tile:
             return [start] if start else [], [end] if end else []
-        parts = [expr("{} < {}", start, end)] if start and end else []
-        axes = frozenset().union(*(limit.axes for limit in limits))
-        mask = self.masks.of(axes, (), tile, scope)
         parts += [mask] if mask else []
         if parts:
             inside = all_hold(parts)
@@ -111,3 +161,44 @@ class Spans(Stores):
         elif rest.terms or rest.const:
             place = sum_of(place, self.spell.index(rest, tile) if rest.terms else rest.const)
         return clamp(expr("{} * {}", place, limit.by) if limit.by > 1 else place, 0, limit.axis.size)
+
+    def _in_parts(self, loop: ast.For, body: Scope) -> list[ast.For]:
+        """The loop, and apart from it the steps in which nothing is hidden."""
+        axis, outer = body.axis, body.around
+        assert axis is not None  # of a loop
+        ends, block = self.ends.pop(axis, []), self.spell.planned[axis].block
+        if axis not in self.hiding or not ends or not isinstance(loop.iter, ast.Call):
+            return [loop]
+        self.hiding.discard(axis)
+        begin, stop, _ = loop.iter.args
+        firsts, lasts = zip(*(each.all_between(axis.size) for each in ends))
+        since, until = (list(filter(None, places)) for places in (firsts, lasts))
+        places = [begin]
+        if since:
+            first = expr("({0} + {1}) // {2} * {2}", reduce(partial(expr, LARGEST), since), block - 1, block)
+            places.append(self._named(f"{axis.name}_whole", expr(LEAST, first, copied(stop)), outer))
+        if until:
+            last = expr("{0} // {1} * {1}", reduce(partial(expr, LEAST), until), block)
+            places.append(self._named(f"{axis.name}_edge", expr(LARGEST, last, copied(places[-1])), outer))
+        parts = [copied(loop) for _ in places]
+        for part, ends_of_it in zip(parts, pairwise([*places, stop])):
+            part.iter = call("range", *map(copied, ends_of_it), as_expr(block))
+        _Shown().visit(parts[1 if since else 0])
+        return parts
+
+    def _hides(self, leader: Reduce) -> bool:
+        """Whether the limits of its loop are about all that is hidden of an extreme, and nothing else."""
+        (axis, *others), shown = leader.over, shown_by(leader, leader.over[0])
+        return not others and shown.exactly and shown.limits <= {*self.limits.get(axis, ())}
+
+
+class _Shown(ast.NodeTransformer):
+    """Takes what stands where all elements are shown."""
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:  # the name is that of `ast`
+        if isinstance(node.value, Hiding) and node.value.shown is None:
+            return None
+        return self.generic_visit(node)
+
+    def visit_Hiding(self, node: Hiding) -> ast.AST:  # … and that of the class
+        return self.visit(node.shown) if node.shown is not None else node

@@ -14,38 +14,27 @@ Of products of matrices whose factors have few bits the exponential is a power o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.known import Buffers
+from jaxpr2triton.emit.powers import LOG2_E, Powers, powers_of
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.text import Tile, Written, beside
+from jaxpr2triton.emit.walks import stored_in
 from jaxpr2triton.emit.work import work_of
-from jaxpr2triton.graph.nodes import Collected, Compute, Constant, Graph, Node, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, Reduce
 from jaxpr2triton.graph.order import LoopKey
+from jaxpr2triton.graph.spans import shown_of
 from jaxpr2triton.graph.streams import Moments, Shrinking, factor_of
-from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.plan import Plan
-from jaxpr2triton.ir.tree import STORE, as_expr, assign, expr, name
+from jaxpr2triton.ir.tree import STORE, Hiding, as_expr, assign, expr, name
 from jaxpr2triton.rules.base import Call
 from jaxpr2triton.rules.literals import constant
-from jaxpr2triton.rules.products import TF32, input_precision
 from jaxpr2triton.rules.rows import TABLE
-
-LOG2_E = 1.4426950408889634
-HUGE = 1e37
-
-
-@dataclass(frozen=True)
-class Scale:
-    """`base * factor`."""
-
-    base: Node
-    factor: float
 
 
 class StreamEmitter(Emitter):
@@ -58,8 +47,12 @@ class StreamEmitter(Emitter):
         self.moments = {node: each for node, each in streams.items() if isinstance(each, Moments)}
         self.leading = frozenset(stream.leader for stream in self.shrinking.values())
         self.shrinks: dict[Reduce, Written] = {}
-        self.scales = {node: scale for node in self.leading if (scale := self._scale_of(node)) is not None}
-        self.doublings: dict[Reduce, Written] = {}  # the extreme of what is rough, as a power of two
+        self.powers = {node: found for node in self.leading if (found := self._powers_of(node)) is not None}
+        self.doublings: dict[Reduce, Written] = {}  # the extreme, where it is known, in powers of two
+
+    def _powers_of(self, leader: Reduce) -> Powers | None:
+        streams = [stream for stream in self.shrinking.values() if stream.leader is leader]
+        return powers_of(leader, streams, self.dots, self.users, self.plan.policy.target)
 
     def _open(self, key: LoopKey, scope: Scope) -> Scope:
         body = super()._open(key, scope)
@@ -101,15 +94,15 @@ class StreamEmitter(Emitter):
 
     def _lead(self, node: Reduce, body: Scope) -> None:
         """The extreme of all blocks so far, and by what earlier terms shrink. Of nothing but infinities 0 is taken."""
-        scale = self.scales.get(node)
+        powers = self.powers.get(node)
         for operand in node.operands:
-            self._require(scale.base if scale else operand, body)
-            if scale:
-                body.known[operand] = self._get(scale.base, body)
+            if powers and powers.scaled:
+                self._require(powers.scaled.base, body)
+                body.known[operand] = self._get(powers.scaled.base, body)
+            self._require(operand, body)
         dtype, row = working_dtype(self._element(node)), self._row(node)
         (before,), tile = self.running[node]
-        block = self._collapsed(node, *self._parts(node, body), body)
-        block = expr("{} * {}", block, constant(scale.factor, dtype)) if scale else block
+        block = self._extreme_of_block(node, powers, body)
         following, extreme, shrink = (
             self.names.new(wish, body.depth) for wish in (f"{self.wish[node]}_next", self.wish[node], "shrink")
         )
@@ -117,18 +110,42 @@ class StreamEmitter(Emitter):
         nothing, zero, one = (constant(number, dtype) for number in (row.identity(dtype), 0, 1))
         largest = node.eqn.primitive.name == "reduce_max"
         apart = expr("{} - {}" if largest else "{1} - {0}", before, extreme)
-        is_rough = self._is_rough(node)
         exact = TABLE["exp"].write(Call((dtype,), dtype), [apart])
-        less = expr(f"tl.exp2(({{}}) * {LOG2_E})", apart) if is_rough else exact
+        less = expr("tl.exp2({} * {})", apart, LOG2_E) if powers else exact
         sooner = expr("{} < {}" if largest else "{} > {}", before, extreme)
         body.write(extreme, expr("tl.where({0} == {1}, {2}, {0})", following, nothing, zero))
         body.write(shrink, expr("tl.where({}, {}, {})", sooner, less, one))
         body.write(before, following)
         body.known[node] = Written(name(extreme), tile)
         self.shrinks[node] = Written(name(shrink), tile)
-        if is_rough and not self._may_be_huge(node):
-            doublings = self._named(f"{self.wish[node]}_log2", expr(f"{{}} * {LOG2_E}", extreme), body)
-            self.doublings[node] = Written(doublings, tile)
+        if powers:
+            power = expr("{} * {}", extreme, LOG2_E)
+            power = power if powers.may_be_huge else self._named(f"{self.wish[node]}_log2", power, body)
+            self.doublings[node] = Written(power, tile)
+
+    def _extreme_of_block(self, node: Reduce, powers: Powers | None, body: Scope) -> ast.expr:
+        dtype, (parts, tile) = working_dtype(self._element(node)), self._parts(node, body)
+        block = self._collapsed(node, parts, tile, body)
+        if powers and powers.scaled:
+            return expr("{} * {}", block, constant(powers.scaled.factor, dtype))
+        if (value := shown_of(node)) is None or not isinstance(block, ast.Call) or not self._hides(node):
+            return block
+        self.hiding.update(node.over)
+        shown = powers.shown if powers else None
+        self._show(node.operands[0], value, shown is None, body)
+        if shown is None:
+            return block
+        base = self._neutralised(node, shown.base, self._operand(shown.base, body, tile), tile, body)
+        extreme = self._collapsed(node, [base], tile, body)
+        return Hiding(block, expr("{} * {}", extreme, constant(shown.factor, dtype)) if shown.factor != 1 else extreme)
+
+    def _show(self, choice: Node, shown: Node, is_wanted: bool, body: Scope) -> None:
+        """Let what hides elements be what is chosen, or nothing, where none is hidden."""
+        place = 2 if isinstance(choice, Compute) and choice.operands[1] is shown else 1
+        written = self._get(choice, body).name
+        for line in body.lines:
+            if isinstance(line, ast.Assign) and isinstance(line.value, ast.Call) and stored_in(line)[str(written)]:
+                line.value = Hiding(line.value, line.value.args[place] if is_wanted else None)
 
     def _shrink(self, node: Reduce, body: Scope) -> None:
         """What there is shrinks, and a block is added; without the factors that all blocks have."""
@@ -136,7 +153,7 @@ class StreamEmitter(Emitter):
         for product, value, _ in self._factors(node):
             self._require(value, body)
             body.known[product] = self._get(value, body)
-        if self._is_rough(stream.leader) and stream.exponential not in body.known:
+        if stream.leader in self.powers and stream.exponential not in body.known:
             self._double(stream, body)
         self._require_all(self._needed_for(node), body)
         (total,), tile = self.running[node]
@@ -151,57 +168,31 @@ class StreamEmitter(Emitter):
         self._say(body, assign(total, more), node.eqn)
 
     def _double(self, stream: Shrinking, body: Scope) -> None:
-        """exp(x - m) as a power of two; with one multiplication and subtraction where the product has room."""
-        assert stream.exponential is not None and stream.difference is not None and stream.value is not None
-        leader, tile = stream.leader, self.spell.tile(stream.exponential.axes)
+        """exp(x - m) as a power of two."""
+        assert stream.exponential is not None and stream.value is not None  # that is how it was found
+        leader, powers, tile = stream.leader, self.powers[stream.leader], self.spell.tile(stream.exponential.axes)
         self.flops += work_of(stream.exponential)
-        if leader in self.doublings:
-            self._require(stream.value, body)
-            doublings, scale = self.doublings[leader], self.scales.get(leader)
-            value = expr("{} * {}", self._operand(stream.value, body, tile), LOG2_E * (scale.factor if scale else 1.0))
-            template = "tl.exp2({} - {})" if leader.eqn.primitive.name == "reduce_max" else "tl.exp2({1} - {0})"
-            power = expr(template, value, beside(doublings.value, doublings.tile, tile))
-        else:
+        if powers.may_be_huge:
             (below,) = stream.exponential.operands
             self._require(below, body)
             power = expr("tl.exp2({} * {})", self._operand(below, body, tile), LOG2_E)
+        else:
+            self._require(stream.value, body)
+            factor = powers.scaled.factor if powers.scaled else 1.0
+            power = self._power_of(leader, stream.value, factor, tile, body)
+        if powers.shown is not None and isinstance(power, ast.Call):
+            power = Hiding(power, self._power_of(leader, powers.shown.base, powers.shown.factor, tile, body))
         self._assign(stream.exponential, body, power, self.wish[stream.exponential])
 
-    def _may_be_huge(self, leader: Reduce) -> bool:
-        """Whether it is compared with numbers that are infinite when they are multiplied: those of hidden elements."""
-
-        def below(node: Node) -> Sequence[Node]:
-            return () if node in self.dots else operands_of(node)
-
-        found = (node for node in reachable(leader.operands, below) if isinstance(node, Constant))
-        return any(np.isfinite(each.value) and abs(float(each.value)) > HUGE for each in found)
-
-    def _scale_of(self, leader: Reduce) -> Scale | None:
-        """What all that is compared is multiplied with, if nobody else wants it."""
-        (value, *others), streams = leader.operands, [s for s in self.shrinking.values() if s.leader is leader]
-        only = {leader, *(stream.difference for stream in streams)}
-        apart = {stream.difference: stream.exponential for stream in streams}
-        if others or not isinstance(value, Compute) or not self._is_rough(leader) or self._may_be_huge(leader):
-            return None
-        if not only.issuperset(self.users[value]) or any(self.users[one] != [other] for one, other in apart.items()):
-            return None
-        parts = factor_of(value, frozenset(leader.over))
-        if parts is None or not isinstance(parts[1], Constant) or any(s.value is not value for s in streams):
-            return None
-        factor = float(parts[1].value)
-        factor = factor if value.eqn.primitive.name == "mul" else 1 / factor if factor else 0.0
-        return Scale(parts[0], factor) if 1 / HUGE < factor < HUGE else None
+    def _power_of(self, leader: Reduce, value: Node, factor: float, tile: Tile, body: Scope) -> ast.expr:
+        doublings = self.doublings[leader]
+        extreme = beside(doublings.value, doublings.tile, tile)
+        template = "tl.exp2({} * {} - {})" if leader.eqn.primitive.name == "reduce_max" else "tl.exp2({2} - {0} * {1})"
+        return expr(template, self._operand(value, body, tile), factor * LOG2_E, extreme)
 
     def _is_of_rows(self, node: Reduce) -> bool:
         """Whether each step adds up its terms: products of matrices leave a row's with few threads."""
         return node not in self.dots and any(isinstance(dot, Reduce) and dot.axes & {*node.over} for dot in self.dots)
-
-    def _is_rough(self, leader: Reduce) -> bool:
-        """Whether what is compared is made of factors of a few bits, so that its last ones tell nothing."""
-        made = [(node, dot) for node, dot in self.dots.items() if node.axes & {*leader.over}]
-        target = self.plan.policy.target
-        rough = (dot.dtype.itemsize == 2 or input_precision(node.eqn, target) == TF32 for node, dot in made)
-        return working_dtype(leader.dtype) == np.float32 and bool(made) and all(rough)
 
     def _factors(self, node: Reduce) -> Iterator[tuple[Compute, Node, Node]]:
         """The products with what is not known before the loop is over: what is multiplied, and by what."""

@@ -4,27 +4,34 @@
     sum(where((first[i] <= k) & (k <= last[i]), …, 0))     first[i] <= k <= last[i]
     dot(member(where(group[m] == g, x[m,k], 0)), w[g,k,n]) group[m] <= g <= group[m]
 
+    softmax(where(k <= i, s[i,k], -inf), k)                k <= i: what is exp(-inf - m) is nothing
+
 A program then begins its loop with the first of them that some lane of its has, and ends it behind the last one. Only
 what leaves a result as it is is left out: a chosen 0 that is multiplied is none, for infinity times 0 is no number,
-unless the product is one that such a 0 has no part in (`member`).
+unless the product is one that such a 0 has no part in (`member`). A softmax is told apart: where it is hidden by -inf,
+or by a number as low as that, elements have no weight, and what they would be multiplied with is not looked at. A row
+of which a low number hides all has all of it for its mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
+from typing import TypeGuard
 
 import numpy as np
 
-from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, Product, Reduce
+from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Node, Position, Product, Reduce, operands_of
 from jaxpr2triton.ir.dataflow import postorder, reachable
-from jaxpr2triton.ir.dtypes import is_bool, working_dtype
+from jaxpr2triton.ir.dtypes import is_bool, is_float, working_dtype
 from jaxpr2triton.ir.index import Axis, Condition, Index, Quotient, add, computed_in, constant, scale, shift
 from jaxpr2triton.ir.members import member_p
 from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
+HUGE = 1e37  # numbers beyond it hide what they are chosen instead of
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _DENIED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
@@ -42,6 +49,7 @@ class Limit:
     low: int  # what `value` may be brought into before, so that nothing overflows
     high: int
     is_upper: bool
+    or_all: bool = False  # where they leave nothing between them, there is everything
 
     @property
     def axes(self) -> frozenset[Axis]:
@@ -80,8 +88,67 @@ def limits_of(node: Reduce, axis: Axis) -> frozenset[Limit]:
     row = TABLE["reduce_sum" if node.eqn.primitive.name == "dot_general" else node.eqn.primitive.name]
     if not isinstance(row, Reduction) or row.several:
         return frozenset()
-    found = [frozenset(_of_term(operand, axis, row)) for operand in node.operands]
+
+    identity = row.identity(_working(node.operands[0]))
+    is_zero = not isinstance(identity, bool) and identity == 0
+    neutral = Neutral(lambda other: _is(other, row.identity(_working(other))), is_zero)
+    found = [frozenset(chain.from_iterable(_of_term(operand, axis, neutral))) for operand in node.operands]
     return frozenset.intersection(*found)
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """The numbers that change nothing; zero is one of any type."""
+
+    holds: Callable[[Node], bool]
+    is_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the elements that an extreme is not hidden from lie between; `exactly` if all of these are shown."""
+
+    limits: frozenset[Limit]
+    exactly: bool
+
+
+def shown_by(leader: Reduce, axis: Axis) -> Shown:
+    """Of an extreme that exponentials are compared with: outside of the limits these are zero."""
+    (operand, *others), low = leader.operands, _low(leader)
+    masks = list(_of_term(operand, axis, low)) if not others else []
+    exactly = bool(masks) and all(masks)
+    never = TABLE[leader.eqn.primitive.name].identity(_working(leader))
+    is_finite = any(not _is(each, never) for each in _fills(operand, low))
+    if is_finite and not exactly:  # what hides all of a row is not known
+        return Shown(frozenset(), False)
+    limits = frozenset(replace(limit, or_all=is_finite) for limit in chain.from_iterable(masks))
+    return Shown(limits, exactly)
+
+
+def shown_of(leader: Reduce) -> Node | None:
+    """What an extreme is of where nothing is hidden, if one choice hides all that is."""
+    (operand, *others) = leader.operands
+    if others or not _chooses(operand):
+        return None
+    terms = [each for each, what in _in_term(operand, _low(leader)) if what is _Part.TERM]
+    return terms[0] if len(terms) == 1 and not _chooses(terms[0]) else None
+
+
+def _low(leader: Reduce) -> Neutral:
+    """The numbers that are lower, or higher, than all that they hide."""
+    sign = -1 if leader.eqn.primitive.name == "reduce_max" else 1
+    return Neutral(lambda other: isinstance(other, Constant) and bool(sign * float(other.value) >= HUGE))
+
+
+def _fills(operand: Node, low: Neutral) -> Iterator[Node]:
+    """The numbers that hide elements."""
+    terms = reachable([operand], lambda each: [part for part, what in _in_term(each, low) if what is _Part.TERM])
+    cases = (operands_of(each) if isinstance(each, Compute) else (each.other,) for each in terms if _chooses(each))
+    return (case for each in cases for case in each if low.holds(case))
+
+
+def _chooses(node: Node) -> TypeGuard[Compute | Choose]:
+    return isinstance(node, Choose) or (isinstance(node, Compute) and node.eqn.primitive.name == "select_n")
 
 
 class _Part(Enum):
@@ -96,40 +163,40 @@ class _Part(Enum):
 Parts = Sequence[tuple[Node, _Part]]
 
 
-def _of_term(node: Node, axis: Axis, row: Reduction) -> Iterator[Limit]:
-    """Outside of these the node is what changes nothing."""
+def _of_term(node: Node, axis: Axis, neutral: Neutral) -> Iterator[list[Limit]]:
+    """Outside of these the node is what changes nothing: those of each condition, of some none."""
     walk: Mapping[_Part, Callable[[Node], Parts]] = {
-        _Part.TERM: lambda each: _in_term(each, row),
+        _Part.TERM: lambda each: _in_term(each, neutral),
         _Part.FACTOR: _in_factor,
         _Part.MASK: lambda each: _in_mask(each, False),
         _Part.DENIED: lambda each: _in_mask(each, True),
     }
     start = [(node, _Part.TERM)]
     for each, what in reachable(start, lambda part: walk[part[1]](part[0])):
-        if what in (_Part.MASK, _Part.DENIED):
-            yield from _of_comparisons(each, what is _Part.DENIED, axis)
-        chosen = what is _Part.TERM and isinstance(each, Choose) and _is(each.other, row.identity(_working(each)))
+        if what in (_Part.MASK, _Part.DENIED) and not walk[what](each):
+            yield list(_of_comparisons(each, what is _Part.DENIED, axis))
+        chosen = what is _Part.TERM and isinstance(each, Choose) and neutral.holds(each.other)
         if chosen or (what is _Part.MASK and isinstance(each, Choose) and _is(each.other, False)):
             assert isinstance(each, Choose)
-            yield from _of_conditions(each.conditions, axis)
+            yield from ([*_of_condition(condition, axis)] for condition in each.conditions)
 
 
 def _working(node: Node) -> np.dtype:
     return working_dtype(node.dtype)
 
 
-def _in_term(node: Node, row: Reduction) -> Parts:
-    neutral = row.identity(_working(node))
+def _in_term(node: Node, neutral: Neutral) -> Parts:
     match node:
-        case Choose() if _is(node.other, neutral):
+        case Choose() if neutral.holds(node.other):
             return [(node.then, _Part.TERM)]
         case Compute(operands=(mask, other, then)) if node.eqn.primitive.name == "select_n" and is_bool(mask.dtype):
-            if _is(other, neutral):
+            if neutral.holds(other):
                 return [(mask, _Part.MASK), (then, _Part.TERM)]
-            if _is(then, neutral):
+            if neutral.holds(then):
                 return [(mask, _Part.DENIED), (other, _Part.TERM)]
         case Compute(operands=(operand,)) if node.eqn.primitive.name == "convert_element_type":
-            if not isinstance(neutral, bool) and neutral == 0 and not is_bool(operand.dtype):
+            floats = is_float(operand.dtype) and is_float(node.dtype)
+            if floats or (neutral.is_zero and not is_bool(operand.dtype)):
                 return [(operand, _Part.TERM)]
         case Product():
             return [(factor, _Part.FACTOR) for factor in node.operands]
@@ -213,11 +280,10 @@ def _sum_of(node: Node, parts: Sequence[Index | None]) -> Index | None:
     return None
 
 
-def _of_conditions(conditions: Sequence[Condition], axis: Axis) -> Iterator[Limit]:
-    for condition in conditions:
-        if axis in condition.index.axes:
-            yield from _limits(condition.index, "ge", None, condition.low, axis)
-            yield from _limits(condition.index, "le", None, condition.high - 1, axis)
+def _of_condition(condition: Condition, axis: Axis) -> Iterator[Limit]:
+    if axis in condition.index.axes:
+        yield from _limits(condition.index, "ge", None, condition.low, axis)
+        yield from _limits(condition.index, "le", None, condition.high - 1, axis)
 
 
 def _limits(index: Index, relation: str, value: Node | None, const: int, axis: Axis) -> Iterator[Limit]:

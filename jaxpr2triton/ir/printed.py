@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxpr2triton.ir.tree import Access, Load, Pointer
+from jaxpr2triton.ir.tree import Access, Hiding, Load, Pointer
 
 # how tightly an expression holds together what it is made of
 _NOT, _COMPARED, _OR, _XOR, _AND, _SHIFTED, _SUM, _TERM, _SIGNED, _POWER, _ATOM = range(1, 12)
@@ -103,6 +103,7 @@ _PRINTERS: Mapping[type[ast.AST], Callable[[Any, int], str]] = {
     ast.Call: _called,
     Access: _called,
     Load: _called,
+    Hiding: _called,
     ast.Tuple: _tuple,
     ast.BinOp: _binary,
     ast.Compare: _compared,

@@ -48,6 +48,14 @@ class Load(Access):
     """What is read from memory."""
 
 
+class Hiding(ast.Call):
+    """A call, and what stands in its place where all elements of a tile are shown; nothing, if nobody wants it."""
+
+    def __init__(self, hidden: ast.Call, shown: ast.expr | None) -> None:
+        super().__init__(hidden.func, hidden.args, hidden.keywords)
+        self.shown = shown
+
+
 class Store(ast.Expr):
     """What is written to memory, or added to what is there."""
 

@@ -1,0 +1,87 @@
+"""Exponentials of products of matrices as powers of two: what streams compare is rough, so that fewer steps will do.
+
+    exp(dot * scale - m)      →      exp2(dot * (scale * log2 e) - m * log2 e)        one multiplication and subtraction
+
+Factors of few bits leave sums of products without their last ones. Numbers near the largest there is are infinite when
+they are multiplied; where such a number hides elements, the extreme is subtracted first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxpr2triton.emit.dots import Dot
+from jaxpr2triton.graph.nodes import Compute, Constant, Node, Reduce, operands_of
+from jaxpr2triton.graph.spans import HUGE, shown_of
+from jaxpr2triton.graph.streams import Shrinking, factor_of
+from jaxpr2triton.hardware import Target
+from jaxpr2triton.ir.dataflow import reachable
+from jaxpr2triton.ir.dtypes import working_dtype
+from jaxpr2triton.rules.products import TF32, input_precision
+
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """`base * factor`."""
+
+    base: Node
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Powers:
+    """How what is compared with an extreme becomes a power of two."""
+
+    may_be_huge: bool  # before anything is subtracted
+    scaled: Scaled | None  # stands for what is compared, if nobody else wants that
+    shown: Scaled | None  # … where no element is hidden
+
+
+def powers_of(
+    leader: Reduce,
+    streams: Collection[Shrinking],
+    dots: Mapping[Node, Dot],
+    users: Mapping[Node, Sequence[object]],
+    target: Target,
+) -> Powers | None:
+    """None for what is exact, or not made of products."""
+    made = [(node, dot) for node, dot in dots.items() if node.axes & {*leader.over}]
+    rough = (
+        dot.dtype.itemsize == 2 or (isinstance(node, Reduce) and input_precision(node.eqn, target) == TF32)
+        for node, dot in made
+    )
+    if working_dtype(leader.dtype) != np.float32 or not made or not all(rough):
+        return None
+    huge = _hides_by_numbers(leader, dots)
+    value, *others = leader.operands
+    apart = {stream.difference: stream.exponential for stream in streams}
+    alone = not others and {leader, *apart}.issuperset(users[value])
+    if not alone or any(users[one] != [other] for one, other in apart.items() if one is not None):
+        return Powers(huge, None, None)
+    shown = shown_of(leader)
+    found = _scaled(shown if shown is not None else value, leader)
+    return Powers(huge, found if shown is None and found.factor != 1.0 else None, found if shown is not None else None)
+
+
+def _scaled(value: Node, leader: Reduce) -> Scaled:
+    """Without a constant that it is multiplied with, or divided by."""
+    parts = factor_of(value, frozenset(leader.over)) if isinstance(value, Compute) else None
+    if parts is None or not isinstance(parts[1], Constant) or not isinstance(value, Compute):
+        return Scaled(value)
+    factor = float(parts[1].value)
+    if value.eqn.primitive.name == "div":
+        factor = 1 / factor if factor else 0.0
+    return Scaled(parts[0], factor) if 1 / HUGE < factor < HUGE else Scaled(value)
+
+
+def _hides_by_numbers(leader: Reduce, dots: Mapping[Node, Dot]) -> bool:
+    def below(node: Node) -> Sequence[Node]:
+        return () if node in dots else operands_of(node)
+
+    found = (node for node in reachable(leader.operands, below) if isinstance(node, Constant))
+    return any(np.isfinite(each.value) and abs(float(each.value)) > HUGE for each in found)
