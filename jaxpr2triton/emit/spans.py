@@ -14,7 +14,7 @@ Where comparisons hide all that is hidden, steps that hide nothing have a loop o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise
@@ -27,7 +27,7 @@ from jaxpr2triton.emit.limits import clamp
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, beside
-from jaxpr2triton.emit.walks import copied
+from jaxpr2triton.emit.walks import copied, names_in, stored_in
 from jaxpr2triton.graph.nodes import Graph, Node, Reduce, Store
 from jaxpr2triton.graph.order import LoopKey
 from jaxpr2triton.graph.spans import Limit, limits_of, shown_by
@@ -46,13 +46,14 @@ class Ends:
     first: ast.expr | None
     last: ast.expr | None
     inside: ast.expr | None
+    is_tile: bool
 
     def all_between(self, size: int) -> tuple[ast.expr | None, ast.expr | None]:
         """Between which places all lanes have."""
         ends = []
         for place, template, other in ((self.first, "tl.max({})", 0), (self.last, "tl.min({})", size)):
             known = expr("tl.where({}, {}, {})", self.inside, place, other) if place and self.inside else place
-            ends.append(expr(template, known) if known else None)
+            ends.append(expr(template, known) if known and self.is_tile else known)
         return ends[0], ends[1]
 
 
@@ -103,8 +104,10 @@ class Spans(Stores):
         self.scope_now = scope
         first, last = [], []
         self.ends[axis], self.limits[axis] = [], limits
-        for tile in dict.fromkeys(self.spell.tile(limit.axes) for limit in limits):
-            these = [limit for limit in limits if self.spell.tile(limit.axes) == tile]
+        together = frozenset().union(*(limit.axes for limit in limits if limit.or_all))  # what all of them leave
+        tiles = {limit: self.spell.tile(together if limit.or_all else limit.axes) for limit in limits}
+        for tile in dict.fromkeys(tiles.values()):
+            these = [limit for limit in limits if tiles[limit] == tile]
             one, other = self._of_tile(axis, these, tile, scope)
             first += one
             last += other
@@ -133,19 +136,16 @@ class Spans(Stores):
         end = self._end_of_all(axis, "to", LEAST, upper, scope)
         axes = frozenset().union(*(limit.axes for limit in limits))
         mask = self.masks.of(axes, (), tile, scope) if tile else None
-        self.ends[axis].append(Ends(start, end, mask))
-        parts = [expr("{} < {}", start, end)] if start and end and tile else []
+        self.ends[axis].append(Ends(start, end, mask, bool(tile)))
+        found = [expr("{} < {}", start, end)] if start and end and tile else []
         if limits[0].or_all:
-            nothing, parts = expr("{} >= {}", start or "0", end or axis.size), []
-            start = start and expr("tl.where({}, 0, {})", nothing, start)
-            end = end and expr("tl.where({}, {}, {})", nothing, axis.size, end)
+            nothing, found = expr("{} >= {}", start or "0", end or axis.size), []
+            start, end = _unless(nothing, start, 0), _unless(nothing, end, axis.size)
         if not tile:
             return [start] if start else [], [end] if end else []
-        parts += [mask] if mask else []
-        if parts:
-            inside = all_hold(parts)
-            start = start and expr("tl.where({}, {}, {})", inside, start, axis.size)
-            end = end and expr("tl.where({}, {}, 0)", inside, end)
+        if found or mask:
+            inside = all_hold([*found, *([mask] if mask else [])])
+            start, end = _if(inside, start, axis.size), _if(inside, end, 0)
         return [expr("tl.min({})", start)] if start else [], [expr("tl.max({})", end)] if end else []
 
     def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> ast.expr:
@@ -183,13 +183,28 @@ class Spans(Stores):
         parts = [copied(loop) for _ in places]
         for part, ends_of_it in zip(parts, pairwise([*places, stop])):
             part.iter = call("range", *map(copied, ends_of_it), as_expr(block))
-        _Shown().visit(parts[1 if since else 0])
+        _show_all(parts[1 if since else 0], stored_in(*outer.lines))
         return parts
 
     def _hides(self, leader: Reduce) -> bool:
         """Whether the limits of its loop are about all that is hidden of an extreme, and nothing else."""
         (axis, *others), shown = leader.over, shown_by(leader, leader.over[0])
         return not others and shown.exactly and shown.limits <= {*self.limits.get(axis, ())}
+
+
+def _if(condition: ast.expr, place: ast.expr | None, other: int) -> ast.expr | None:
+    return place and expr("tl.where({}, {}, {})", condition, place, other)
+
+
+def _unless(condition: ast.expr, place: ast.expr | None, other: int) -> ast.expr | None:
+    return place and expr("tl.where({}, {}, {})", condition, other, place)
+
+
+def _show_all(loop: ast.For, carried: Collection[str]) -> None:
+    """Leave out what hides elements, and what was computed for that alone."""
+    _Shown().visit(loop)
+    wanted = {*carried, *(each.id for each in names_in(loop) if isinstance(each.ctx, ast.Load))}
+    loop.body = [line for line in loop.body if not isinstance(line, ast.Assign) or wanted & {*stored_in(line)}]
 
 
 class _Shown(ast.NodeTransformer):

@@ -160,13 +160,8 @@ def _multiple(node: Node, along: frozenset[Axis], above: Above) -> _Below | None
         match node:
             case Choose() if isinstance(node.other, Constant) and node.other.value == 0:
                 inside, node = (*inside, *node.conditions), node.then
-            case Product():
-                of_exponential = [each for each in node.operands if above[each]]
-                if len(of_exponential) != 1:
-                    return None
-                (node,) = of_exponential
-            case Compute() if (chosen := _chosen_or_zero(node, above)) is not None:
-                node = chosen
+            case Product() | Compute() if (inner := _inner(node, above)) is not None:
+                node = inner
             case Compute():
                 name, dependent = node.eqn.primitive.name, [each for each in node.operands if above[each]]
                 if name == "exp":
@@ -185,8 +180,11 @@ def _multiple(node: Node, along: frozenset[Axis], above: Above) -> _Below | None
                 return None
 
 
-def _chosen_or_zero(node: Compute, above: Above) -> Node | None:
-    """What is chosen by a mask that does not wait for anything, where the other choice is zero."""
+def _inner(node: Compute | Product, above: Above) -> Node | None:
+    """The one factor of a product that waits for something; or what is chosen, by what does not, instead of zero."""
+    if isinstance(node, Product):
+        late = [each for each in node.operands if above[each]]
+        return late[0] if len(late) == 1 else None
     if node.eqn.primitive.name != "select_n" or len(node.operands) != 3 or above[node.operands[0]]:
         return None
     cases = node.operands[1:]
