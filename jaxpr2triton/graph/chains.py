@@ -65,13 +65,29 @@ def _size(axes: Axes) -> int:
 
 def chain_of(space: Space, unrolled: int) -> Chain | None:
     """The chain that a kernel is, if it is one; `unrolled` is how many terms of a sum are variables."""
-    nodes = [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
+    return _chain_of(space, _reductions(space, unrolled), frozenset(space.axes) - space.inner)
+
+
+def aside_of(space: Space, unrolled: int) -> list[Reduce]:
+    """What a kernel would be a chain without: sums that lack its rows, and would be made again for each block."""
+    nodes = _reductions(space, unrolled)
+    products = [node for node in nodes if _is_product(node)]
+    rows = frozenset(space.axes).intersection(*(node.axes for node in products)) if products else frozenset()
+    aside = [node for node in nodes if node not in products and not rows <= node.axes]
+    rest = [node for node in nodes if node not in aside]
+    return aside if aside and _chain_of(space, rest, rows) is not None else []
+
+
+def _reductions(space: Space, unrolled: int) -> list[Reduce]:
+    return [node for node in space.graph.of_kind(Reduce) if not is_small(node, unrolled)]
+
+
+def _chain_of(space: Space, nodes: Sequence[Reduce], shared: Axes) -> Chain | None:
+    """The chain of these reductions, of programs that share out these axes."""
     products = tuple(filter(_is_product, nodes))
     if space.steps or not products:
         return None
-    shared = frozenset(space.axes) - space.inner
-    for node in nodes:
-        shared &= node.axes
+    shared = shared.intersection(*(node.axes for node in nodes))
     sides = [_columns(node, shared) for node in products]
     batch, _ = sides[0]
     if not shared - batch or any(each != batch or len(own) != 1 for each, own in sides):

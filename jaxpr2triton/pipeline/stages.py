@@ -19,6 +19,7 @@ from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
 from jaxpr2triton.normalize.arrays.doubled import double_sums
+from jaxpr2triton.normalize.arrays.exchanged import exchange_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.passes import normalize
@@ -47,7 +48,8 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
         plain = normal(write_convolutions(plain))
     if not roles.strict:
         plain = remove_dead(left_in_place(plain, policy))
-    return double_sums(take_out_factors(left_to_library(plain, roles.contractions, policy))), tuple(convolved)
+    plain = left_to_library(exchange_sums(plain), roles.contractions, policy)
+    return double_sums(take_out_factors(plain)), tuple(convolved)
 
 
 def schedule_regions(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Units | Wish:

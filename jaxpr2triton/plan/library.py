@@ -15,8 +15,9 @@ each of the two contractions. A chain that walks along what lies between (`graph
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard
@@ -103,27 +104,38 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     around = Around(jaxpr, policy)
     products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
     found = {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
-    for chain in _chains(around, products):
-        estimate = _estimate_of_chain(chain, policy)
-        found |= {eqn.outvars[0]: estimate for eqn in chain}
+    for chains in _together(_chains(around, products)):
+        estimate = _estimate_of_chains(chains, policy)
+        found |= {eqn.outvars[0]: estimate for chain in chains for eqn in chain}
     return found
 
 
 def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[list[Eqn]]:
     """The contractions of each chain that a kernel may walk along, the last one last."""
-    taken: set[Var] = set()
-    for last in reversed(products):
+    for last in products:
         inside, before = around.leading_to(last)
         first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
-        if not first or taken.intersection(eqn.outvars[0] for eqn in (*first, last)):
-            continue
-        if _is_walked(around, [*first, last], inside):
-            taken.update(eqn.outvars[0] for eqn in (*first, last))
+        if first and _is_walked(around, [*first, last], inside):
             yield [*first, last]
 
 
+def _together(chains: Iterable[list[Eqn]]) -> list[list[list[Eqn]]]:
+    """The chains that begin with the same contractions, as a softmax and its gradients do: all of them, or none."""
+    groups: list[list[list[Eqn]]] = []
+    for chain in chains:
+        mine = {eqn.outvars[0] for eqn in chain}
+        shared = [group for group in groups if any(eqn.outvars[0] in mine for each in group for eqn in each)]
+        groups = [group for group in groups if group not in shared] + [[*itertools.chain.from_iterable(shared), chain]]
+    return groups
+
+
 def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
-    """Whether one kernel makes these with what is between them, if all else is in memory."""
+    """Whether one kernel makes these with what is between them, if all else is in memory; or the sums there as well."""
+    reductions = [eqn for eqn in inside if eqn.primitive.name in REDUCTIONS]
+    return any(_is_chain(around, chain, [eqn for eqn in inside if eqn not in apart]) for apart in ([], reductions))
+
+
+def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
     own = {id(eqn) for eqn in (*chain, *inside)}
     outside = [var for eqn in around.jaxpr.eqns if id(eqn) not in own for var in eqn.outvars]
     memory = {var: number for number, var in enumerate((*around.jaxpr.invars, *around.jaxpr.constvars, *outside))}
@@ -135,16 +147,27 @@ def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> b
     return found is not None and bool(found.walked) and found.fits(around.policy)
 
 
-def _estimate_of_chain(chain: Sequence[Eqn], policy: Policy) -> Estimate:
-    """Of a library, with what is computed between its products: that is read, and written, as large as they are."""
+def _estimate_of_chains(chains: Sequence[Sequence[Eqn]], policy: Policy) -> Estimate:
+    """Of a library, with what is computed between its products: that is read, and written, as large as they are.
+
+    Each chain makes again what it begins with.
+    """
     products, target = policy.products, policy.target
-    between = sum(nbytes_of(eqn.outvars[0].aval) for eqn in chain[:-1])
+    once = {eqn.outvars[0]: eqn for chain in chains for eqn in chain}
+    between = {eqn.outvars[0]: eqn for chain in chains for eqn in chain[:-1]}
+    kernel = sum(_time_of_chain(chain, policy) for chain in chains)
+    library = sum(library_time(eqn, policy) for eqn in once.values())
+    passes = target.moving(2 * nbytes_of(*(var.aval for var in between)))
+    launches = products.launch_after_gap_us * max(len(once) + len(between) - len(chains), 0)
+    return Estimate(library, kernel, passes + launches, products.launch_after_gap_us)
+
+
+def _time_of_chain(chain: Sequence[Eqn], policy: Policy) -> float:
+    products = policy.products
     moved, multiplied, exact = zip(*(_least(eqn, policy) for eqn in chain))
+    between = nbytes_of(*(eqn.outvars[0].aval for eqn in chain[:-1]))
     own = products.library if all(exact) else products.own_made
-    kernel = max(sum(moved) - target.moving(2 * between), sum(multiplied) / own)
-    library = sum(library_time(eqn, policy) for eqn in chain)
-    saved = target.moving(2 * between) + products.launch_after_gap_us * len(chain)
-    return Estimate(library, kernel, saved, products.launch_after_gap_us)
+    return max(sum(moved) - policy.target.moving(2 * between), sum(multiplied) / own)
 
 
 def multiplied(closed: Closed, policy: Policy) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxpr2triton import policy as numbers
-from jaxpr2triton.graph.chains import chain_of
+from jaxpr2triton.graph.chains import aside_of, chain_of
 from jaxpr2triton.graph.nodes import Compute, Keep, Load, Recurrence, Reduce, Swept, operands_of
 from jaxpr2triton.graph.sides import is_contraction, is_small, is_two_sided, sides_of
 from jaxpr2triton.graph.space import (
@@ -207,6 +207,8 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     chain = chain_of(space, unrolled)
     if (chain is not None and chain.fits(policy)) or sums_of_results(space, policy):
         return []
+    if aside := aside_of(space, unrolled):
+        return [*aside]
     two_sided = {node for node in space.graph.of_kind(Reduce) if _is_much(node, policy, unrolled)}
     if not two_sided:
         return []

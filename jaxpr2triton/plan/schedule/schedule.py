@@ -364,7 +364,8 @@ def _walking(
     widths = {axis: max(power_of_two(axis.size), LEAST) for axis in (*whole, *summed)}
     held = sum(widths[axis] for axis in whole if axis not in walked)
     terms = math.prod(widths[axis] for axis in summed)
-    block = walked_block(how, sizes.get("m", 1), held, terms, sizes.get("b", 1), shrink, draft.policy)
+    rows = sizes.get("m", sizes.get("n", 1))  # whichever side the results begin with
+    block = walked_block(how, rows, held, terms, sizes.get("b", 1), shrink, draft.policy)
     block = change.of(block)
     lanes = [
         PlannedAxis(axis, Role.LOOP, block.columns) if axis in walked else PlannedAxis(axis, Role.LANE, widths[axis])
