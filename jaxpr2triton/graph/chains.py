@@ -70,12 +70,12 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
 
 def aside_of(space: Space, unrolled: int) -> list[Reduce]:
     """What a kernel would be a chain without: sums that lack its rows, and would be made again for each block."""
-    nodes = _reductions(space, unrolled)
-    products = [node for node in nodes if _is_product(node)]
-    rows = frozenset(space.axes).intersection(*(node.axes for node in products)) if products else frozenset()
-    aside = [node for node in nodes if node not in products and not rows <= node.axes]
-    rest = [node for node in nodes if node not in aside]
-    return aside if aside and _chain_of(space, rest, rows) is not None else []
+    nodes, axes = _reductions(space, unrolled), frozenset(space.axes)
+    for rows in (axes - {columns} for columns in space.axes if any(map(_is_product, nodes))):
+        aside = [node for node in nodes if not rows <= node.axes]
+        if aside and _chain_of(space, [node for node in nodes if node not in aside], rows) is not None:
+            return aside
+    return []
 
 
 def _reductions(space: Space, unrolled: int) -> list[Reduce]:

@@ -212,6 +212,14 @@ def _least(eqn: Eqn, policy: Policy, times: int = 1, fixed: Collection[Atom] = (
     return moved, terms / (rate * target.processors * target.clock * 1000), is_exact
 
 
+def multiplying_again(eqn: Eqn, policy: Policy) -> float:
+    """Microseconds of a kernel for a contraction that it makes beside others."""
+    rate, is_exact = rate_of(eqn, policy)
+    own = policy.products.library if is_exact else policy.products.own_made
+    terms = eqn.outvars[0].aval.size * terms_of(eqn)
+    return terms / (rate * own * policy.target.processors * policy.target.clock * 1000)
+
+
 def rate_of(eqn: Eqn, policy: Policy) -> tuple[float, bool]:
     """Products that a processor adds in a cycle, and whether that is by its multiply-and-add unit."""
     target, dtype = policy.target, factor_dtype(eqn)

@@ -22,8 +22,9 @@ from jaxpr2triton.hardware import SECTOR
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.jaxprs import Var, elements
+from jaxpr2triton.ir.jaxprs import Var, elements, nbytes
 from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.plan.library import multiplying_again
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.policy import Policy
@@ -136,8 +137,9 @@ def made_again(cuts: Cuts, space: Space, root: Var) -> list[Reduce]:
 
 def _is_dear(node: Reduce, policy: Policy) -> bool:
     """Whether to compute it again takes longer than to write and to read it: many terms, or more to be read for it."""
+    made = node.eqn.outvars[0]
     read = sum(elements(operand) for operand in variables(node.eqn.invars))
-    return size_of(node.over) > numbers.COMMON.one_by_one or read > elements(node.eqn.outvars[0])
+    return read > elements(made) or multiplying_again(node.eqn, policy) > policy.target.moving(2 * nbytes(made))
 
 
 def holding(space: Space) -> list[Reduce | Swept]:

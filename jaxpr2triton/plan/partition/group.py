@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from jaxpr2triton import policy as numbers
+from jaxpr2triton.graph.chains import chain_of
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Reduce, Take
 from jaxpr2triton.graph.order import Order
@@ -126,7 +127,40 @@ def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] 
         else:
             level.append(Group(levels[root], [root], cuts.spaces[root], apart))
             groups.append(level[-1])
+    _let_wait(cuts, groups, order)
     return groups
+
+
+def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None:
+    """Let results that nobody waits for be made by a later kernel that multiplies what they are made of.
+
+    d_v = p.T @ g;  d_k = s.T @ q     of the same rows and blocks, but that d_k needs a sum that comes before it
+    """
+    read = {var for group in groups for var in loads_of(cuts, group.space)}
+    read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
+    for group in list(groups):
+        for root in [root for root in group.roots if root not in read]:
+            for later in (each for each in groups if each.level > group.level):
+                joined = _joined_in_a_walk(cuts, later, root)
+                if joined is not None:
+                    later.roots, later.space = sorted([*later.roots, root], key=lambda v: order[v]), joined
+                    group.roots.remove(root)
+                    break
+        if not group.roots:
+            groups.remove(group)
+        elif len(group.roots) == 1:
+            group.space = cuts.spaces[group.roots[0]]
+        else:
+            group.space = cuts.joint_space(group.roots, union=bool(group.space.loops)) or group.space
+
+
+def _joined_in_a_walk(cuts: Cuts, later: Group, root: Var) -> Space | None:
+    """What a kernel would be with this root as well, if it walks along what both of them multiply."""
+    mine, theirs = (space.graph.of_kind(Reduce) for space in (cuts.spaces[root], later.space))
+    shared = {node.eqn for node in mine if is_contraction(node)} & {node.eqn for node in theirs if is_contraction(node)}
+    joined = _joined(cuts, later, root) if shared else ""
+    chain = chain_of(joined, cuts.policy.axes.unrolled_sum) if isinstance(joined, Space) else None
+    return joined if isinstance(joined, Space) and chain is not None and chain.walked else None
 
 
 def _all_at_once(cuts: Cuts, pending: deque[Var], levels: Mapping[Var, int]) -> Group | None:
