@@ -16,6 +16,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.graph.compared import met
 from jaxpr2triton.ir.cheapest import cheapest, price, price_of_products
 from jaxpr2triton.ir.contracted import terms_of
+from jaxpr2triton.ir.evaluate import needed as live_for
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
@@ -31,8 +32,9 @@ def choose(
     inner = forward.jaxpr
     there_anyway = {*inner.invars, *variables(inner.outvars[:num_outputs])}
     producer = {var: eqn for eqn in inner.eqns for var in eqn.outvars}
+    live = live_for(inner.eqns, [*inner.outvars[:num_outputs], *needed], ())
     # what is compared with its own maximum is one number in both programs
-    products = set(filter(_is_by_a_small_matrix, inner.eqns)) - met(inner.eqns)
+    products = {eqn for eqn in live if _is_by_a_small_matrix(eqn) or _is_large_of_little(eqn)} - met(live)
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)  # none of an input
@@ -55,6 +57,15 @@ def _is_by_a_small_matrix(eqn: Any) -> bool:
     terms = terms_of(eqn)
     matrix = min(atom.aval.size for atom in eqn.invars)
     return max(terms, matrix // max(terms, 1)) <= policy.COMMON.side_of_a_matrix
+
+
+def _is_large_of_little(eqn: Any) -> bool:
+    """Whether it multiplies short rows of little to much, as all pairs of queries and keys: kernels walk along that."""
+    if eqn.primitive.name != "dot_general" or terms_of(eqn) > 2 * policy.COMMON.side_of_a_matrix:
+        return False
+    read: int = sum(atom.aval.size for atom in eqn.invars)
+    made: int = eqn.outvars[0].aval.size
+    return made >= policy.COMMON.few // 2 * read
 
 
 def _is_placed(eqn: Any) -> bool:
