@@ -69,12 +69,17 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
 
 
 def aside_of(space: Space, unrolled: int) -> list[Reduce]:
-    """What a kernel would be a chain without: sums that lack its rows, and would be made again for each block."""
+    """What a kernel would be a chain without: sums that lack its rows, and would be made again for each block.
+
+    Or one for which all else that is summed along the same axis waits.
+    """
     nodes, axes = _reductions(space, unrolled), frozenset(space.axes)
     for rows in (axes - {columns} for columns in space.axes if any(map(_is_product, nodes))):
-        aside = [node for node in nodes if not rows <= node.axes]
-        if aside and _chain_of(space, [node for node in nodes if node not in aside], rows) is not None:
-            return aside
+        lacking = [node for node in nodes if not rows <= node.axes]
+        for aside in ([], *([node] for node in nodes if node not in lacking and not _is_product(node))):
+            aside = [*lacking, *aside]
+            if aside and _chain_of(space, [node for node in nodes if node not in aside], rows) is not None:
+                return aside
     return []
 
 

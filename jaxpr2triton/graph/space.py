@@ -169,7 +169,16 @@ def match_dims(lead: Layout, other: Layout, times: frozenset[Hashable] = frozens
         if size != 1 and found is not None:
             matched[d] = found
             position = lead_dims.index(found) + 1
-    return matched
+    large = [d for d, size in enumerate(other.sizes) if size != 1]
+    return _by_class(lead, other, large) or matched if len(matched) < len(large) < len(lead_dims) else matched
+
+
+def _by_class(lead: Layout, other: Layout, dims: Sequence[int]) -> dict[int, int]:
+    """The dimensions of `lead` that these are, in any order, if that is known of all of them."""
+    places = {kind: e for e, (size, kind) in enumerate(zip(lead.sizes, lead.kinds)) if size != 1}
+    found = {d: places[other.kinds[d]] for d in dims if other.kinds[d] in places}
+    alike = len({*found.values()}) == len(dims) and all(lead.sizes[e] == other.sizes[d] for d, e in found.items())
+    return found if alike else {}
 
 
 def space_of(
