@@ -2,8 +2,9 @@
 
     exp(dot * scale - m)      →      exp2(dot * (scale * log2 e) - m * log2 e)        one multiplication and subtraction
 
-Factors of few bits leave sums of products without their last ones. Numbers near the largest there is are infinite when
-they are multiplied; where such a number hides elements, the extreme is subtracted first.
+Factors of few bits leave sums of products without their last ones; nor does it matter then whether a quotient is a
+product with a reciprocal, which is made once for all that are divided by it. Numbers near the largest there is are
+infinite when they are multiplied; where such a number hides elements, the extreme is subtracted first.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpr2triton.emit.dots import Dot
-from jaxpr2triton.graph.nodes import Compute, Constant, Node, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Node, Reduce, operands_of
 from jaxpr2triton.graph.spans import HUGE, shown_of
 from jaxpr2triton.graph.streams import Shrinking, factor_of
 from jaxpr2triton.hardware import Target
-from jaxpr2triton.ir.dataflow import reachable
+from jaxpr2triton.ir.dataflow import affected, reachable
 from jaxpr2triton.ir.dtypes import working_dtype
+from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.rules.products import TF32, input_precision
 
 LOG2_E = 1.4426950408889634
@@ -50,12 +52,7 @@ def powers_of(
     target: Target,
 ) -> Powers | None:
     """None for what is exact, or not made of products."""
-    made = [(node, dot) for node, dot in dots.items() if node.axes & {*leader.over}]
-    rough = (
-        dot.dtype.itemsize == 2 or (isinstance(node, Reduce) and input_precision(node.eqn, target) == TF32)
-        for node, dot in made
-    )
-    if working_dtype(leader.dtype) != np.float32 or not made or not all(rough):
+    if working_dtype(leader.dtype) != np.float32 or not are_rough(dots, frozenset(leader.over), target):
         return None
     huge = _hides_by_numbers(leader, dots)
     value, *others = leader.operands
@@ -66,6 +63,25 @@ def powers_of(
     shown = shown_of(leader)
     found = _scaled(shown if shown is not None else value, leader)
     return Powers(huge, found if shown is None and found.factor != 1.0 else None, found if shown is not None else None)
+
+
+def are_rough(dots: Mapping[Node, Dot], along: frozenset[Axis], target: Target) -> bool:
+    """Whether there are products that vary along an axis, all of them of factors of a few bits."""
+    made = [(node, dot) for node, dot in dots.items() if node.axes & along]
+    rough = (
+        dot.dtype.itemsize == 2 or (isinstance(node, Reduce) and input_precision(node.eqn, target) == TF32)
+        for node, dot in made
+    )
+    return bool(made) and all(rough)
+
+
+def made_of_rough(
+    graph: Graph, dots: Mapping[Node, Dot], looped: frozenset[Axis], target: Target
+) -> frozenset[Node]:
+    """What is made, along loops, of such products."""
+    first = [node for node in dots if node.axes & looped] if are_rough(dots, looped, target) else []
+    made = affected(graph.nodes, operands_of, first) if first else frozenset()
+    return frozenset(node for node in made if node.axes & looped and working_dtype(node.dtype) == np.float32)
 
 
 def _scaled(value: Node, leader: Reduce) -> Scaled:

@@ -274,7 +274,7 @@ class Statements:
         if all(self._get(operand, scope).bare for operand in node.operands):
             values[0] = as_tensor(values[0], node.operands[0].dtype)
         row = TABLE[node.eqn.primitive.name]
-        value = self.calls.write(node, values) if node in self.calls else row.write(call_of(node.eqn), values)
+        value = self._value_of(node, values, scope)
         if node.eqn.primitive.name in PRODUCTS and self._is_by_itself(node):
             value = self._rounded(values[0], values[-1], node.dtype)
         self.helpers |= dict.fromkeys(each for helper in row.called(value) for each in with_callees(helper))
@@ -289,6 +289,12 @@ class Statements:
             scope.known[node] = Written(value, tile)
         else:
             self._assign(node, scope, value, self.wish[node], node.eqn)
+
+    def _value_of(self, node: Compute, values: Sequence[ast.expr], scope: Scope) -> ast.expr:
+        if node in self.calls:
+            return self.calls.write(node, values)
+        value: ast.expr = TABLE[node.eqn.primitive.name].write(call_of(node.eqn), values)
+        return value
 
     def _is_by_itself(self, node: Node) -> bool:
         """Whether a product of f32 or f64 is measured; or is stored, and added to something, which compilers fuse."""

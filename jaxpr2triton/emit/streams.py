@@ -14,13 +14,13 @@ Of products of matrices whose factors have few bits the exponential is a power o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.known import Buffers
-from jaxpr2triton.emit.powers import LOG2_E, Powers, powers_of
+from jaxpr2triton.emit.powers import LOG2_E, Powers, made_of_rough, powers_of
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.text import Tile, Written, beside
 from jaxpr2triton.emit.walks import stored_in
@@ -49,6 +49,18 @@ class StreamEmitter(Emitter):
         self.shrinks: dict[Reduce, Written] = {}
         self.powers = {node: found for node in self.leading if (found := self._powers_of(node)) is not None}
         self.doublings: dict[Reduce, Written] = {}  # the extreme, where it is known, in powers of two
+
+        self.rough = made_of_rough(graph, self.dots, self.looped, plan.policy.target)
+
+    def _value_of(self, node: Compute, values: Sequence[ast.expr], scope: Scope) -> ast.expr:
+        if node in self.rough and node.eqn.primitive.name == "exp":
+            return expr("tl.exp2({} * {})", values[0], LOG2_E)
+        if node in self.rough and node.eqn.primitive.name == "div":
+            divisor = node.operands[1]
+            written, tile = self._get(divisor, scope), self.spell.tile(node.axes)
+            if divisor.axes and divisor.axes < node.axes and not written.bare:
+                return expr("{} * {}", values[0], beside(expr("1.0 / {}", written.value), written.tile, tile))
+        return super()._value_of(node, values, scope)
 
     def _powers_of(self, leader: Reduce) -> Powers | None:
         streams = [stream for stream in self.shrinking.values() if stream.leader is leader]
