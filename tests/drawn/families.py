@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.drawn.attention import attention
 from tests.drawn.compared import compared, routed
 from tests.drawn.contractions import einsum, pairs
 from tests.drawn.generator import DTYPES, Draft, Family, Value, dtype_text
@@ -604,7 +605,7 @@ REDUCTIONS: tuple[Family, ...] = (reduce_floats, reduce_integers, reduce_bools, 
 IDIOMS: tuple[Family, ...] = (row_idiom, several_places, call, streamed)
 LEFTOVERS: tuple[Family, ...] = (leftover,)
 WINDOWS: tuple[Family, ...] = (pool, convolution)
-CONTRACTIONS: tuple[Family, ...] = (contraction, einsum, pairs)
+CONTRACTIONS: tuple[Family, ...] = (contraction, einsum, pairs, attention)
 COMPARED: tuple[Family, ...] = (compared, compared, compared, routed)
 
 # How often each is drawn, by repetition; the first is what hypothesis shrinks to.

@@ -94,7 +94,7 @@ class _Sums:
                 yield eqn, exchange
 
     def _exchange(self, number: int, eqn: Eqn) -> Exchange | None:
-        (atom,), (along,) = eqn.invars, eqn.params["axes"]
+        (atom,), along = eqn.invars, int(eqn.params["axes"][0])  # numpy compares with tuples element by element
         whole = Seen(atom, tuple(d if size > 1 else None for d, size in enumerate(atom.aval.shape)))
         terms = self._terms(whole, along)
         if terms is None:
@@ -219,7 +219,7 @@ class _Sums:
 
 
 def _before_transpose(eqn: Eqn, labels: Labels) -> Labels:
-    found = dict(zip(eqn.params["permutation"], labels))
+    found = dict(zip(map(int, eqn.params["permutation"]), labels))
     return tuple(found[d] for d in range(len(labels)))
 
 

@@ -1,0 +1,53 @@
+"""A family of lines: rows that look at keys, more of them than one program holds at once, with masks of all kinds."""
+
+from __future__ import annotations
+
+from tests.drawn.generator import Draft
+
+WORK = 16  # pairs for each element that a program may have
+KEYS = (20, 129, 150, 200)  # the first of them are held at once
+SCORES = (
+    "{s}",
+    "0.35 * {s}",
+    "{s} / 3",
+    "5 * jnp.tanh({s} / 5)",
+    "{s} - 0.01 * jnp.abs(jnp.arange({rows})[:, None] - jnp.arange({n})).astype({s}.dtype)",
+    "({s}).astype(jnp.float32)",
+)
+MASKS = (
+    "jnp.arange({rows})[:, None] + {c} >= jnp.arange({n})",
+    "jnp.abs(jnp.arange({rows})[:, None] + {c} - jnp.arange({n})) < 70",
+    "jnp.arange({n}) < {c}",
+    "{k}[:, 0] > 0",
+    "(jnp.arange({rows})[:, None] + {c} >= jnp.arange({n})) & ({k}[:, 0] > 0)",
+)
+FILLS = ("-jnp.inf", "jnp.finfo({s}.dtype).min", "jnp.finfo({s}.dtype).min * 0.7")
+RESULTS = (
+    "jax.nn.softmax({s}, -1) @ {v}",
+    "jax.nn.softmax({s}, -1) @ {v}",
+    "helpers.softmax({s}, -1) @ {v}",
+    "helpers.logsumexp({s}, -1)",
+    "(jnp.exp({s} - jnp.max({s}, -1, keepdims=True)) @ {v}) / 7",
+    "jnp.where({s} > 0, {s}, 0) @ {v}",
+)
+UNDER_A_MASK = "jax.nn.softmax({s}, -1, where={m}) @ {v}"
+
+
+def attention(draft: Draft) -> None:
+    """Scores of rows and keys, perhaps hidden from each other, and what is made of them."""
+    x = draft.float_value(lambda value: value.rank == 2 and value.size > 0)
+    n, c = draft.pick(KEYS), draft.pick((0, 3, 100))
+    if x.rank != 2 or not x.size or x.shape[0] * n > WORK * draft.most:
+        return
+    rows, depth = x.shape
+    k, v = draft.new_input((n, depth), x.dtype.name), draft.new_input((n, draft.pick((1, 3, 5))), x.dtype.name)
+    names = {"rows": rows, "n": n, "c": c, "k": k.name, "v": v.name}
+    scores = draft.pick(SCORES).format(s=f"({x.name} @ {k.name}.T)", **names)
+    mask = f"({draft.pick(MASKS).format(**names)}) | (jnp.arange({n}) == 0)" if draft.chance() else ""
+    if mask and not draft.number(0, 3):
+        draft.add(UNDER_A_MASK.format(s=f"({scores})", m=mask, v=v.name), x, k, v)
+        return
+    if mask:
+        fill = draft.pick(FILLS).format(s=f"({scores})")
+        scores = f"jnp.where({mask}, {scores}, {fill})"
+    draft.add(f"(lambda s: {draft.pick(RESULTS).format(s='s', v=v.name)})({scores})", x, k, v)
