@@ -330,7 +330,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("attention_gradients", mean_square(attention), ("f32 2 2 24 16",) * 3, 4, (0, 1, 2)),
     Contraction("layers", layers, ("f32 35 20", "f32 20 40", "f32 40 17", "f32 17 64"), 1),
     Contraction("layers_gradients", mean_square(layers), ("f32 200 20", "f32 20 40", "f32 40 17"), 4, (0, 1, 2)),
-    Contraction("layers_too_wide", layers, ("f32 35 20", "f32 20 300", "f32 300 17"), 2),
+    Contraction("layers_too_wide", layers, ("f32 35 20", "f32 20 300", "f32 300 17"), 1),
     Contraction("layers_of_matrices", jax.vmap(layers), ("f32 3 35 20", "f32 3 20 40", "f32 3 40 17"), 1),
     Contraction("normed_rows", normed_rows, ("f32 50 80", "f32 80 70", "f32 70"), 1),
     Contraction("normed_rows_gradients", mean_square(normed_rows), ("f32 50 80", "f32 80 70", "f32 70"), 4, (0, 1, 2)),

@@ -222,7 +222,7 @@ def test_an_unknown_choice() -> None:
 
 
 def test_an_algorithm_that_triton_has_not() -> None:
-    algorithm = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
+    algorithm = jax.lax.DotAlgorithmPreset.BF16_BF16_F32_X3
     made = j2t.transpile(lambda x, w: jnp.dot(x, w, precision=algorithm), *F32, contractions="triton")
     (leftover,) = made.leftovers
     assert "no kernel multiplies with the algorithm" in leftover.why

@@ -115,7 +115,8 @@ def check(program: Program, seed: int = 0, backend: str = "interpret") -> Outcom
     fuse = functools.partial(j2t.fuse, backend=backend, **asked)
     exact = jax.default_matmul_precision("highest")  # as XLA multiplies here anyway
     eager = {**EAGER, **(STRETCHES if program.seed % 2 else {})}
-    little, plain_ones = (SMALL if program.small else {}), (PLAIN if program.in_order else {})
+    small = SMALL if backend == "interpret" else {**SMALL, "target": {"processors": 4}}  # compiled, warps are whole
+    little, plain_ones = (small if program.small else {}), (PLAIN if program.in_order else {})
     numbers = {name: {**little.get(name, {}), **plain_ones.get(name, {})} for name in {*little, *plain_ones}}
     common = dataclasses.replace(policy.COMMON, **(eager if program.small else {}))
     common = dataclasses.replace(common, **(NOTHING_AHEAD if program.in_order else {}))

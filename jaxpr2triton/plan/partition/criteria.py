@@ -179,8 +179,13 @@ def contracts_in_blocks(space: Space, policy: Policy) -> bool:
     """Whether there is a contraction of which programs have blocks: of all that it makes, or of rows that are whole."""
     if not any(map(is_contraction, space.graph.of_kind(Reduce))):
         return False
+    return not space.inner or is_chain(space, policy) or sums_of_results(space, policy)
+
+
+def is_chain(space: Space, policy: Policy) -> bool:
+    """Whether contractions are factors of each other, or are reduced, and one kernel can make them all."""
     chain = chain_of(space, policy.axes.unrolled_sum)
-    return not space.inner or (chain is not None and chain.fits(policy)) or sums_of_results(space, policy)
+    return chain is not None and chain.fits(policy)
 
 
 def sums_of_results(space: Space, policy: Policy) -> bool:
@@ -206,8 +211,7 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     has it all of an axis along which something is sorted, or has a running sum, wherever that is wanted.
     """
     unrolled = policy.axes.unrolled_sum
-    chain = chain_of(space, unrolled)
-    if (chain is not None and chain.fits(policy)) or sums_of_results(space, policy):
+    if is_chain(space, policy) or sums_of_results(space, policy):
         return []
     if aside := aside_of(space, unrolled):
         return [*aside]

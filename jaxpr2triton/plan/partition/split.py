@@ -30,7 +30,7 @@ from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var
 from jaxpr2triton.ir.region import boundary_p, chunked_p
 from jaxpr2triton.ir.tracing import again
-from jaxpr2triton.plan.partition.criteria import sums_of_results
+from jaxpr2triton.plan.partition.criteria import is_chain, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.in_two import flattened, law_of, parts_of, states_of
 from jaxpr2triton.policy import Policy
@@ -66,7 +66,7 @@ def to_split(cuts: Cuts) -> dict[Eqn, Split]:
     found: dict[Eqn, Split] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
-        if space.inner or space.steps or sums_of_results(space, cuts.policy):
+        if space.inner or space.steps or sums_of_results(space, cuts.policy) or is_chain(space, cuts.policy):
             continue
         inner = feeds_a_reduction(space.graph)
         walked = (axis for other in inner for axis in other.over)  # for each element that is reduced
