@@ -137,16 +137,14 @@ class Spans(Stores):
         axes = frozenset().union(*(limit.axes for limit in limits))
         mask = self.masks.of(axes, (), tile, scope) if tile else None
         self.ends[axis].append(Ends(start, end, mask, bool(tile)))
-        found = [expr("{} < {}", start, end)] if start and end and tile else []
         if limits[0].or_all:
-            nothing, found = expr("{} >= {}", start or "0", end or axis.size), []
+            nothing = expr("{} >= {}", start or "0", end or axis.size)
             start, end = _unless(nothing, start, 0), _unless(nothing, end, axis.size)
-        if not tile:
-            return [start] if start else [], [end] if end else []
-        if found or mask:
-            inside = all_hold([*found, *([mask] if mask else [])])
-            start, end = _if(inside, start, axis.size), _if(inside, end, 0)
-        return [expr("tl.min({})", start)] if start else [], [expr("tl.max({})", end)] if end else []
+        found = [expr("{} < {}", start, end)] if start and end and not limits[0].or_all else []
+        inside = [*found, *([mask] if mask else [])] if tile else []
+        if inside:
+            start, end = _if(all_hold(inside), start, axis.size), _if(all_hold(inside), end, 0)
+        return _of_all("tl.min({})", start, tile), _of_all("tl.max({})", end, tile)
 
     def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> ast.expr:
         """As `Limit.place`, with its value, in the loop."""
@@ -190,6 +188,10 @@ class Spans(Stores):
         """Whether the limits of its loop are about all that is hidden of an extreme, and nothing else."""
         (axis, *others), shown = leader.over, shown_by(leader, leader.over[0])
         return not others and shown.exactly and shown.limits <= {*self.limits.get(axis, ())}
+
+
+def _of_all(template: str, place: ast.expr | None, tile: Tile) -> list[ast.expr]:
+    return [expr(template, place) if tile else place] if place else []
 
 
 def _if(condition: ast.expr, place: ast.expr | None, other: int) -> ast.expr | None:

@@ -69,7 +69,7 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
 
 
 def aside_of(space: Space, unrolled: int) -> list[Reduce]:
-    """What a kernel would be a chain without: sums that lack its rows, and would be made again for each block.
+    """Without what a kernel would be a chain that walks: sums that lack its rows, and would be made for each block.
 
     Or one for which all else that is summed along the same axis waits.
     """
@@ -78,7 +78,8 @@ def aside_of(space: Space, unrolled: int) -> list[Reduce]:
         lacking = [node for node in nodes if not rows <= node.axes]
         for aside in ([], *([node] for node in nodes if node not in lacking and not _is_product(node))):
             aside = [*lacking, *aside]
-            if aside and _chain_of(space, [node for node in nodes if node not in aside], rows) is not None:
+            rest = _chain_of(space, [node for node in nodes if node not in aside], rows) if aside else None
+            if rest is not None and rest.walked:
                 return aside
     return []
 

@@ -21,6 +21,7 @@ MODEL = "of a model of time that reports what was planned, and decides nothing"
 NAMED = {
     "collector.py": {"NEW_OBJECTS": WORK},
     "emit/layout.py": {"WIDTH": TEXT},
+    "emit/powers.py": {"LOG2_E": EXACT},
     "emit/statements.py": {"INLINE_AT_MOST": TEXT},
     "emit/widths.py": {"WORD": "bits"},
     "front/log.py": {"REMEMBERED": "entries of a cache", "SHOWN": TEXT},
@@ -29,6 +30,7 @@ NAMED = {
     "graph/crowded.py": {"ANY": "beyond any length, and any number of instructions"},
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
+    "graph/spans.py": {"HUGE": "beyond any sum"},
     "hardware.py": {"MOST_PROGRAMS": LIMIT, "SECTOR": LIMIT, "LINE": LIMIT, "ALIGNED": LIMIT},
     "ir/reduced.py": {"_TRIED": WORK},
     "ir/digraph.py": dict.fromkeys(("_SOURCE", "_SINK"), "numbers of two nodes"),

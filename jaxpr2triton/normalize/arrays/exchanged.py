@@ -4,7 +4,7 @@
     u[i]   = Σ_j (Σ_d g[i,d] v[j,d]) e[i,j]         →       u[i]   = Σ_d g[i,d] p[i,d]
 
 The gradient of a softmax has such sums, whatever is multiplied with it: instead of all pairs i, j they then read as
-many numbers as there are results. What all terms of a sum have alike may be beside e on either side.
+many numbers as there are results, if these are fewer. What all terms of a sum have alike may be beside e on both sides.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ class _Sums:
             rest = Counter([*terms.varying, *(each for n, each in enumerate(terms.arrays) if n != place)])
             for other, shared, summed in self._factors(array, along):
                 for made, same in self._made_of(rest, shared, along, number):
+                    if 2 * made.atom.aval.size > array.atom.aval.size:
+                        continue
                     labels = tuple(each for d, each in enumerate(whole.labels) if d != along)
                     if (alike := _quotient(terms.alike, same.alike)) is not None:
                         negative = terms.negative != same.negative
