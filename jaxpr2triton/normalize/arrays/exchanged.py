@@ -10,7 +10,7 @@ many numbers as there are results, if these are fewer. What all terms of a sum h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -83,12 +83,18 @@ class _Sums:
         self.eqns = jaxpr.eqns
         self.makers, self.readers = makers_of(jaxpr), readers_of(jaxpr)
         self.outputs = frozenset(variables(jaxpr.outvars))
-        self.contractions = [n for n, eqn in enumerate(self.eqns) if eqn.primitive.name == "dot_general"]
+        self.factors: dict[Var, list[tuple[int, int, Labels]]] = {}  # by what they are: of which contractions
+        for number, eqn in enumerate(self.eqns):
+            if eqn.primitive.name == "dot_general" and len(eqn.params["dimension_numbers"][0][0]) == 1:
+                for place, atom in enumerate(eqn.invars):
+                    base = self._base(Seen(atom, tuple(range(len(atom.aval.shape)))))
+                    if isinstance(base.atom, Var):
+                        self.factors.setdefault(base.atom, []).append((number, place, base.labels))
 
     def found(self) -> Iterator[tuple[Eqn, Exchange]]:
         for number, eqn in enumerate(self.eqns):
             is_sum = eqn.primitive.name == "reduce_sum" and len(eqn.params["axes"]) == 1
-            if not is_sum or len(self.contractions) < 2 or not is_float(eqn.outvars[0].aval.dtype):
+            if not is_sum or not self.factors or not is_float(eqn.outvars[0].aval.dtype):
                 continue
             if (exchange := self._exchange(number, eqn)) is not None:
                 yield eqn, exchange
@@ -125,24 +131,19 @@ class _Sums:
         self, rest: Counter[Hashable], shared: Seen, along: Hashable, before: int
     ) -> Iterator[tuple[Seen, Terms]]:
         """The contractions that have summed these terms times what is shared, and what else is in their terms."""
-        for number in self.contractions:
-            eqn = self.eqns[number]
-            for place in (0, 1) if number < before and len(eqn.params["dimension_numbers"][0][0]) == 1 else ():
-                seen = self._seen_in(eqn, place, shared, along, rest)
-                terms = None if seen is None else self._terms(seen[0], along)
-                if seen is not None and terms is not None and Counter([*terms.varying, *terms.arrays]) == rest:
-                    yield seen[1], terms
+        own = self._base(shared)
+        for number, place, labels in self.factors.get(own.atom, ()) if isinstance(own.atom, Var) else ():
+            seen = self._seen_in(number, place, dict(zip(labels, own.labels)), along, rest) if number < before else None
+            terms = None if seen is None else self._terms(seen[0], along)
+            if seen is not None and terms is not None and Counter([*terms.varying, *terms.arrays]) == rest:
+                yield seen[1], terms
 
     def _seen_in(
-        self, eqn: Eqn, place: int, shared: Seen, along: Hashable, rest: Counter[Hashable]
+        self, number: int, place: int, labels_of: Mapping[Hashable, Hashable], along: Hashable, rest: Counter[Hashable]
     ) -> tuple[Seen, Seen] | None:
         """The other factor of a contraction with what is shared, and its results, as the sum counts dimensions."""
-        own = self._base(shared)
-        mine = self._base(Seen(eqn.invars[place], tuple(range(len(eqn.invars[place].aval.shape)))))
+        eqn = self.eqns[number]
         (contracted, batch) = eqn.params["dimension_numbers"]
-        if mine.atom is not own.atom:
-            return None
-        labels_of = dict(zip(mine.labels, own.labels))
         if labels_of[contracted[place][0]] != along:
             return None
         other = eqn.invars[1 - place]
