@@ -188,12 +188,23 @@ class _Sums:
                 pending.append(Seen(eqn.invars[0], seen.labels))
             elif name == "transpose":
                 pending.append(Seen(eqn.invars[0], _before_transpose(eqn, seen.labels)))
-            elif name == "select_n" and (case := _or_zero(eqn)) is not None:
+            elif name == "select_n" and (case := self._or_zero(eqn)) is not None:
                 terms.varying.append((Seen(eqn.invars[0], _of_operand(eqn.invars[0], seen.labels)), case))
                 pending.append(Seen(eqn.invars[case], _of_operand(eqn.invars[case], seen.labels)))
             else:
                 terms.arrays.append(seen)
         return terms
+
+    def _or_zero(self, eqn: Eqn) -> int | None:
+        """Which operand is chosen, if the other choice is zero."""
+        zero = [self._is_zero(atom) for atom in eqn.invars[1:]]
+        return 1 + zero.index(False) if sorted(zero) == [False, True] else None
+
+    def _is_zero(self, atom: Atom) -> bool:
+        eqn = self._maker(atom)
+        if eqn is not None and eqn.primitive.name == "broadcast_in_dim":
+            atom = eqn.invars[0]
+        return isinstance(atom, Literal) and bool(atom.val == 0)
 
     def _maker(self, atom: Atom) -> Eqn | None:
         return self.eqns[self.makers[atom]] if isinstance(atom, Var) and atom in self.makers else None
@@ -259,13 +270,6 @@ def _of_operand(atom: Atom, labels: Labels) -> Labels:
     """What the dimensions of an operand count, of whose results the labels are: one of size 1 counts nothing."""
     shape = atom.aval.shape
     return tuple(label if size > 1 else None for size, label in zip(shape, labels)) if shape else ()
-
-
-def _or_zero(eqn: Eqn) -> int | None:
-    """Which operand is chosen, if the other choice is zero."""
-    cases = eqn.invars[1:]
-    zero = [isinstance(atom, Literal) and atom.val == 0 for atom in cases]
-    return 1 + zero.index(False) if len(cases) == 2 and sorted(zero) == [False, True] else None
 
 
 def _is_number(seen: Seen) -> bool:

@@ -136,10 +136,13 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
 
     d_v = p.T @ g;  d_k = s.T @ q     of the same rows and blocks, but that d_k needs a sum that comes before it
     """
-    read = {var for group in groups for var in loads_of(cuts, group.space)}
+    read = {var for group in groups for var in _operands_of(cuts, group.roots)}
     read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
     for group in list(groups):
         for root in [root for root in group.roots if root not in read]:
+            others = [other for other in group.roots if other is not root]
+            if others and root in _operands_of(cuts, others):
+                continue
             for later in (each for each in groups if each.level > group.level):
                 joined = _joined_in_a_walk(cuts, later, root)
                 if joined is not None:
@@ -152,6 +155,12 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
             group.space = cuts.spaces[group.roots[0]]
         else:
             group.space = cuts.joint_space(group.roots, union=bool(group.space.loops)) or group.space
+
+
+def _operands_of(cuts: Cuts, roots: Sequence[Var]) -> set[Var]:
+    """What a kernel takes from memory, also what it turns out not to read."""
+    memory = cuts.memory(roots)
+    return {atom for eqn in cuts.below(roots) for atom in variables(eqn.invars) if atom in memory}
 
 
 def _joined_in_a_walk(cuts: Cuts, later: Group, root: Var) -> Space | None:
