@@ -112,7 +112,7 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
 
 def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[list[Eqn]]:
     """The contractions of each chain that a kernel may walk along, the last one last."""
-    for last in products:
+    for last in (eqn for eqn in products if terms_of(eqn) > numbers.COMMON.side_of_a_matrix):
         inside, before = around.leading_to(last)
         first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
         if first and _is_walked(around, [*first, last], inside):
