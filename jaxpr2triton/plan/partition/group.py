@@ -136,25 +136,31 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
 
     d_v = p.T @ g;  d_k = s.T @ q     of the same rows and blocks, but that d_k needs a sum that comes before it
     """
+    multiplying = [group for group in groups if any(map(is_contraction, group.space.graph.of_kind(Reduce)))]
+    if len({group.level for group in multiplying}) < 2:
+        return
     read = {var for group in groups for var in _operands_of(cuts, group.roots)}
     read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
-    for group in list(groups):
+    for group in multiplying:
         for root in [root for root in group.roots if root not in read]:
             others = [other for other in group.roots if other is not root]
             if others and root in _operands_of(cuts, others):
                 continue
-            for later in (each for each in groups if each.level > group.level):
-                joined = _joined_in_a_walk(cuts, later, root)
-                if joined is not None:
-                    later.roots, later.space = sorted([*later.roots, root], key=lambda v: order[v]), joined
-                    group.roots.remove(root)
-                    break
-        if not group.roots:
-            groups.remove(group)
-        elif len(group.roots) == 1:
-            group.space = cuts.spaces[group.roots[0]]
-        else:
-            group.space = cuts.joint_space(group.roots, union=bool(group.space.loops)) or group.space
+            if _comes_later(cuts, multiplying, group, root, order):
+                group.roots.remove(root)
+                if not others:
+                    groups.remove(group)
+                    continue
+                group.space = cuts.joint_space(others, union=True) or group.space
+
+
+def _comes_later(cuts: Cuts, groups: Sequence[Group], group: Group, root: Var, order: Mapping[Var, int]) -> bool:
+    for later in (each for each in groups if each.level > group.level):
+        joined = _joined_in_a_walk(cuts, later, root)
+        if joined is not None:
+            later.roots, later.space = sorted([*later.roots, root], key=lambda v: order[v]), joined
+            return True
+    return False
 
 
 def _operands_of(cuts: Cuts, roots: Sequence[Var]) -> set[Var]:
