@@ -9,70 +9,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from examples import attention
+from examples.attention import places, scores, weighed
+
 HIDING = 2.0**-1 * float(np.finfo(np.float32).min)  # as libraries write it, a number as low as can be
-
-
-def scores_of(q: Any, k: Any) -> Any:
-    return jnp.einsum("bhqd,bhkd->bhqk", q, k) / jnp.asarray(np.sqrt(q.shape[-1]), q.dtype)
-
-
-def weighed(scores: Any, v: Any) -> Any:
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores, -1).astype(v.dtype), v)
-
-
-def places(q: Any, k: Any) -> tuple[Any, Any]:
-    return jnp.arange(q.shape[2])[:, None], jnp.arange(k.shape[2])[None]
 
 
 def hidden(shown: Callable[..., Any], fill: float) -> Callable[..., Any]:
     """Where `shown` of the places of queries and keys does not hold the scores are this number."""
 
     def program(q: Any, k: Any, v: Any) -> Any:
-        return weighed(jnp.where(shown(*places(q, k)), scores_of(q, k), fill), v)
+        return weighed(jnp.where(shown(*places(q, k)), scores(q, k), fill), v)
 
     return program
 
 
-def plain(q: Any, k: Any, v: Any) -> Any:
-    return weighed(scores_of(q, k), v)
-
-
 def masked_softmax(q: Any, k: Any, v: Any) -> Any:
     i, j = places(q, k)
-    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores_of(q, k), -1, where=i >= j), v)
-
-
-def capped(q: Any, k: Any, v: Any) -> Any:
-    return weighed(20 * jnp.tanh(scores_of(q, k) / 20), v)
-
-
-def slopes(q: Any, k: Any, v: Any) -> Any:
-    i, j = places(q, k)
-    slope = 2.0 ** -jnp.arange(1, q.shape[1] + 1)[:, None, None]
-    return weighed(scores_of(q, k) - (slope * jnp.abs(i - j)).astype(q.dtype), v)
+    return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores(q, k), -1, where=i >= j), v)
 
 
 def segments(q: Any, k: Any, v: Any) -> Any:
     i, j = places(q, k)
-    return weighed(jnp.where((i // 50 == j // 50) & (i >= j), scores_of(q, k), -jnp.inf), v)
+    return weighed(jnp.where((i // 50 == j // 50) & (i >= j), scores(q, k), -jnp.inf), v)
 
 
 def lengths(q: Any, k: Any, v: Any) -> Any:
     """One of them is nothing: then all keys are."""
     length = (jnp.arange(q.shape[1]) * 77)[None, :, None, None]
     _, j = places(q, k)
-    return weighed(jnp.where(j < length, scores_of(q, k), HIDING), v)
-
-
-def dropped(q: Any, k: Any, v: Any) -> Any:
-    weights = jax.nn.softmax(scores_of(q, k), -1)
-    kept = jax.random.bernoulli(jax.random.key(0), 0.9, weights.shape)
-    return jnp.einsum("bhqk,bhkd->bhqd", jnp.where(kept, weights / 0.9, 0).astype(v.dtype), v)
-
-
-def with_normalizer(q: Any, k: Any, v: Any) -> Any:
-    scores = scores_of(q, k)
-    return weighed(scores, v), jax.nn.logsumexp(scores, -1)
+    return weighed(jnp.where(j < length, scores(q, k), HIDING), v)
 
 
 def linear(q: Any, k: Any, v: Any) -> Any:
@@ -108,24 +74,24 @@ def rows_without_keys(q: Any, k: Any, v: Any) -> Any:
 
 
 PROGRAMS: Mapping[str, Callable[..., Any]] = {
-    "plain": plain,
-    "causal": hidden(lambda i, j: i >= j, -jnp.inf),
+    "plain": attention.plain,
+    "causal": attention.causal,
     "causal, hidden by a number": hidden(lambda i, j: i >= j, HIDING),
-    "window": hidden(lambda i, j: (i >= j) & (i - j < 64), -jnp.inf),
+    "window": attention.windowed,
     "later ones": hidden(lambda i, j: i <= j, HIDING),
     "rows without keys": rows_without_keys,
     "masked softmax": masked_softmax,
-    "capped": capped,
-    "slopes": slopes,
+    "capped": attention.capped,
+    "slopes": attention.with_slopes,
     "segments": segments,
     "lengths": lengths,
-    "dropped": dropped,
-    "with its normalizer": with_normalizer,
+    "dropped": attention.dropped,
+    "with its normalizer": attention.with_normalizer,
     "linear": linear,
     "in vmap": in_vmap,
-    "in checkpoint": jax.checkpoint(plain),
+    "in checkpoint": jax.checkpoint(attention.plain),
     "library": of_library(),
-    "library, causal": of_library(is_causal=True),
+    "library, causal": attention.of_jax,
     "library, window": of_library(is_causal=True, local_window_size=(32, 0)),
     "library, lengths": with_lengths_of_library,
     "library, grouped": grouped,
