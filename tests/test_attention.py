@@ -81,6 +81,21 @@ def test_compiled(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert_close(found, expected, 3e-2 if dtype == jnp.bfloat16 else 1e-2)
 
 
+def test_all_limits_tell_whether_a_row_has_keys() -> None:
+    """That the last keys are hidden spares few steps, but the last queries have no others: all keys are theirs."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        i, j = jnp.arange(512)[:, None], jnp.arange(512)
+        shown = (j >= i - 5) & (j < 500)
+        return jax.nn.softmax(jnp.where(shown, q @ k.swapaxes(-1, -2), -1e38)) @ v
+
+    args = arrays(shape=(1, 2, 512, 16))
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(program)(*args)
+        found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
+    assert_close(found, expected, 1e-5)
+
+
 def all_pairs(made: Any) -> list[str]:
     return [b.name for kernel in made.kernels for b in kernel.buffers if math.prod(b.shape) >= 64 * TIMES**2]
 
@@ -92,15 +107,14 @@ def test_one_kernel_and_nothing_of_all_pairs(name: str) -> None:
     assert len(made.kernels) == 1 and not made.leftovers and not all_pairs(made)
 
 
-SEVERAL = {"masked softmax": 5, "dropped": 4, "in checkpoint": 4}
+GROUPED = pytest.mark.xfail(strict=True, reason="sums over heads and queries at once are none that a chain walks along")
+GRADIENTS = [pytest.param(name, marks=GROUPED if name == "library, grouped" else ()) for name in PROGRAMS]
 
 
-@EVERY
+@pytest.mark.parametrize("name", GRADIENTS)
 def test_few_kernels_for_gradients_and_nothing_of_all_pairs(name: str) -> None:
-    if name == "library, grouped":
-        pytest.skip("its gradients of keys are sums over heads, which libraries multiply")
     made = j2t.transpile(with_gradients(PROGRAMS[name]), *sizes(), for_target="sm_90", contractions="triton")
-    assert len(made.kernels) <= SEVERAL.get(name, 3) and not made.leftovers and not all_pairs(made)
+    assert len(made.kernels) <= 3 and not made.leftovers and not all_pairs(made)
 
 
 @pytest.mark.parametrize("name", ["plain", "causal", "library, causal"])

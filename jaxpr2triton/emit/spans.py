@@ -84,7 +84,10 @@ class Spans(Stores):
             return []
         common = frozenset.intersection(*(self._limits_of(node, axis) for node in sums))
         worth = 1 / self.plan.policy.writing.steps_to_spare_one
-        ready = [limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth]
+        ready = {limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth}
+        hiding = {limit for node in sums for limit in self._limits_of(node, axis) if limit.or_all}
+        if not hiding <= ready:  # only all of them tell whether anything is left
+            ready -= hiding
         return sorted(ready, key=lambda limit: (limit.is_upper, limit.value.number if limit.value else -1, limit.const))
 
     def _limits_of(self, node: Reduce, axis: Axis) -> frozenset[Limit]:
