@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
 from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.group import Group, is_cheap
+from jaxpr2triton.plan.partition.group import Group, is_cheap, operands_of
 
 
 def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn, int]) -> list[Group]:
@@ -48,8 +47,7 @@ def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mappin
     """The kernel that writes what this one reads; all else that it reads is in memory by then."""
     if not all(isinstance(node, (Choose, Compute, Constant, Load, Reduce)) for node in group.space.graph.nodes):
         return None
-    memory = cuts.memory(group.roots)
-    read = {atom for eqn in cuts.below(group.roots) for atom in variables(eqn.invars) if atom in memory}
+    read = operands_of(cuts, group.roots)
     makers = [owners[var] for var in read if var in owners]
     home = max(makers, key=lambda each: each.level, default=None)
     sums = next(group.space.graph.of_kind(Reduce), None) is not None  # which read no more than the other kernel does

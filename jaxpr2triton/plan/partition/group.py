@@ -86,8 +86,7 @@ def _beside(
     cuts: Cuts, first: Mapping[Var, Var], root: Var, written: Mapping[Var, int], levels: Mapping[Var, int]
 ) -> int:
     """How many kernels or XLA equations come before a root, where the kernel of another one that it reads makes it."""
-    leader, memory = first[root], cuts.memory([root])
-    read = {atom for eqn in cuts.below([root]) for atom in variables(eqn.invars) if atom in memory}
+    leader, read = first[root], operands_of(cuts, [root])
     beside = {leader, *(other for other, chain in first.items() if chain is leader)}
     return max([levels[leader], *(written.get(atom, 0) for atom in read - beside)])
 
@@ -139,12 +138,12 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
     multiplying = [group for group in groups if any(map(is_contraction, group.space.graph.of_kind(Reduce)))]
     if len({group.level for group in multiplying}) < 2:
         return
-    read = {var for group in groups for var in _operands_of(cuts, group.roots)}
+    read = {var for group in groups for var in operands_of(cuts, group.roots)}
     read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
     for group in multiplying:
         for root in [root for root in group.roots if root not in read]:
             others = [other for other in group.roots if other is not root]
-            if others and root in _operands_of(cuts, others):
+            if others and root in operands_of(cuts, others):
                 continue
             if _comes_later(cuts, multiplying, group, root, order):
                 group.roots.remove(root)
@@ -163,7 +162,7 @@ def _comes_later(cuts: Cuts, groups: Sequence[Group], group: Group, root: Var, o
     return False
 
 
-def _operands_of(cuts: Cuts, roots: Sequence[Var]) -> set[Var]:
+def operands_of(cuts: Cuts, roots: Sequence[Var]) -> set[Var]:
     """What a kernel takes from memory, also what it turns out not to read."""
     memory = cuts.memory(roots)
     return {atom for eqn in cuts.below(roots) for atom in variables(eqn.invars) if atom in memory}
