@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from examples.attention import scores, weighed
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
@@ -58,6 +59,39 @@ def test_values_and_gradients(name: str) -> None:
         alone = with_gradients(j2t.fuse(PROGRAMS[name], backend="interpret", contractions="triton"))(*args)
     assert_close(found, expected, 1e-5)
     assert_close(alone, expected, 1e-5)
+
+
+LONG = "causal", "causal, hidden by a number", "window", "later ones", "rows without keys", "masked softmax", "lengths"
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_is_hidden_is_left_out_of_gradients(name: str) -> None:
+    """Also where no key is seen at all: what such rows give is not left out."""
+    args, program = arrays(shape=(1, 2, 400, 16)), with_gradients(PROGRAMS[name])
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(program)(*args)
+        found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
+        alone = with_gradients(j2t.fuse(PROGRAMS[name], backend="interpret", contractions="triton"))(*args)
+    assert_close(found, expected, 1e-5)
+    assert_close(alone, expected, 1e-5)
+
+
+@pytest.mark.parametrize("fill", [-jnp.inf, -1e38])
+def test_rows_that_are_no_numbers(fill: float) -> None:
+    """A query that is no number, and queries without keys: gradients are numbers where JAX's are."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        i, j = jnp.arange(q.shape[2])[:, None], jnp.arange(k.shape[2])
+        return weighed(jnp.where(i - 70 >= j, scores(q, k), fill), v)
+
+    args = arrays(shape=(1, 2, 400, 16))
+    args[0] = args[0].at[0, 1, 250, 3].set(jnp.nan)
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(with_gradients(program))(*args)
+        found = j2t.fuse(with_gradients(program), backend="interpret", contractions="triton", strict=True)(*args)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert (jnp.isnan(one) == jnp.isnan(other)).all()
+    assert_close(found, expected, 1e-5)
 
 
 ROUGH = "plain", "causal", "causal, hidden by a number", "rows without keys", "library, causal"
@@ -107,14 +141,35 @@ def test_one_kernel_and_nothing_of_all_pairs(name: str) -> None:
     assert len(made.kernels) == 1 and not made.leftovers and not all_pairs(made)
 
 
-GROUPED = pytest.mark.xfail(strict=True, reason="sums over heads and queries at once are none that a chain walks along")
-GRADIENTS = [pytest.param(name, marks=GROUPED if name == "library, grouped" else ()) for name in PROGRAMS]
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "library, grouped"])
 def test_few_kernels_for_gradients_and_nothing_of_all_pairs(name: str) -> None:
+    """The first one reads q, k, v and writes o; the others read those and a cotangent, and write d_q or d_k, d_v."""
     made = j2t.transpile(with_gradients(PROGRAMS[name]), *sizes(), for_target="sm_90", contractions="triton")
     assert len(made.kernels) <= 3 and not made.leftovers and not all_pairs(made)
+    least = (4 + 5 + 6) * 4 * 16 * TIMES * 64 * 2
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in made.kernels) <= 1.3 * least
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_that_look_at_the_same_keys(heads: int, causal: bool) -> None:
+    """Gradients of keys and values are sums over those heads and over queries: kernels walk along both."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=causal)
+
+    shapes = [(4, TIMES, 16, 64), (4, TIMES, heads, 64), (4, TIMES, heads, 64)]
+    many = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes)
+    made = j2t.transpile(with_gradients(program), *many, for_target="sm_90", contractions="triton")
+    assert len(made.kernels) <= 3 and not made.leftovers and not all_pairs(made)
+
+    shapes = [(1, 150, 4, 16), (1, 150, heads // 2 + 1, 16), (1, 150, heads // 2 + 1, 16)]
+    args = [jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in shapes] if heads == 1 else []
+    if args:
+        with jax.default_matmul_precision("highest"):
+            expected = jax.jit(with_gradients(program))(*args)
+            found = j2t.fuse(with_gradients(program), backend="interpret", contractions="triton", strict=True)(*args)
+        assert_close(found, expected, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["plain", "causal", "library, causal"])
@@ -147,6 +202,16 @@ def test_instructions_of_a_step(features: int, most: int) -> None:
     assert any(name.startswith("HGMMA") for name in loop) and any(name.startswith("LDGSTS") for name in loop)
 
 
+def test_instructions_of_a_step_of_gradients() -> None:
+    """Each exponential is divided once, by a number of the row that the first kernel has made."""
+    made = j2t.transpile(with_gradients(PROGRAMS["library"]), *sizes(), for_target="sm_90").kernels
+    most = {2: 490, 1: 345}  # by how much is made: d_k and d_v, or d_q
+    for kernel in made[1:]:
+        (loop,) = loops_of(kernel)
+        assert len(loop) <= most[len(kernel.outputs)]
+        assert any(name.startswith("HGMMA") for name in loop) and any(name.startswith("LDGSTS") for name in loop)
+
+
 def test_steps_that_hide_nothing_do_not_ask() -> None:
     (kernel,) = j2t.transpile(PROGRAMS["library, causal"], *sizes(), for_target="sm_90").kernels
     whole, last = loops_of(kernel)
@@ -167,6 +232,55 @@ def test_what_hides_nothing_is_known_of_all_rows() -> None:
 
     (kernel,) = j2t.transpile(by_data, *sizes(jnp.float32), for_target="sm_90").kernels
     assert "for k_start in range(0, 2048, 64):" in kernel.source
+
+
+def test_the_longest_rows_come_first() -> None:
+    """Of keys the first ones are seen by most queries; of queries the last ones see most keys."""
+    first, *others = j2t.transpile(with_gradients(PROGRAMS["library, causal"]), *sizes(), for_target="sm_90").kernels
+    of_queries, of_keys = "m = (15 - tl.program_id(0)) * 128", "m = tl.program_id(0) * 128"
+    assert of_queries in first.source
+    assert all((of_keys if len(each.outputs) == 2 else of_queries) in each.source for each in others)
+
+
+@pytest.mark.parametrize("features", [160, 256])
+def test_many_features(features: int) -> None:
+    (kernel,) = j2t.transpile(PROGRAMS["library"], *sizes(features=features), for_target="sm_90").kernels
+    assert loops_of(kernel)
+
+
+@pytest.mark.parametrize("features", [16, 64])
+def test_short_ones_are_one_kernel_as_well(features: int) -> None:
+    """Whole rows of all pairs fit into a program; whoever multiplies is chosen by what it takes."""
+    few = [jax.ShapeDtypeStruct((4, 16, 100, features), jnp.bfloat16)] * 3
+    made = j2t.transpile(PROGRAMS["library"], *few, for_target="sm_90")
+    assert len(made.kernels) == 1 and not made.leftovers
+
+
+def normalizers(q: Any, k: Any) -> Any:
+    return jax.nn.logsumexp(q @ k.T, -1)
+
+
+def most_likely(x: Any, w: Any) -> Any:
+    return jnp.argmax(x @ w.T, -1)
+
+
+def clusters(x: Any, c: Any) -> Any:
+    """To which of them each point is next: a step of k-means."""
+    return jnp.argmin((x**2).sum(1)[:, None] + (c**2).sum(1) - 2 * x @ c.T, -1)
+
+
+@pytest.mark.parametrize(("program", "kernels"), [(normalizers, 1), (most_likely, 1), (clusters, 3)])
+def test_what_is_reduced_of_products(program: Callable[..., Any], kernels: int) -> None:
+    """Nothing of all pairs is written; sums of squares are made before, as each program would make them for itself."""
+    many = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((100_000, 64), (1024, 64)))
+    made = j2t.transpile(program, *many, for_target="sm_90")
+    assert len(made.kernels) == kernels and not made.leftovers
+    assert all(math.prod(b.shape) < 100_000 * 1024 for kernel in made.kernels for b in kernel.buffers)
+    args = [jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in ((300, 16), (200, 16))]
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(program)(*args)
+        found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_few_rows_do_not_walk_alone() -> None:

@@ -24,10 +24,13 @@ from jaxpr2triton.ir.tree import as_expr, assign, call, expr, loop_of, name
 Loop = ast.For | ast.While | ast.If  # an `if` is a loop that ends after its first step
 
 
-def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset(), band: int = 0) -> list[ast.Assign]:
+def places_of_program(
+    axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset(), band: int = 0, last_first: Collection[Axis] = ()
+) -> list[ast.Assign]:
     """The places of a program along the axes that no loop runs over; those along `wide` axes are beyond 32 bits.
 
     `band`: of so many blocks along the second axis from the end programs walk down, if not along the last one.
+    `last_first`: of these axes the first programs have the last places, as there is most to do there.
     """
     grid = [planned for planned in axes if planned.role.is_parallel]
     lines = [assign("program", expr("tl.program_id(0)"))] if _is_flat(grid) else []
@@ -37,6 +40,8 @@ def places_of_program(axes: Sequence[PlannedAxis], wide: Set[Axis] = frozenset()
         lines.append(assign([f"{rows.axis.name}_block", f"{columns.axis.name}_block"], places))
     for planned, program in _numbers(grid, band):
         block = planned.block
+        if planned.axis in last_first and planned.steps > 1:
+            program = expr("({} - {})", planned.steps - 1, program)
         if block == 1:
             place = program
         elif planned.steps == 1:

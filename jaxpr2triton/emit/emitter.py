@@ -73,7 +73,8 @@ class Emitter(Moves):
 
     def run(self) -> Body:
         root = Scope(None, None)
-        root.give_places(places_of_program(self.plan.axes, self.wide, self.band))
+        places = places_of_program(self.plan.axes, self.wide, self.band)
+        root.give_places(places)
         if self.is_unaligned:
             root.write(self.names.new("unaligned", 0), zero_of(self.plan))
         for store in self.graph.stores:
@@ -82,6 +83,9 @@ class Emitter(Moves):
             else:
                 self._require(store.value, root)
                 self._store(store, root)
+        again = places_of_program(self.plan.axes, self.wide, self.band, self.longest_last)
+        for line, other in zip(places, again):
+            line.value = other.value
         return root.lines
 
     # -- where things go --------------------------------------------------------------------------------------
@@ -314,7 +318,7 @@ class Emitter(Moves):
 
     def _write_spans(self, key: LoopKey, clients: Sequence[Node | Store], body: Scope) -> None:
         for inner, limits in self._spans(key, clients, body):
-            self._require_all([limit.value for limit in limits if limit.value is not None], inner.around)
+            self._require_all([node for limit in limits for node in limit.needs], inner.around)
             inner.loop = self._loop_over(inner, limits, key.backwards)
 
     def _do(self, client: Collected | Store, key: LoopKey, body: Scope) -> None:

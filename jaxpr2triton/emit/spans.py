@@ -9,13 +9,19 @@ Where comparisons hide all that is hidden, steps that hide nothing have a loop o
     k_edge = tl.min(k_to) // 64 * 64
     for k_start in range(0, k_edge, 64):              # s = dot
     for k_start in range(k_edge, k_last, 64):         # s = tl.where(m >= k, dot, float('-inf'))
+
+In a gradient what is hidden has no weight where a maximum was found, which is known of all rows before the loop:
+
+    i_all = tl.arange(0, 2048)
+    i_shown = tl.min((tl.load(peak_ptr + i_all) > float('-inf')).to(tl.int32)) > 0
+    i_first = tl.where(i_shown, i_first, 0)
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 
@@ -28,13 +34,15 @@ from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.stores import Stores
 from jaxpr2triton.emit.text import Tile, beside
 from jaxpr2triton.emit.walks import copied, names_in, stored_in
-from jaxpr2triton.graph.nodes import Graph, Node, Reduce, Store
+from jaxpr2triton.graph.nodes import Compute, Graph, Load, Node, Position, Reduce, Store
 from jaxpr2triton.graph.order import LoopKey
-from jaxpr2triton.graph.spans import Limit, limits_of, shown_by
+from jaxpr2triton.graph.spans import Limit, Subtracted, hidden_by, limits_of, shown_by
 from jaxpr2triton.graph.streams import Shrinking
-from jaxpr2triton.ir.index import Axis
-from jaxpr2triton.ir.plan import Form, Plan
-from jaxpr2triton.ir.tree import Hiding, all_hold, as_expr, call, expr, sum_of
+from jaxpr2triton.ir.index import Axis, flatten
+from jaxpr2triton.ir.plan import Form, Plan, power_of_two
+from jaxpr2triton.ir.tree import Hiding, Pointer, all_hold, as_expr, call, expr, load, loop_of, name, sum_of
+from jaxpr2triton.rules.literals import constant
+from jaxpr2triton.rules.pointwise.convert import held_as
 
 LARGEST, LEAST = "tl.maximum({}, {})", "tl.minimum({}, {})"
 
@@ -64,11 +72,10 @@ class Spans(Stores):
         super().__init__(plan, graph, buffers)
         self.ends: dict[Axis, list[Ends]] = {}
         self.limits: dict[Axis, Sequence[Limit]] = {}  # of the loop that is written
+        self.longest_last: set[Axis] = set()  # those along which later programs have longer loops
         self.hiding: set[Axis] = set()  # those in whose loops choices hide what they lie between, and nothing else
 
-    def _spans(
-        self, key: LoopKey, clients: Sequence[Node | Store], body: Scope
-    ) -> Iterator[tuple[Scope, list[Limit]]]:
+    def _spans(self, key: LoopKey, clients: Sequence[Node | Store], body: Scope) -> Iterator[tuple[Scope, list[Limit]]]:
         """The loops of a key, and what all that they combine lies between."""
         for axis in reversed(key.opened):
             yield body, self._common_limits(axis, key, clients, body.around)
@@ -83,8 +90,7 @@ class Spans(Stores):
         if is_left or key.backwards or len(sums) < len(clients) or not sums:
             return []
         common = frozenset.intersection(*(self._limits_of(node, axis) for node in sums))
-        worth = 1 / self.plan.policy.writing.steps_to_spare_one
-        ready = {limit for limit in common if limit.axes & self.looped <= outer.open_loops and limit.spares >= worth}
+        ready = {limit for limit in common if limit.axes & self.looped <= outer.open_loops and self._is_worth(limit)}
         hiding = {limit for node in sums for limit in self._limits_of(node, axis) if limit.or_all}
         if not hiding <= ready:  # only all of them tell whether anything is left
             ready -= hiding
@@ -100,6 +106,15 @@ class Spans(Stores):
         are_shown = all(isinstance(each, Shrinking) for each in mine)
         return shown_by(mine[0].leader, axis).limits if are_shown else frozenset()
 
+    def _is_worth(self, limit: Limit) -> bool:
+        """Whether it spares steps, and is known before the loop: of all its steps, if they read it, for all lanes."""
+        if limit.spares < 1 / self.plan.policy.writing.steps_to_spare_one:
+            return False
+        if limit.where is None or limit.axis not in limit.where.node.axes:
+            return True
+        read = limit.where.node
+        return isinstance(read, Load) and not read.guard and not self.spell.tile(read.axes - {limit.axis})
+
     def _loop_over(self, body: Scope, limits: Sequence[Limit], backwards: bool) -> ast.For:
         """The loop with that body, empty; before it, where the values of the limits are, what it lies between."""
         axis, scope = body.axis, body.around
@@ -107,11 +122,17 @@ class Spans(Stores):
         self.scope_now = scope
         first, last = [], []
         self.ends[axis], self.limits[axis] = [], limits
+        if {limit.is_upper for limit in limits} == {True}:
+            self.longest_last.update(
+                *(limit.value.index.axes for limit in limits if limit.sign > 0 and isinstance(limit.value, Position))
+            )
         together = frozenset().union(*(limit.axes for limit in limits if limit.or_all))  # what all of them leave
         tiles = {limit: self.spell.tile(together if limit.or_all else limit.axes) for limit in limits}
-        for tile in dict.fromkeys(tiles.values()):
-            these = [limit for limit in limits if tiles[limit] == tile]
+        for tile, where in dict.fromkeys((tiles[limit], limit.where) for limit in limits):
+            these = [limit for limit in limits if (tiles[limit], limit.where) == (tile, where)]
             one, other = self._of_tile(axis, these, tile, scope)
+            if where is not None and axis in where.node.axes:
+                one, other = self._where_all_are_shown(where, axis, (one, other), scope)
             first += one
             last += other
         block = self.spell.planned[axis].block
@@ -147,7 +168,41 @@ class Spans(Stores):
         inside = [*found, *([mask] if mask else [])] if tile else []
         if inside:
             start, end = _if(all_hold(inside), start, axis.size), _if(all_hold(inside), end, 0)
+        where = limits[0].where
+        if where is not None and axis not in where.node.axes:
+            shown = expr("{} > {}", self._operand(where.node, scope, tile), constant(where.above, where.node.dtype))
+            start, end = _if(shown, start, 0), _if(shown, end, axis.size)
         return _of_all("tl.min({})", start, tile), _of_all("tl.max({})", end, tile)
+
+    def _where_all_are_shown(
+        self, where: Subtracted, axis: Axis, ends: tuple[list[ast.expr], list[ast.expr]], scope: Scope
+    ) -> tuple[list[ast.expr], list[ast.expr]]:
+        shown, (first, last) = self._shown_in_all_steps(where, axis, scope), ends
+        from_there = [expr("tl.where({}, {}, 0)", shown, each) for each in first]
+        return from_there, [expr("tl.where({}, {}, {})", shown, each, axis.size) for each in last]
+
+    def _shown_in_all_steps(self, where: Subtracted, axis: Axis, scope: Scope) -> ast.expr:
+        """Whether what is subtracted in any step is above what hides."""
+        read = where.node
+        assert isinstance(read, Load)  # or it could not be asked
+        buffer, dtype = self.buffers.inputs[read.buffer], read.dtype
+        block = min(power_of_two(axis.size), self.plan.policy.writing.asked_at_once)
+        looped = block < axis.size
+        lines = Scope(scope, None) if looped else scope
+        start = self.names.new(f"{axis.name}_start", scope.depth)
+        places = expr("tl.arange(0, {})", block)
+        all_of = self._named(f"{axis.name}_all", expr("{} + {}", name(start), places) if looped else places, lines)
+        address = sum_of(Pointer(buffer), self.spell.index_with(flatten(read.place, buffer.shape), (), axis, all_of))
+        mask = expr("{} < {}", all_of, axis.size) if axis.size % block else None
+        value = held_as(load(address, mask, constant(0, buffer.dtype)), buffer.dtype)
+        are_shown = expr("tl.min(({} > {}).to(tl.int32))", value, constant(where.above, dtype))
+        if not looped:
+            return self._named(f"{axis.name}_shown", expr("{} > 0", are_shown), scope)
+        shown = self.names.new(f"{axis.name}_shown", scope.depth)
+        scope.write(shown, expr("tl.full((), 1, tl.int32)"))
+        lines.write(shown, expr("tl.minimum({}, {})", shown, are_shown))
+        scope.lines.append(loop_of(start, call("range", 0, axis.size, block), lines.lines))
+        return expr("{} > 0", shown)
 
     def _place_of(self, limit: Limit, tile: Tile, scope: Scope) -> ast.expr:
         """As `Limit.place`, with its value, in the loop."""
@@ -186,6 +241,19 @@ class Spans(Stores):
             part.iter = call("range", *map(copied, ends_of_it), as_expr(block))
         _show_all(parts[1 if since else 0], stored_in(*outer.lines))
         return parts
+
+    def _value_of(self, node: Compute, values: Sequence[ast.expr], scope: Scope) -> ast.expr:
+        """Of a choice, what stands there where nothing is hidden as well, if its loop has steps of that kind."""
+        value = super()._value_of(node, values, scope)
+        if node.eqn.primitive.name != "select_n" or not isinstance(value, ast.Call) or len(values) != 3:
+            return value
+        for axis in node.axes & scope.open_loops:
+            known = {replace(limit, where=None) for limit in self.limits.get(axis, ()) if limit.where is not None}
+            shown, limits = (known and hidden_by(node, axis)) or (None, frozenset())
+            if shown is not None and limits <= known:
+                self.hiding.add(axis)
+                return Hiding(value, values[node.operands.index(shown)])
+        return value
 
     def _hides(self, leader: Reduce) -> bool:
         """Whether the limits of its loop are about all that is hidden of an extreme, and nothing else."""

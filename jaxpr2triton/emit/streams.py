@@ -59,8 +59,16 @@ class StreamEmitter(Emitter):
             divisor = node.operands[1]
             written, tile = self._get(divisor, scope), self.spell.tile(node.axes)
             if divisor.axes and divisor.axes < node.axes and not written.bare:
-                return expr("{} * {}", values[0], beside(expr("1.0 / {}", written.value), written.tile, tile))
+                return expr("{} * {}", values[0], beside(self._reciprocal(divisor, scope), written.tile, tile))
         return super()._value_of(node, values, scope)
+
+    def _reciprocal(self, divisor: Node, scope: Scope) -> ast.expr:
+        """Of a number by which many are divided: where it is known, once."""
+        home = next(each for each in scope.chain() if divisor in each.known)
+        if divisor not in home.reciprocals:
+            value = expr("1.0 / {}", home.known[divisor].value)
+            home.reciprocals[divisor] = self._named("reciprocal", value, home)
+        return home.reciprocals[divisor]
 
     def _powers_of(self, leader: Reduce) -> Powers | None:
         streams = [stream for stream in self.shrinking.values() if stream.leader is leader]

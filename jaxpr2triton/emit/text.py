@@ -72,6 +72,10 @@ class Spelling:
         """The same before a loop over one of its axes, at the places of the first step."""
         block = self.planned[looped].block
         start = self._along(looped, expr("tl.arange(0, {})", block), tile) if block > 1 else as_expr(0)
+        return self.index_with(index, tile, looped, start)
+
+    def index_with(self, index: Index, tile: Tile, looped: Axis, start: ast.expr) -> ast.expr:
+        """The same, where the places along one axis are others."""
 
         def written(axis: Axis, bits: int) -> ast.expr:
             if axis != looped:

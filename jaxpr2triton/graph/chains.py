@@ -6,7 +6,8 @@
 
 Between them nothing is written. Each program makes all that is in between for its rows, and nobody else does. A long
 axis like k is *walked*, if no reduction along it waits for another one, but for streams (`streams.py`): then a program
-holds a block of it at a time, and it may be as long as it likes.
+holds a block of it at a time, and it may be as long as it likes. What all sums treat alike, as queries and the heads
+that look at the same keys, is one axis here, and becomes one in the kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.graph.streams import streams_along
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.dataflow import sources
-from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, has_units_for, input_precision
 
@@ -33,7 +33,7 @@ from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, has_units_fo
 class Chain:
     batch: Axes
     rows: Axes
-    whole: tuple[Axis, ...]  # in the order in which tiles have them: what is summed before what it makes
+    whole: tuple[Axes, ...]  # in the order in which tiles have them: what is summed before what it makes
     sums: Axes  # what is summed first, and is not made on the way
     products: tuple[Reduce, ...]
     walked: Axes = frozenset()  # of what is whole: block by block
@@ -45,18 +45,22 @@ class Chain:
 
     def fits(self, policy: Policy) -> bool:
         """Whether a program has room for whole rows, and units that multiply them."""
-        dtypes = (factor_dtype(node.eqn) for node in self.products)
+        dtypes = [factor_dtype(node.eqn) for node in self.products]
         if not all(dtype is not None and has_units_for(dtype, policy.target) for dtype in dtypes):
             return False
         most = numbers.COMMON.side_of_a_matrix // (2 if self.is_exact(policy.target) and len(self.products) > 1 else 1)
-        held = (axis.size for axis in self.whole if axis not in self.walked)
-        return max(held, default=1) <= most and (not self.walked or self._walks_well(policy, 2 * most))
+        held = max((_size(axes) for axes in self.whole if not axes <= self.walked), default=1)
+        if not self.walked:
+            return held <= most
+        is_wide = len(self.products) <= 2 and all(dtype is not None and dtype.itemsize <= 2 for dtype in dtypes)
+        wide = 2 if is_wide else 1
+        return held <= wide * most and self._walks_well(policy, 2 * most)
 
     def _walks_well(self, policy: Policy, most: int) -> bool:
         """Whether programs have room for all terms of a row, and are enough, or soon done."""
         blocks = _size(self.rows | self.batch) / LEAST
-        soon = max(axis.size for axis in self.walked) <= policy.products.terms_of_a_chunk
-        return _size(self.sums) <= most and (soon or policy.keeps_busy(blocks))
+        soon = max(_size(axes) for axes in self.whole if axes <= self.walked) <= policy.products.terms_of_a_chunk
+        return _size(self.sums) <= most and (soon or policy.keeps_busy(blocks, 0.25))  # all pairs take 8 times as long
 
 
 def _size(axes: Axes) -> int:
@@ -71,12 +75,16 @@ def chain_of(space: Space, unrolled: int) -> Chain | None:
 def aside_of(space: Space, unrolled: int) -> list[Reduce]:
     """Without what a kernel would be a chain that walks: sums that lack its rows, and would be made for each block.
 
-    Or one for which all else that is summed along the same axis waits.
+    Or one for which all else that is summed along the same axis waits; or those along what products sum first, as that
+    of squares beside products, of which distances are made.
     """
     nodes, axes = _reductions(space, unrolled), frozenset(space.axes)
-    for rows in (axes - {columns} for columns in space.axes if any(map(_is_product, nodes))):
+    products = list(filter(_is_product, nodes))
+    for rows in (axes, *(axes - {columns} for columns in space.axes)) if products else ():
         lacking = [node for node in nodes if not rows <= node.axes]
-        for aside in ([], *([node] for node in nodes if node not in lacking and not _is_product(node))):
+        others = [node for node in nodes if node not in lacking and node not in products]
+        along = [node for node in others if any(set(node.over) <= set(product.over) for product in products)]
+        for aside in ([], *([node] for node in others), along):
             aside = [*lacking, *aside]
             rest = _chain_of(space, [node for node in nodes if node not in aside], rows) if aside else None
             if rest is not None and rest.walked:
@@ -96,32 +104,41 @@ def _chain_of(space: Space, nodes: Sequence[Reduce], shared: Axes) -> Chain | No
     shared = shared.intersection(*(node.axes for node in nodes))
     sides = [_columns(node, shared) for node in products]
     batch, _ = sides[0]
-    if not shared - batch or any(each != batch or len(own) != 1 for each, own in sides):
+    if not shared - batch or any(each != batch or not own for each, own in sides):
         return None
     made = frozenset().union(*(own for _, own in sides))
     if not _holds_together(nodes, products, shared, made) or frozenset(space.axes) - shared - made:
         return None
-    order = dict.fromkeys(
-        axis for node, (_, own) in zip(products, sides) for axis in (*node.over, *own) if axis in made
-    )
-    sums = frozenset().union(*(node.over for node in products)) - made
-    walked = _walked(space, nodes, made)
-    if len(products) < 2 and not walked:
+    order = _in_order(products, [own for _, own in sides])
+    if order is None:
         return None
-    return Chain(batch, shared - batch, tuple(order), sums, products, walked)
+    walked = _walked(space, nodes, order)
+    sums = frozenset().union(*(node.over for node in products)) - made
+    return Chain(batch, shared - batch, order, sums, products, walked) if len(products) > 1 or walked else None
 
 
-def _walked(space: Space, nodes: Sequence[Reduce], made: Axes) -> Axes:
+def _in_order(products: Sequence[Reduce], columns: Sequence[Axes]) -> tuple[Axes, ...] | None:
+    """What is summed before what it makes; None where one of them takes together what is apart in another one."""
+    made = frozenset().union(*columns)
+    pairs = (each for node, own in zip(products, columns) for each in (frozenset(node.over) & made, own) if each)
+    order = tuple(dict.fromkeys(pairs))
+    apart = sum(map(len, order)) > len(made) or any(len(frozenset(node.over) - made) > 1 for node in products)
+    return None if apart else order
+
+
+def _walked(space: Space, nodes: Sequence[Reduce], made: Sequence[Axes]) -> Axes:
     """The long axes that need not be whole: no reduction along one waits for another one, but for streams."""
     found: Axes = frozenset()
-    for axis in made - frozenset(space.axes) - space.axes_read_anywhere:
-        along = [node for node in nodes if axis in node.over]
-        if axis.size <= numbers.COMMON.side_of_a_matrix or any(len(node.over) > 1 for node in along):
+    fixed = space.axes_read_anywhere.union(space.axes)
+    for axes in made:
+        along = [node for node in nodes if not axes.isdisjoint(node.over)]
+        together = all(axes.issuperset(node.over) for node in along)
+        if not axes.isdisjoint(fixed) or _size(axes) <= numbers.COMMON.side_of_a_matrix or not together:
             continue
-        streams = streams_along(space.graph, frozenset((axis,)))
+        streams = streams_along(space.graph, axes)
         above = sources(space.graph.nodes, operands_of, along)
         if all(node in streams or above[node] <= {node} for node in along):
-            found |= {axis}
+            found |= axes
     return found
 
 

@@ -6,18 +6,23 @@
 
     softmax(where(k <= i, s[i,k], -inf), k)                k <= i: what is exp(-inf - m) is nothing
 
+    dot(exp(where(k <= i, s[i,k], -inf) - m[i]) * …, x[i,n])    k <= i, wherever m is above what hides
+
 A program then begins its loop with the first of them that some lane of its has, and ends it behind the last one. Only
 what leaves a result as it is is left out: a chosen 0 that is multiplied is none, for infinity times 0 is no number,
 unless the product is one that such a 0 has no part in (`member`). A softmax is told apart: where it is hidden by -inf,
 or by a number as low as that, elements have no weight, and what they would be multiplied with is not looked at. A row
-of which a low number hides all has all of it for its mean.
+of which a low number hides all has all of it for its mean. So it is with the exponentials of its gradient, which are
+multiplied with other things: what is subtracted there is known when the kernel runs.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import TypeGuard
 
@@ -37,6 +42,14 @@ _DENIED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 @dataclass(frozen=True)
+class Subtracted:
+    """What exponentials are of scores without it: hidden ones have no weight where it is above what hides them."""
+
+    node: Node
+    above: float
+
+
+@dataclass(frozen=True)
 class Limit:
     """`axis // by`, at least or at most `sign * (value + const - rest)`, where the terms of a reduction are."""
 
@@ -50,11 +63,18 @@ class Limit:
     high: int
     is_upper: bool
     or_all: bool = False  # where they leave nothing between them, there is everything
+    where: Subtracted | None = None  # it is a limit there only
 
     @property
     def axes(self) -> frozenset[Axis]:
         """Along which the limit itself varies."""
-        return self.rest.axes | (frozenset() if self.value is None else self.value.axes)
+        return self.rest.axes.union(*(node.axes for node in self.needs))
+
+    @property
+    def needs(self) -> list[Node]:
+        """What is asked before the loop, but for what each step has its own of."""
+        known = self.where is None or self.axis in self.where.node.axes
+        return [node for node in (self.value, None if known or not self.where else self.where.node) if node is not None]
 
     @property
     def place(self) -> Index:
@@ -93,7 +113,58 @@ def limits_of(node: Reduce, axis: Axis) -> frozenset[Limit]:
     is_zero = not isinstance(identity, bool) and identity == 0
     neutral = Neutral(lambda other: _is(other, row.identity(_working(other))), is_zero)
     found = [frozenset(chain.from_iterable(_of_term(operand, axis, neutral))) for operand in node.operands]
+    if is_zero and not any(found):
+        found = [frozenset(_of_weights(operand, axis)) for operand in node.operands]
     return frozenset.intersection(*found)
+
+
+def hidden_by(choice: Compute, axis: Axis) -> tuple[Node, frozenset[Limit]] | None:
+    """What is chosen between some limits, and these, if the choice is about nothing else."""
+    if not is_bool(choice.operands[0].dtype):
+        return None
+    for place in (2, 1):
+        shown = choice.operands[place]
+        masks = list(_of_term(choice, axis, Neutral(partial(operator.is_not, shown))))
+        if masks and all(masks):
+            return shown, frozenset(chain.from_iterable(masks))
+    return None
+
+
+def _of_weights(node: Node, axis: Axis) -> Iterator[Limit]:
+    """Between which exponentials that it is multiplied with are not hidden."""
+    for each in reachable([node], _in_weight):
+        below = each.operands[0] if isinstance(each, Compute) and each.eqn.primitive.name == "exp" else None
+        if not isinstance(below, Compute) or below.eqn.primitive.name != "sub":
+            continue
+        value, extreme = below.operands
+        above = max((float(fill.value) / 2 for fill in _fills(value, LOW) if isinstance(fill, Constant)), default=0.0)
+        for limits in _of_term(value, axis, LOW) if above < 0 else ():
+            yield from (replace(limit, where=Subtracted(_uncast(extreme), above)) for limit in limits)
+
+
+def _uncast(node: Node) -> Node:
+    while isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type":
+        (node,) = node.operands
+    return node
+
+
+def _in_weight(node: Node) -> Sequence[Node]:
+    """What a number is zero with."""
+    if isinstance(node, Product):
+        return node.operands
+    if isinstance(node, Choose):
+        return (node.then,) if _is(node.other, 0) else ()
+    if not isinstance(node, Compute):
+        return ()
+    match node.eqn.primitive.name:
+        case "mul":
+            return node.operands
+        case "div" | "neg" | "convert_element_type" if is_float(node.operands[0].dtype):
+            return node.operands[:1]
+        case "select_n":
+            chosen = [each for each in node.operands[1:] if not _is(each, 0)]
+            return chosen if len(chosen) == 1 else ()
+    return ()
 
 
 @dataclass(frozen=True)
@@ -160,6 +231,7 @@ class _Part(Enum):
     DENIED = "denied"  # does not
 
 
+LOW = Neutral(lambda other: isinstance(other, Constant) and float(other.value) <= -HUGE)
 Parts = Sequence[tuple[Node, _Part]]
 
 

@@ -18,6 +18,7 @@ from jaxpr2triton.ir.recorded import Recorded, key_of
 from jaxpr2triton.ir.region import region_p
 from jaxpr2triton.ir.roles import Roles
 from jaxpr2triton.normalize.arrays.convolved import write_convolutions
+from jaxpr2triton.normalize.arrays.divided import divide_once
 from jaxpr2triton.normalize.arrays.doubled import double_sums
 from jaxpr2triton.normalize.arrays.exchanged import exchange_sums
 from jaxpr2triton.normalize.arrays.factors import take_out_factors
@@ -48,7 +49,7 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
         plain = normal(write_convolutions(plain))
     if not roles.strict:
         plain = remove_dead(left_in_place(plain, policy))
-    plain = left_to_library(exchange_sums(plain), roles.contractions, policy)
+    plain = left_to_library(divide_once(exchange_sums(plain)), roles.contractions, policy)
     return double_sums(take_out_factors(plain)), tuple(convolved)
 
 

@@ -106,25 +106,51 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     found = {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
     for chains in _together(_chains(around, products)):
         estimate = _estimate_of_chains(chains, policy)
-        found |= {eqn.outvars[0]: estimate for chain in chains for eqn in chain}
+        found |= {eqn.outvars[0]: estimate for chain in chains for eqn in chain.products}
     return found
 
 
-def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[list[Eqn]]:
-    """The contractions of each chain that a kernel may walk along, the last one last."""
-    for last in (eqn for eqn in products if terms_of(eqn) > numbers.COMMON.side_of_a_matrix):
-        inside, before = around.leading_to(last)
-        first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
-        if first and _is_walked(around, [*first, last], inside):
-            yield [*first, last]
+@dataclass(frozen=True)
+class Chained:
+    """Contractions that one kernel may walk along, with what is between them, up to a last one or to a sum."""
+
+    products: Sequence[Eqn]
+    last: Eqn
+
+    @property
+    def between(self) -> list[Eqn]:
+        return [eqn for eqn in self.products if eqn is not self.last]
 
 
-def _together(chains: Iterable[list[Eqn]]) -> list[list[list[Eqn]]]:
+def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[Chained]:
+    """The chains that end with a contraction, and those of other contractions that end with sums, or the like."""
+    found: set[Var] = set()
+    for last in products:
+        if (chain := _chain_to(around, last)) is not None:
+            found.update(eqn.outvars[0] for eqn in chain.products)
+            yield chain
+    reduced: dict[Var, Chained] = {}
+    for last in (eqn for eqn in around.jaxpr.eqns if eqn.primitive.name in REDUCTIONS and products):
+        chain = _chain_to(around, last)
+        if chain is not None and found.isdisjoint(eqn.outvars[0] for eqn in chain.products):
+            reduced |= {eqn.outvars[0]: chain for eqn in chain.products}  # the last of them goes through all others
+    yield from dict.fromkeys(reduced.values())
+
+
+def _chain_to(around: Around, last: Eqn) -> Chained | None:
+    inside, before = around.leading_to(last)
+    first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
+    if not first or not _is_walked(around, [*first, last], inside):
+        return None
+    return Chained(tuple(first if last.primitive.name in REDUCTIONS else (*first, last)), last)
+
+
+def _together(chains: Iterable[Chained]) -> list[list[Chained]]:
     """The chains that begin with the same contractions, as a softmax and its gradients do: all of them, or none."""
-    groups: list[list[list[Eqn]]] = []
+    groups: list[list[Chained]] = []
     for chain in chains:
-        mine = {eqn.outvars[0] for eqn in chain}
-        shared = [group for group in groups if any(eqn.outvars[0] in mine for each in group for eqn in each)]
+        mine = {eqn.outvars[0] for eqn in chain.products}
+        shared = [g for g in groups if any(eqn.outvars[0] in mine for each in g for eqn in each.products)]
         groups = [group for group in groups if group not in shared] + [[*itertools.chain.from_iterable(shared), chain]]
     return groups
 
@@ -144,17 +170,17 @@ def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bo
     except TooManyPlaces:
         return False
     found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
-    return found is not None and bool(found.walked) and found.fits(around.policy)
+    return found is not None and found.fits(around.policy)
 
 
-def _estimate_of_chains(chains: Sequence[Sequence[Eqn]], policy: Policy) -> Estimate:
+def _estimate_of_chains(chains: Sequence[Chained], policy: Policy) -> Estimate:
     """Of a library, with what is computed between its products: that is read, and written, as large as they are.
 
     Each chain makes again what it begins with.
     """
     products, target = policy.products, policy.target
-    once = {eqn.outvars[0]: eqn for chain in chains for eqn in chain}
-    between = {eqn.outvars[0]: eqn for chain in chains for eqn in chain[:-1]}
+    once = {eqn.outvars[0]: eqn for chain in chains for eqn in chain.products}
+    between = {eqn.outvars[0]: eqn for chain in chains for eqn in chain.between}
     kernel = sum(_time_of_chain(chain, policy) for chain in chains)
     library = sum(library_time(eqn, policy) for eqn in once.values())
     passes = target.moving(2 * nbytes_of(*(var.aval for var in between)))
@@ -162,10 +188,10 @@ def _estimate_of_chains(chains: Sequence[Sequence[Eqn]], policy: Policy) -> Esti
     return Estimate(library, kernel, passes + launches, products.launch_after_gap_us)
 
 
-def _time_of_chain(chain: Sequence[Eqn], policy: Policy) -> float:
+def _time_of_chain(chain: Chained, policy: Policy) -> float:
     products = policy.products
-    moved, multiplied, exact = zip(*(_least(eqn, policy) for eqn in chain))
-    between = nbytes_of(*(eqn.outvars[0].aval for eqn in chain[:-1]))
+    moved, multiplied, exact = zip(*(_least(eqn, policy) for eqn in chain.products))
+    between = nbytes_of(*(eqn.outvars[0].aval for eqn in chain.between))
     own = products.library if all(exact) else products.own_made
     return max(sum(moved) - policy.target.moving(2 * between), sum(multiplied) / own)
 

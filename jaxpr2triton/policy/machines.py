@@ -252,6 +252,7 @@ class Writing:
     written_out: int = 10_000  # instructions: two seconds of compiling, and more than an instruction cache holds
     steps_to_spare_one: int = 16  # steps of which one is left out on average, at least, where a loop ends earlier
     all_steps: int = 4  # of a loop that takes all of them, also where it is known between which its terms are
+    asked_at_once: int = 4096  # numbers, before a loop, of which any may tell that nothing is to be left out
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,17 @@ def test_each_axis_has_a_dimension_of_the_grid() -> None:
     assert grid_of(axes) == (4, 12, 1)
 
 
+def test_the_last_places_come_first() -> None:
+    """Where there is most to do in the last block; of one block there is no first."""
+    axes = [planned("row", 12, 1), planned("i", 4000, 1024), planned("j", 100, 128)]
+    lines = text_of([*places_of_program(axes, last_first={axes[1].axis, axes[2].axis})], "")
+    assert lines == [
+        "j = tl.arange(0, 128)",
+        "i = (3 - tl.program_id(1)) * 1024 + tl.arange(0, 1024)",
+        "row = tl.program_id(2)",
+    ]
+
+
 def test_an_axis_of_one_block_needs_no_program() -> None:
     axes = [planned("i", 100, 128)]
     assert lines_of(axes) == ["i = tl.arange(0, 128)"]

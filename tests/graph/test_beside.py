@@ -135,3 +135,21 @@ def test_others_have_kernels_of_their_own(fn: Any) -> None:
 def test_many_programs_do_not_do_the_same() -> None:
     wide = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((4096, 1024), (4096, 2048))]
     assert len(kernels(layer_back, *wide)) > 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: (x @ w) * jax.lax.rsqrt((x * x).sum(1) + 1)[:, None],
+        lambda x, w: (x @ w) + (w * w).sum(0),
+        lambda x, w: (x @ w) + (w * w).sum(0) + (x * x).sum(1)[:, None],
+    ],
+)
+def test_large_products_do_not_wait_for_sums_beside_them(fn: Any) -> None:
+    """Each program would make the sums of all rows, or of all columns, or of both: then there would be one program."""
+    shapes = (8192, 1024), (1024, 8192)
+    args = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    made = j2t.transpile(fn, *args, for_target="sm_90", contractions="triton").kernels
+    assert all(np.prod(kernel.grid) >= 132 for kernel in made)
+    (product,) = (kernel for kernel in made if "tl.dot(" in kernel.source)
+    assert product.bytes_written == 4 * 8192**2

@@ -248,14 +248,14 @@ def _contracted(eqn: Eqn, sides: tuple[Side, Side], env: Env) -> jax.Array:
         rests = [_as(atom.aval, side.rest.of(env)) for atom, side in zip(eqn.invars, sides) if side.rest is not None]
         result = eqn.primitive.bind(*rests, **{**eqn.params, "preferred_element_type": dtype})
         for number, side in enumerate(sides):
-            places = _places(eqn, number)
+            places = places_of(eqn, number)
             for factor in side.factors:
                 spread = _spread(_converted(dtype, read(env, factor.atom)), factor, places, out.shape)
                 result = lax.div(result, spread) if factor.divides else lax.mul(result, spread)
         return _converted(out.dtype, result)
 
 
-def _places(eqn: Eqn, side: int) -> dict[int, int]:
+def places_of(eqn: Eqn, side: int) -> dict[int, int]:
     """The dimension of the result for each one of a side that is not summed."""
     sums, batch = eqn.params["dimension_numbers"]
     free = [

@@ -207,8 +207,9 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
     """What had better be in memory, because a contraction needs it first, or it is one that something waits for.
 
     A block of rows times a block of columns is all that one program makes of a contraction: a sum of its results would
-    need more, and a sum that it needs would be made again for each block; but for rows that one program has whole. Nor
-    has it all of an axis along which something is sorted, or has a running sum, wherever that is wanted.
+    need more, and a sum that it needs would be made again for each block, as would one beside it, of rows or of columns
+    alone; but for rows that one program has whole. Nor has it all of an axis along which something is sorted, or has a
+    running sum, wherever that is wanted.
     """
     unrolled = policy.axes.unrolled_sum
     if is_chain(space, policy) or sums_of_results(space, policy):
@@ -226,6 +227,8 @@ def beside_contractions(space: Space, policy: Policy) -> list[Reduce | Swept]:
         found |= {each for each in before if node in two_sided or each in two_sided}
         if isinstance(node, Swept) and not space.steps and two_sided.isdisjoint(before):
             found.add(node)
+    if any(size_of(node.axes.union(node.over)) > policy.much for node in two_sided):
+        found.update(filter(space.wanted_whole, {*combined} - two_sided - space.beside))
     return sorted(found, key=lambda node: node.number)
 
 

@@ -43,8 +43,8 @@ def cut_excess(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return KeepLess(tuple(dear))
     if space.steps and (found := _too_much_for_a_loop(cuts, space, root)):
         return found
-    if culprits := _culprits(cuts, space, root):
-        return [root, *(each for node, why in culprits for each in _cut_before(cuts, space, root, node, why))]
+    if found := _without_culprits(cuts, space, root):
+        return found
     if values := computed_again(cuts, space, root):
         cuts.computed_once.update(values)
         return [root, *cuts.cut(*values, why=because.computed_again(cuts.maker(values[0])))]
@@ -70,6 +70,22 @@ def _cut_before(cuts: Cuts, space: Space, root: Var, node: Reduce | Swept, why: 
         return [reader for result in results for reader in cuts.cut(result, why=because.WRITTEN)]
     end = end_of(cuts, node.eqn, root)
     return cuts.cut(value if end is root else end, why=why)
+
+
+def _without_culprits(cuts: Cuts, space: Space, root: Var) -> list[Var] | None:
+    """Cut what had better be in memory before the kernel of a root begins, and what others would make again."""
+    if culprits := _culprits(cuts, space, root):
+        return [root, *(each for node, why in culprits for each in _cut_before(cuts, space, root, node, why))]
+    again = [node for node in made_again(cuts, space, root) if end_of(cuts, node.eqn, root) not in cuts.loaded]
+    return [root, *_make_once(cuts, space, root, again[-1])] if again else None
+
+
+def _make_once(cuts: Cuts, space: Space, root: Var, node: Reduce) -> list[Var]:
+    """Let one kernel make a contraction, and what it is for: others read that, were it what this kernel is for."""
+    why = because.made_again(node.eqn)
+    if end_of(cuts, node.eqn, root) is root and len(cuts.spaces.computing(cuts.maker(root))) > 1:
+        return cuts.cut(root, why=why)
+    return _cut_before(cuts, space, root, node, why)
 
 
 def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
@@ -102,8 +118,7 @@ def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept,
         repeated = repeats(space, culprits[-1], cuts.policy)
         why = because.made_again if repeated else because.needed_first
         return [(node, why(node.eqn)) for node in _later_half(space, others or culprits)]
-    again = [node for node in made_again(cuts, space, root) if end_of(cuts, node.eqn, root) not in cuts.loaded]
-    return [(node, because.made_again(node.eqn)) for node in again[-1:]]
+    return []
 
 
 def _later_half(space: Space, culprits: Sequence[Reduce | Swept]) -> Sequence[Reduce | Swept]:

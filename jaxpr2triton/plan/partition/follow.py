@@ -14,11 +14,12 @@ need its results first, of what the kernel reads anyway, by the same programs:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
 from jaxpr2triton.graph.sides import sides_of
 from jaxpr2triton.graph.space import Space
+from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -40,7 +41,27 @@ def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn,
         home.roots = sorted([*home.roots, *group.roots], key=lambda var: order[var])
         home.space = joined
         owners.update(dict.fromkeys(group.roots, home))
+    for group in left:
+        _leave_out(cuts, group, [each for each in left if each is not group], outside)
     return left
+
+
+def _leave_out(cuts: Cuts, group: Group, others: Sequence[Group], outside: Iterable[Eqn]) -> None:
+    """Do not write what only this kernel reads, as what it makes of it."""
+    if len(group.roots) < 2:
+        return
+    read = {var for each in others for var in operands_of(cuts, each.roots)}
+    read.update(atom for eqn in (*outside, *cuts.views) for atom in variables(eqn.invars))
+    for root in [root for root in group.roots if root not in read and root not in cuts.written]:
+        rest, why = [each for each in group.roots if each is not root], cuts.because[root]
+        alone = cuts.spaces[root]
+        cuts.drop_root(root)
+        space = cuts.joint_space(rest) or cuts.joint_space(rest, union=True)
+        if space is not None and _walks(space) == _walks(group.space):
+            group.roots, group.space = rest, space
+        else:
+            cuts.add_root(root, why)
+            cuts.note(root, alone)
 
 
 def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mapping[Var, int]) -> Group | None:
@@ -51,7 +72,7 @@ def _home(cuts: Cuts, group: Group, owners: Mapping[Var, Group], written: Mappin
     makers = [owners[var] for var in read if var in owners]
     home = max(makers, key=lambda each: each.level, default=None)
     sums = next(group.space.graph.of_kind(Reduce), None) is not None  # which read no more than the other kernel does
-    if home is None or (not sums and not is_cheap(read, cuts.policy)):
+    if home is None or (not sums and not is_cheap(read - {*home.roots}, cuts.policy)):
         return None
     first = all(each is home or each.level < home.level for each in makers)
     return home if first and all(written.get(var, -1) < home.level for var in read) else None
@@ -76,7 +97,7 @@ def _joined(cuts: Cuts, home: Group, group: Group) -> Space | None:
         return None
     if len(roots) > policy.outputs or len({cuts.levels[root] for root in roots}) > 1:
         return None
-    joined = cuts.joint_space(roots)
+    joined = cuts.joint_space(roots) or cuts.joint_space(roots, union=True)
     if joined is None or len(roots) + len(joined.buffers) > policy.pointers:
         return None
     programs, inner, alone = _walks(group.space)

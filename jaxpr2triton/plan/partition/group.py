@@ -143,7 +143,7 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
     for group in multiplying:
         for root in [root for root in group.roots if root not in read]:
             others = [other for other in group.roots if other is not root]
-            if others and root in operands_of(cuts, others):
+            if others and _is_made_for(cuts, root, others):
                 continue
             if _comes_later(cuts, multiplying, group, root, order):
                 group.roots.remove(root)
@@ -151,6 +151,11 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
                     groups.remove(group)
                     continue
                 group.space = cuts.joint_space(others, union=True) or group.space
+
+
+def _is_made_for(cuts: Cuts, root: Var, others: Sequence[Var]) -> bool:
+    """Whether a kernel of other roots reads this one, or makes it on the way."""
+    return root in operands_of(cuts, others) or cuts.maker(root) in cuts.below(others)
 
 
 def _comes_later(cuts: Cuts, groups: Sequence[Group], group: Group, root: Var, order: Mapping[Var, int]) -> bool:

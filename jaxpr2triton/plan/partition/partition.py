@@ -31,6 +31,7 @@ from jaxpr2triton.plan.partition.companions import companions
 from jaxpr2triton.plan.partition.compared import made_apart
 from jaxpr2triton.plan.partition.cut import find_cuts
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.ends import made_of_sums
 from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
@@ -103,6 +104,7 @@ def _reading_results(found: Grouped, decisions: Decisions, policy: Policy) -> Gr
     """The same, with kernels that read what others write anyway, if there are no more of them for that."""
     groups = found.groups if len(found.groups) > 1 else []
     values = [value for group in groups for value in written_by_others(found.cuts, group.roots, group.space)]
+    values += made_of_sums(found.cuts, groups)
     if not values:
         return found
     other = _grouped(found.jaxpr, decisions, policy, dict.fromkeys(values, because.WRITTEN))

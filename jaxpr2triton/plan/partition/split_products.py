@@ -23,6 +23,7 @@ from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.region import boundary_p
+from jaxpr2triton.plan.partition.criteria import is_chain
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.in_two import Law, in_memory, parts_of, wide_of
 from jaxpr2triton.policy import Policy
@@ -34,7 +35,7 @@ def split_products(cuts: Cuts) -> Mapping[Eqn, Callable[..., jax.Array]]:
     found: dict[Eqn, Callable[..., jax.Array]] = {}
     for root in cuts.roots:
         space = cuts.spaces[root]
-        for node in space.graph.of_kind(Reduce) if not space.steps else ():
+        for node in space.graph.of_kind(Reduce) if not space.steps and not is_chain(space, cuts.policy) else ():
             if is_contraction(node) and node.eqn.outvars[0] not in boundaries:
                 chunks = _chunks(node.eqn, cuts.policy)
                 if chunks > 1:

@@ -63,6 +63,7 @@ class Contracting:
     along: bool = False  # what is summed lies next to each other in some of what is loaded
     in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
     walked: Axes = frozenset()  # of what is whole: block by block
+    of_a_row: int = 0  # numbers that a program has of each row all the time, where it walks
     groups: int = 1  # of rows, each of which has terms of its own
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
@@ -140,11 +141,20 @@ def _results(axes: Axes) -> int:
 
 
 def _chained(chain: Chain, policy: Policy) -> Contracting:
-    columns = frozenset(chain.whole)
+    whole = tuple(axis for axes in chain.whole for axis in axes)
+    columns = frozenset(whole)
     size = max(dtype.itemsize for node in chain.products if (dtype := factor_dtype(node.eqn)) is not None)
     sides = Sides(chain.rows, columns, chain.sums)
     exact, count = chain.is_exact(policy.target), len(chain.products)
-    return Contracting(Form.DOT, sides, size, exact, count, chain.whole, walked=chain.walked)
+    of_a_row = sum(_read_of_a_row(node, chain.rows) for node in chain.products)
+    return Contracting(Form.DOT, sides, size, exact, count, whole, walked=chain.walked, of_a_row=of_a_row)
+
+
+def _read_of_a_row(node: Reduce, rows: Axes) -> int:
+    """The terms of a sum that are read of each row."""
+    factors = (each for term in node.operands if isinstance(term, Product) for each in term.operands)
+    read = [each for each in factors if rows <= each.axes and not _is_made(each) and not isinstance(each, Reduce)]
+    return math.prod(max(power_of_two(axis.size), LEAST) for axis in node.over) if read else 0
 
 
 def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[Reduce]:
@@ -269,13 +279,19 @@ def walked_block(how: Contracting, rows: int, held: int, sums: int, batch: int, 
     cut = [replace(each, rows=min(each.rows, max(power_of_two(rows), LEAST))) for each in policy.products.walked]
     most = policy.products.of_a_thread * LANES
     fitting = [each for each in cut if each.rows * (held + each.columns // 2) * exactly <= most * each.warps * 5 // 4]
+    fitting = [each for each in fitting if _steps_at_once(each, how, sums + held, policy) > 1] or fitting
     fitting = (fitting or cut[-1:])[shrink:] or cut[-1:]
     enough = (each for each in fitting if policy.keeps_busy(-(-rows // each.rows) * batch))
     found = next(enough, next((each for each in reversed(fitting) if each.columns >= WIDE // 2), fitting[-1]))
-    of_a_step = found.columns * (sums + held) * how.bytes
-    room = (policy.target.shared_bytes - found.rows * sums * how.bytes) // of_a_step
+    stages = max(1, min(found.stages, _steps_at_once(found, how, sums + held, policy)))
     warps = max(1, found.warps * LANES // policy.target.warp_size)
-    return replace(found, sums=sums, warps=warps, stages=max(1, min(found.stages, room)))
+    return replace(found, sums=sums, warps=warps, stages=stages)
+
+
+def _steps_at_once(block: Block, how: Contracting, of_a_column: int, policy: Policy) -> int:
+    """Of how many steps shared memory has room for what is read, beside the rows."""
+    room = policy.target.shared_bytes - block.rows * how.of_a_row * how.bytes
+    return room // (block.columns * of_a_column * how.bytes)
 
 
 def beside_held(policy: Policy) -> tuple[int, int, int]:

@@ -38,6 +38,25 @@ def test_it_says_why() -> None:
     assert "another kernel writes it anyway, and it is less than what it is made of" in text
 
 
+def test_what_readers_make_of_a_sum_is_made_once() -> None:
+    """The logarithm of each row's sum, and not the sum: others would take it for each element."""
+    wide = jax.ShapeDtypeStruct((2, 1_000_000), jnp.float32)
+    *_, first, last = j2t.transpile(jax.nn.log_softmax, wide, for_target="sm_90").kernels
+    assert "tl.log(" in first.source and "tl.log(" not in last.source
+
+
+def test_what_readers_make_differs() -> None:
+    """One takes its logarithm, another one itself: the sum is written."""
+
+    def both(x: Any, y: Any) -> Any:
+        total = jnp.exp(x).sum(-1, keepdims=True)
+        return y - jnp.log(total), y.T * total[:, 0]
+
+    x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((2, 1_000_000), (2, 300_000)))
+    kernels = j2t.transpile(both, x, y, for_target="sm_90").kernels
+    assert any("tl.log(" in kernel.source for kernel in kernels[-2:])
+
+
 def test_what_one_kernel_makes_of_both_stays_so() -> None:
     def both(x: Any) -> Any:
         total = x.sum(-1)

@@ -1,0 +1,423 @@
+"""Exponentials that are divided by their sums, wherever they are wanted → divided once, or sums of them are.
+
+    p = e / l                                               r = 1 / l;  p = e * r
+    s = (d / l - b) * e                                     u = d - b * l
+    y = dot_general p.T g;  z = dot_general s.T q    →      y = dot_general p.T g;  z = dot_general (u * p).T q
+    x = dot_general s k                                     x = dot_general (u * e) k * r
+
+The gradient of a softmax is that, with a quotient for `b`. What it takes for each pair of numbers is then a product and
+a difference, and what it takes for each row are numbers that an earlier kernel has made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+
+from jaxpr2triton._compat import bind_with, source_of
+from jaxpr2triton.ir.dataflow import postorder
+from jaxpr2triton.ir.dtypes import is_float, working_dtype
+from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.tracing import again
+from jaxpr2triton.normalize.arrays.factors import places_of
+from jaxpr2triton.normalize.calls.dead import remove_dead
+from jaxpr2triton.policy import COMMON
+
+ALONG = (
+    "mul",
+    "div",
+    "add",
+    "add_any",
+    "sub",
+    "neg",
+    "convert_element_type",
+    "transpose",
+    "select_n",
+)  # that quotients are looked for in
+HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
+DIFFERENCES = ("sub", "add", "add_any")
+ALONG = (*DIFFERENCES, "mul", "div", "neg", "convert_element_type", "transpose", "select_n")  # with quotients in them
+VIEWS = ("reshape", "squeeze", "broadcast_in_dim")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A number for each row of an array: which one, and the dimensions of the array that it varies along, in order."""
+
+    base: Var
+    dims: tuple[int, ...]
+
+    def within(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Its shape beside an array of this one."""
+        return tuple(size if d in self.dims else 1 for d, size in enumerate(shape))
+
+
+@dataclass(frozen=True)
+class Divided:
+    """By what a value is divided; whether something is subtracted from that, and whether something is hidden."""
+
+    rows: Rows | None = None
+    differs: bool = False
+    chooses: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A value that is written anew: what a function makes of others, in the dtype that kernels hold it in."""
+
+    function: Callable[..., Any]
+    parts: tuple[Made | Atom, ...]
+
+    def of(self, env: dict[Var, Any], found: dict[Made, Any]) -> Any:
+        for each in postorder([self], lambda made: [part for part in made.parts if isinstance(part, Made)], found):
+            parts = (found[part] if isinstance(part, Made) else read(env, part) for part in each.parts)
+            found[each] = each.function(*parts)
+        return found[self]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a contraction multiplies instead, and what the sums are multiplied with: a number for each row."""
+
+    number: int
+    made: Made
+    later: tuple[Made, tuple[int, ...]] | None = None
+
+
+def divide_once(closed: Closed) -> Closed:
+    """Let what contractions multiply be divided once; see above."""
+    found = dict(_Quotients(closed.jaxpr).found())
+    if not found:
+        return closed
+    jaxpr = closed.jaxpr
+
+    def rewritten(*args: jax.Array) -> list[jax.Array]:
+        made: dict[Made, Any] = {}
+        env = dict(zip(jaxpr.invars, args)) | dict(zip(jaxpr.constvars, closed.consts))
+        run(jaxpr.eqns, env, lambda eqn, _: [_contracted(eqn, found[eqn], env, made)] if eqn in found else None)
+        return [read(env, atom) for atom in jaxpr.outvars]
+
+    return remove_dead(again(closed, rewritten))
+
+
+class _Quotients:
+    """What a program divides by numbers of which each row has one, exponentials among it."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.eqns, self.makers = jaxpr.eqns, makers_of(jaxpr)
+        self.shares: dict[tuple[Atom, Var], Made] = {}  # of an exponential and what divides it: the quotient
+        self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
+        self.whole: dict[Var, dict[Atom, Made | None]] = {}  # by what divides: values times that
+        self.part: dict[Var, dict[Atom, Made | None]] = {}  # … values in which exponentials are divided, and no others
+        self.wide: dict[Atom, Made] = {}  # values of 16 bits as kernels hold them
+        self.divided: dict[Atom, Divided] = {}
+        for eqn in self.eqns:
+            rows = self._divisor(eqn)
+            if rows is not None and self._is_exponential(eqn.invars[0]):
+                self.whole.setdefault(rows.base, {})
+                self.part.setdefault(rows.base, {})
+                if rows.base not in self.reciprocals:
+                    self.reciprocals[rows.base] = Made(partial(_of_rows, 0, _sizes(rows.base)), (rows.base,))
+                beside = Made(
+                    partial(lax.reshape, new_sizes=rows.within(eqn.outvars[0].aval.shape)),
+                    (self.reciprocals[rows.base],),
+                )
+                self.shares[eqn.invars[0], rows.base] = Made(lax.mul, (self._held(eqn.invars[0]), beside))
+
+    def found(self) -> Iterator[tuple[Eqn, Side]]:
+        for eqn in self.eqns if self.shares else ():
+            if eqn.primitive.name == "dot_general":
+                sums = eqn.params["dimension_numbers"][0]
+                sides = (self._side(n, atom, over) for n, (atom, over) in enumerate(zip(eqn.invars, sums)))
+                side = next((each for each in sides if each is not None), None)
+                if side is not None:
+                    yield eqn, side
+
+    def _side(self, number: int, atom: Atom, over: Sequence[int]) -> Side | None:
+        seen = self._divided_by(atom)
+        if seen.rows is None or seen.rows.base not in self.whole:
+            return None
+        by = seen.rows.base
+        alike = set(seen.rows.dims).isdisjoint(over)
+        if alike and not seen.differs:
+            return None
+        if not alike or atom.aval.dtype == np.float16:  # which may have no room for a sum that is divided later
+            made = self._with_share(atom, by)
+            return None if made is None else Side(number, made)
+        made, later = self._times(atom, by), self.reciprocals[by]
+        later = Made(_or_zero, (later,)) if seen.chooses else later
+        return None if made is None else Side(number, made, (later, seen.rows.dims))
+
+    def _divided_by(self, top: Atom) -> Divided:
+        """What divides a value, or what it is made of."""
+        for each in postorder([top], self._parts, self.divided):
+            eqn, parts = self._maker(each), [self.divided[part] for part in self._parts(each)]
+            found = next((part for part in parts if part.rows is not None), Divided())
+            name = "" if eqn is None else eqn.primitive.name
+            if eqn is not None and not parts:
+                found = Divided(self._divisor(eqn))
+            elif eqn is not None and name == "transpose" and found.rows is not None:
+                dims = tuple(eqn.params["permutation"].index(d) for d in found.rows.dims)
+                found = replace(found, rows=replace(found.rows, dims=dims))
+            differs, chooses = name in DIFFERENCES, name == "select_n"
+            found = replace(found, differs=found.differs or differs, chooses=found.chooses or chooses)
+            self.divided[each] = found
+        return self.divided[top]
+
+    def _parts(self, atom: Atom) -> Sequence[Var]:
+        """What a value is made of, where that may be a quotient."""
+        eqn = self._maker(atom)
+        if eqn is None or eqn.primitive.name not in ALONG or self._divisor(eqn) is not None:
+            return ()
+        operands = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
+        same = [each for each in operands if each.aval.size == atom.aval.size and is_float(each.aval.dtype)]
+        return [each for each in same if isinstance(each, Var)]
+
+    def _times(self, top: Atom, by: Var) -> Made | None:
+        """A value times what divides it; None where that does not divide all of it."""
+        found = self.whole[by]
+        for each in postorder([top], self._parts, found):
+            eqn = self._maker(each)
+            known = [found.get(one) if isinstance(one, Var) else None for one in (eqn.invars if eqn else ())]
+            found[each] = None if eqn is None else self._product(eqn, by, known)
+        return found[top]
+
+    def _product(self, eqn: Eqn, by: Var, known: Sequence[Made | None]) -> Made | None:
+        rows = self._divisor(eqn)
+        if rows is not None:
+            return Made(_same, (self._held(eqn.invars[0]),)) if rows.base is by else None
+        match eqn.primitive.name, known:
+            case "convert_element_type", [one]:
+                return one
+            case (("neg" | "transpose"), [Made() as one]):
+                return Made(partial(_bound, eqn), (one,))
+            case (("mul" | "div"), [Made() as one, _]):
+                return Made(partial(_bound, eqn), (one, self._held(eqn.invars[1])))
+            case "mul", [None, Made() as other]:
+                return Made(partial(_bound, eqn), (self._held(eqn.invars[0]), other))
+            case (("sub" | "add" | "add_any"), _):
+                parts = [one or self._rows_times(atom, by, eqn) for one, atom in zip(known, eqn.invars)]
+                return Made(partial(_bound, eqn), (parts[0], parts[1])) if parts[0] and parts[1] else None
+            case "select_n", [_, *cases]:
+                return self._choice(eqn, by, cases)
+        return None
+
+    def _choice(self, eqn: Eqn, by: Var, cases: Sequence[Made | None]) -> Made | None:
+        """A choice between values times what divides them, or between one and nothing."""
+        mask, *atoms = eqn.invars
+        chosen = [one or self._zero(atom) for one, atom in zip(cases, atoms)]
+        if any(map(self._zero, atoms)):
+            chosen = [each or self._rows_times(atom, by, eqn) for each, atom in zip(chosen, atoms)]
+        made = [_whole(each, eqn) for each in chosen if each is not None]
+        return Made(partial(_bound, eqn), (mask, *made)) if len(made) == len(chosen) else None
+
+    def _with_share(self, top: Atom, by: Var) -> Made | None:
+        """The same value, in which nothing but exponentials is divided."""
+        found = self.part[by]
+        for each in postorder([top], self._parts, found):
+            eqn = self._maker(each)
+            found[each] = self._shared(eqn, by) or self._again(eqn, found) if eqn is not None else None
+        return found[top]
+
+    def _again(self, eqn: Eqn, known: Mapping[Atom, Made | None]) -> Made | None:
+        """What an equation makes of values that were made anew, if it reads any, and all that are divided were."""
+        divided = [each for each in self._parts(eqn.outvars[0]) if self._divided_by(each).rows is not None]
+        if not divided or any(known[each] is None for each in divided):
+            return None
+        made = [known[each] if each in divided else None for each in eqn.invars]
+        if eqn.primitive.name == "convert_element_type":
+            return made[0]
+        return Made(partial(_bound, eqn), tuple(one or self._held(atom) for one, atom in zip(made, eqn.invars)))
+
+    def _shared(self, eqn: Eqn, by: Var) -> Made | None:
+        """The quotient of an exponential, or its product with another one of the same divisor."""
+        if eqn.primitive.name not in ("mul", "div"):
+            return None
+        if (rows := self._divisor(eqn)) is not None:
+            return self.shares.get((eqn.invars[0], by)) if rows.base is by else None
+        for one, other in (eqn.invars, eqn.invars[::-1]):
+            share = self.shares.get((one, by)) if isinstance(one, Var) else None
+            rest = self._times(other, by) if share is not None else None
+            if share is not None and rest is not None:
+                return Made(lax.mul, (rest, share))
+        return None
+
+    def _held(self, top: Atom) -> Made | Atom:
+        """A value of 16 bits as kernels hold it, which is not rounded between one operation and the next."""
+
+        def parts(atom: Atom) -> Sequence[Var]:
+            eqn = self._maker(atom) if atom.aval.dtype.itemsize == 2 else None
+            operands = eqn.invars if eqn is not None and eqn.primitive.name in HELD else ()
+            return [each for each in operands if isinstance(each, Var)]
+
+        if not is_float(top.aval.dtype) or top.aval.dtype.itemsize != 2:
+            return top
+        if (zero := self._zero(top)) is not None or isinstance(top, Literal):
+            return zero or Made(_wide, (top,))
+        for each in postorder([top], parts, self.wide):
+            eqn, below = self._maker(each), parts(each)
+            if eqn is not None and eqn.primitive.name == "dot_general":
+                dtype = working_dtype(each.aval.dtype)
+                self.wide[each] = Made(partial(_bound, eqn, preferred_element_type=dtype), tuple(eqn.invars))
+            elif eqn is not None and below:
+                held = (self.wide[atom] if isinstance(atom, Var) else Made(_wide, (atom,)) for atom in eqn.invars)
+                self.wide[each] = Made(partial(_bound, eqn), tuple(held))
+            else:
+                self.wide[each] = Made(_wide, (each,))
+        return self.wide[top]
+
+    def _rows_times(self, atom: Atom, by: Var, eqn: Eqn) -> Made | None:
+        """A number for each row times what others are divided by; what is left of it, if it is such a quotient."""
+        shape = eqn.outvars[0].aval.shape
+        rows = self._rows(atom, shape)
+        if rows is None:
+            return None
+        above, below, negative = self._terms(rows.base)
+        if by in below:
+            below.remove(by)
+        else:
+            above.append(by)
+        made = Made(partial(_of_rows, len(above), rows.within(shape)), (*above, *below))
+        return Made(lax.neg, (made,)) if negative else made
+
+    def _terms(self, top: Var) -> tuple[list[Atom], list[Atom], bool]:
+        """What a number for each row is a product of, what it is divided by, and whether it is the negative of that."""
+        above, below, negative = list[Atom](), list[Atom](), False
+        pending: list[tuple[Atom, bool]] = [(top, True)]
+        while pending:
+            atom, is_above = pending.pop()
+            atom = self._base(atom)
+            eqn = self._maker(atom)
+            operands = [] if eqn is None else [(each, n) for n, each in enumerate(eqn.invars) if not _is_one(each)]
+            is_product = eqn is not None and eqn.primitive.name in ("mul", "div", "neg") and is_float(atom.aval.dtype)
+            if eqn is not None and is_product and all(each.aval.size == atom.aval.size for each, _ in operands):
+                divides = eqn.primitive.name == "div"
+                negative ^= (eqn.primitive.name == "neg") ^ any(_is_one(each, -1) for each in eqn.invars)
+                pending += [(each, is_above != (divides and n == 1)) for each, n in operands]
+                continue
+            mine, others = (above, below) if is_above else (below, above)
+            if atom in others:
+                others.remove(atom)
+            else:
+                mine.append(atom)
+        return above, below, negative
+
+    def _divisor(self, eqn: Eqn) -> Rows | None:
+        """What a division of many numbers has for each row of them."""
+        whole = eqn.outvars[0].aval
+        if eqn.primitive.name != "div" or eqn.invars[0].aval.shape != whole.shape or not is_float(whole.dtype):
+            return None
+        rows = self._rows(eqn.invars[1], whole.shape)
+        return rows if rows is not None and COMMON.times * rows.base.aval.size <= whole.size else None
+
+    def _rows(self, atom: Atom, shape: Sequence[int]) -> Rows | None:
+        """The numbers that stand for whole rows of an array of that shape, if they do."""
+        eqn, dims = self._maker(atom), list(range(len(shape)))
+        if eqn is not None and eqn.primitive.name == "broadcast_in_dim" and len(eqn.invars) == 1:
+            atom, dims = eqn.invars[0], [*map(int, eqn.params["broadcast_dimensions"])]
+        base = self._base(atom)
+        varying = tuple(d for d, size in zip(dims, atom.aval.shape) if size > 1)
+        if len(dims) != len(atom.aval.shape) or not varying or not isinstance(base, Var):
+            return None
+        return Rows(base, varying) if base.aval.size < math.prod(shape) else None
+
+    def _base(self, atom: Atom) -> Atom:
+        """What an array is but for dimensions of one element, and for a cast that loses nothing."""
+        while (eqn := self._maker(atom)) is not None and len(eqn.invars) == 1:
+            (below,) = eqn.invars
+            is_view = eqn.primitive.name in VIEWS and _sizes(below) == _sizes(atom)
+            if not is_view and not (eqn.primitive.name == "convert_element_type" and _widens(below, atom)):
+                break
+            atom = below
+        return atom
+
+    def _is_exponential(self, atom: Atom) -> bool:
+        """Of what is left when something is subtracted from each row."""
+        eqn = self._maker(atom)
+        apart = self._maker(eqn.invars[0]) if eqn is not None and eqn.primitive.name == "exp" else None
+        shape = atom.aval.shape
+        return apart is not None and apart.primitive.name == "sub" and self._rows(apart.invars[1], shape) is not None
+
+    def _zero(self, atom: Atom) -> Made | None:
+        eqn = self._maker(atom)
+        small = eqn.invars[0] if eqn is not None and eqn.primitive.name == "broadcast_in_dim" else atom
+        is_zero = isinstance(small, Literal) and bool(small.val == 0)
+        return Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ()) if is_zero else None
+
+    def _maker(self, atom: Atom) -> Eqn | None:
+        return self.eqns[self.makers[atom]] if isinstance(atom, Var) and atom in self.makers else None
+
+
+def _sizes(atom: Atom) -> list[int]:
+    return [size for size in atom.aval.shape if size > 1]
+
+
+def _is_one(atom: Atom, one: int | None = None) -> bool:
+    """Of one sign, or of any."""
+    return isinstance(atom, Literal) and (bool(atom.val == one) if one else bool(abs(atom.val) == 1))
+
+
+def _whole(made: Made, eqn: Eqn) -> Made:
+    """With all elements of what an equation makes, where it had one for each row."""
+    shape = eqn.outvars[0].aval.shape
+    return Made(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=range(len(shape))), (made,))
+
+
+def _widens(below: Atom, atom: Atom) -> bool:
+    """Whether a cast of floats loses nothing."""
+    both = is_float(below.aval.dtype) and is_float(atom.aval.dtype)
+    return both and np.promote_types(below.aval.dtype, atom.aval.dtype) == atom.aval.dtype
+
+
+def _wide(value: Any) -> Any:
+    dtype = np.dtype(value.dtype)
+    return lax.convert_element_type(value, working_dtype(dtype)) if is_float(dtype) else value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _bound(eqn: Eqn, *values: Any, **params: Any) -> Any:
+    with source_of(eqn):
+        return bind_with(eqn, {**eqn.params, **params}, values)[0]
+
+
+def _of_rows(above: int, shape: Sequence[int], *values: Any) -> Any:
+    """The product of the first ones, divided by that of the others, beside an array of which they are rows."""
+    values = tuple(lax.reshape(_wide(value), shape) for value in values)
+    top, bottom = values[:above], values[above:]
+    whole = reduce(lax.mul, top) if top else lax.full_like(values[0], 1)
+    whole = lax.div(whole, reduce(lax.mul, bottom)) if bottom else whole
+    return whole
+
+
+def _or_zero(value: Any) -> Any:
+    """A reciprocal for sums whose terms may all be hidden: nothing is nothing, whatever it is divided by."""
+    return lax.select(lax.lt(lax.abs(value), lax.full_like(value, np.inf)), value, lax.full_like(value, 0))
+
+
+def _contracted(eqn: Eqn, side: Side, env: dict[Var, Any], found: dict[Made, Any]) -> Any:
+    """The contraction of what is made anew on one side, divided when it is summed."""
+    out, dtype = eqn.outvars[0].aval, working_dtype(eqn.outvars[0].aval.dtype)
+    operands = [read(env, atom) for atom in eqn.invars]
+    operands[side.number] = lax.convert_element_type(side.made.of(env, found), operands[side.number].dtype)
+    with source_of(eqn):
+        if side.later is None:
+            return bind_with(eqn, eqn.params, operands)[0]
+        (total,) = bind_with(eqn, {**eqn.params, "preferred_element_type": dtype}, operands)
+        reciprocal, dims = side.later
+        places = places_of(eqn, side.number)
+        order = sorted(range(len(dims)), key=lambda n: places[dims[n]])
+        rows = lax.convert_element_type(lax.transpose(reciprocal.of(env, found), order), dtype)
+        shape = [size if d in {places[each] for each in dims} else 1 for d, size in enumerate(out.shape)]
+        return lax.convert_element_type(lax.mul(total, lax.reshape(rows, shape)), out.dtype)
