@@ -367,6 +367,6 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("of_groups", of_groups, ("f32 25 16", "f32 6 16 24", "i32 6"), 2),
     Contraction("of_many_groups", of_groups, ("f32 70 16", "f32 65 16 24", "i32 65"), 3),
     Contraction("of_many_groups_gradients", mean_square(of_groups), ("f32 70 16", "f32 65 16 24", "i32 65"), 6, (0, 1)),
-    Contraction("of_groups_gradients", mean_square(of_groups), ("f32 25 16", "f32 6 16 24", "i32 6"), 5, (0, 1)),
+    Contraction("of_groups_gradients", mean_square(of_groups), ("f32 25 16", "f32 6 16 24", "i32 6"), 4, (0, 1)),
     Contraction("training_step", training_step, (*[PERCEPTRON[0]] * 3, "f32 40 78", "f32 40 10"), 9, None, 1e-4),
 )  # fmt: skip

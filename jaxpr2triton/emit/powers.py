@@ -54,14 +54,14 @@ def powers_of(
     """None for what is exact, or not made of products."""
     if working_dtype(leader.dtype) != np.float32 or not are_rough(dots, frozenset(leader.over), target):
         return None
-    huge = _hides_by_numbers(leader, dots)
+    huge = hides_by_numbers(leader.operands, dots)
     value, *others = leader.operands
     apart = {stream.difference: stream.exponential for stream in streams}
     alone = not others and {leader, *apart}.issuperset(users[value])
     if not alone or any(users[one] != [other] for one, other in apart.items() if one is not None):
         return Powers(huge, None, None)
     shown = shown_of(leader)
-    found = _scaled(shown if shown is not None else value, leader)
+    found = scaled_of(shown if shown is not None else value, frozenset(leader.over))
     return Powers(huge, found if shown is None and found.factor != 1.0 else None, found if shown is not None else None)
 
 
@@ -84,9 +84,9 @@ def made_of_rough(
     return frozenset(node for node in made if node.axes & looped and working_dtype(node.dtype) == np.float32)
 
 
-def _scaled(value: Node, leader: Reduce) -> Scaled:
+def scaled_of(value: Node, along: frozenset[Axis]) -> Scaled:
     """Without a constant that it is multiplied with, or divided by."""
-    parts = factor_of(value, frozenset(leader.over)) if isinstance(value, Compute) else None
+    parts = factor_of(value, along) if isinstance(value, Compute) else None
     if parts is None or not isinstance(parts[1], Constant) or not isinstance(value, Compute):
         return Scaled(value)
     factor = float(parts[1].value)
@@ -95,9 +95,11 @@ def _scaled(value: Node, leader: Reduce) -> Scaled:
     return Scaled(parts[0], factor) if 1 / HUGE < factor < HUGE else Scaled(value)
 
 
-def _hides_by_numbers(leader: Reduce, dots: Mapping[Node, Dot]) -> bool:
+def hides_by_numbers(values: Sequence[Node], dots: Mapping[Node, Dot]) -> bool:
+    """Whether these are numbers near the largest there is, where something is hidden."""
+
     def below(node: Node) -> Sequence[Node]:
         return () if node in dots else operands_of(node)
 
-    found = (node for node in reachable(leader.operands, below) if isinstance(node, Constant))
+    found = (node for node in reachable(values, below) if isinstance(node, Constant))
     return any(np.isfinite(each.value) and abs(float(each.value)) > HUGE for each in found)

@@ -25,7 +25,7 @@ class Scope:
     places: dict[str, ast.Assign] = field(default_factory=dict)  # the last line that gives each axis its places
     known: dict[Node, Written] = field(default_factory=dict)
     clamped: dict[Limits, str] = field(default_factory=dict)  # numbers that were brought into range
-    reciprocals: dict[Node, ast.expr] = field(default_factory=dict)  # of numbers by which many are divided
+    once: dict[tuple[str, Node], ast.expr] = field(default_factory=dict)  # what is made of numbers that many read
     lanes: dict[tuple[Index, int, Tile], ast.expr] = field(default_factory=dict)  # lanes that tiles are read at
     scans: dict[Hashable, ast.expr] = field(default_factory=dict)  # associative scans of several parts → their name
     folds: dict[Hashable, Sequence[ast.expr]] = field(default_factory=dict)  # reductions of several parts: results

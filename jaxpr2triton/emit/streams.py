@@ -20,14 +20,14 @@ import numpy as np
 
 from jaxpr2triton.emit.emitter import Emitter
 from jaxpr2triton.emit.known import Buffers
-from jaxpr2triton.emit.powers import LOG2_E, Powers, made_of_rough, powers_of
+from jaxpr2triton.emit.powers import LOG2_E, Powers, hides_by_numbers, made_of_rough, powers_of, scaled_of
 from jaxpr2triton.emit.scope import Scope
 from jaxpr2triton.emit.text import Tile, Written, beside
 from jaxpr2triton.emit.walks import stored_in
 from jaxpr2triton.emit.work import work_of
 from jaxpr2triton.graph.nodes import Collected, Compute, Graph, Node, Reduce
 from jaxpr2triton.graph.order import LoopKey
-from jaxpr2triton.graph.spans import shown_of
+from jaxpr2triton.graph.spans import hidden_by, shown_of
 from jaxpr2triton.graph.streams import Moments, Shrinking, factor_of
 from jaxpr2triton.ir.dtypes import working_dtype
 from jaxpr2triton.ir.plan import Plan
@@ -54,21 +54,45 @@ class StreamEmitter(Emitter):
 
     def _value_of(self, node: Compute, values: Sequence[ast.expr], scope: Scope) -> ast.expr:
         if node in self.rough and node.eqn.primitive.name == "exp":
-            return expr("tl.exp2({} * {})", values[0], LOG2_E)
+            return self._doubling(node, expr("tl.exp2({} * {})", values[0], LOG2_E), scope)
         if node in self.rough and node.eqn.primitive.name == "div":
             divisor = node.operands[1]
             written, tile = self._get(divisor, scope), self.spell.tile(node.axes)
             if divisor.axes and divisor.axes < node.axes and not written.bare:
-                return expr("{} * {}", values[0], beside(self._reciprocal(divisor, scope), written.tile, tile))
+                reciprocal = self._once(divisor, "reciprocal", "1.0 / {}", scope)
+                return expr("{} * {}", values[0], beside(reciprocal, written.tile, tile))
         return super()._value_of(node, values, scope)
 
-    def _reciprocal(self, divisor: Node, scope: Scope) -> ast.expr:
-        """Of a number by which many are divided: where it is known, once."""
-        home = next(each for each in scope.chain() if divisor in each.known)
-        if divisor not in home.reciprocals:
-            value = expr("1.0 / {}", home.known[divisor].value)
-            home.reciprocals[divisor] = self._named("reciprocal", value, home)
-        return home.reciprocals[divisor]
+    def _once(self, node: Node, wish: str, template: str, scope: Scope) -> ast.expr:
+        """What is made of a number that many others meet: where it is known."""
+        home = next(each for each in scope.chain() if node in each.known)
+        if (wish, node) not in home.once:
+            home.once[wish, node] = self._named(wish, expr(template, home.known[node].value), home)
+        return home.once[wish, node]
+
+    def _doubling(self, node: Compute, plain: ast.expr, scope: Scope) -> ast.expr:
+        """exp(x * c - m) as a power of two, with log2 e in the factor and in m; as it is where numbers may be huge."""
+        (below,) = node.operands
+        if not isinstance(below, Compute) or below.eqn.primitive.name != "sub" or self._get(below, scope).name:
+            return plain
+        value, extreme = below.operands
+        if not extreme.axes < value.axes or self._get(extreme, scope).bare:
+            return plain
+        if not hides_by_numbers([value], self.dots):
+            return self._folded(value, extreme, scope) or plain
+        loops = node.axes & scope.open_loops & self.hiding
+        seen = (hidden_by(value, axis) for axis in loops if isinstance(value, Compute) and len(value.operands) == 3)
+        shown = next((found[0] for found in seen if found is not None), None)
+        folded = None if shown is None else self._folded(shown, extreme, scope)
+        return Hiding(plain, folded) if folded is not None and isinstance(plain, ast.Call) else plain
+
+    def _folded(self, value: Node, extreme: Node, scope: Scope) -> ast.expr | None:
+        scaled, tile = scaled_of(value, value.axes - extreme.axes), self.spell.tile(value.axes)
+        if scope.find(scaled.base) is None:
+            return None
+        known = self._get(extreme, scope)
+        doubled = beside(self._once(extreme, "log2", f"{{}} * {LOG2_E}", scope), known.tile, tile)
+        return expr("tl.exp2({} * {} - {})", self._operand(scaled.base, scope, tile), scaled.factor * LOG2_E, doubled)
 
     def _powers_of(self, leader: Reduce) -> Powers | None:
         streams = [stream for stream in self.shrinking.values() if stream.leader is leader]

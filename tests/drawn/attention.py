@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.drawn.generator import Draft
 
 WORK = 16  # pairs for each element that a program may have
-KEYS = (20, 129, 150, 200)  # the first of them are held at once
+KEYS = (20, 129, 150, 200, 300)  # the first of them are held at once
 SCORES = (
     "{s}",
     "0.35 * {s}",
@@ -13,6 +13,7 @@ SCORES = (
     "5 * jnp.tanh({s} / 5)",
     "{s} - 0.01 * jnp.abs(jnp.arange({rows})[:, None] - jnp.arange({n})).astype({s}.dtype)",
     "({s}).astype(jnp.float32)",
+    "2 * {s} - ({x} ** 2).sum(1)[:, None] - ({k} ** 2).sum(1)",
 )
 MASKS = (
     "jnp.arange({rows})[:, None] + {c} >= jnp.arange({n})",
@@ -41,13 +42,17 @@ def attention(draft: Draft) -> None:
         return
     rows, depth = x.shape
     k, v = draft.new_input((n, depth), x.dtype.name), draft.new_input((n, draft.pick((1, 3, 5))), x.dtype.name)
-    names = {"rows": rows, "n": n, "c": c, "k": k.name, "v": v.name}
-    scores = draft.pick(SCORES).format(s=f"({x.name} @ {k.name}.T)", **names)
+    of_heads = not draft.number(0, 3)
+    one = "q" if of_heads else x.name
+    names = {"rows": rows, "n": n, "c": c, "k": k.name, "v": v.name, "x": one}
+    scores = draft.pick(SCORES).format(s=f"({one} @ {k.name}.T)", **names)
     mask = f"({draft.pick(MASKS).format(**names)}) | (jnp.arange({n}) == 0)" if draft.chance() else ""
     if mask and not draft.number(0, 3):
-        draft.add(UNDER_A_MASK.format(s=f"({scores})", m=mask, v=v.name), x, k, v)
-        return
-    if mask:
-        fill = draft.pick(FILLS).format(s=f"({scores})")
-        scores = f"jnp.where({mask}, {scores}, {fill})"
-    draft.add(f"(lambda s: {draft.pick(RESULTS).format(s='s', v=v.name)})({scores})", x, k, v)
+        made = UNDER_A_MASK.format(s=f"({scores})", m=mask, v=v.name)
+    else:
+        if mask:
+            scores = f"jnp.where({mask}, {scores}, {draft.pick(FILLS).format(s=f'({scores})')})"
+        made = f"(lambda s: {draft.pick(RESULTS).format(s='s', v=v.name)})({scores})"
+    if of_heads:  # that look at the same keys
+        made = f"jax.vmap(lambda q: {made})(jnp.stack([{x.name}, {x.name} / 2, -{x.name}]))"
+    draft.add(made, x, k, v)

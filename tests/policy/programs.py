@@ -315,6 +315,16 @@ def few_steps_in_steps(x: Any, table: Any) -> Any:
 NARROW = (floats(6, 7), floats(20, 30, 6), floats(30, 6))
 
 
+def gradients_of_what_sees_earlier_ones(x: Any) -> Any:
+    """Of the last rows most of the others are hidden from none."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        hidden = jnp.arange(len(q))[:, None] < jnp.arange(len(k))
+        return jax.nn.softmax(jnp.where(hidden, -jnp.inf, q @ k.T)) @ v
+
+    return jax.vjp(program, x, x, x)[1](x)
+
+
 def almost_whole_rows(x: Any) -> Any:
     row, place = (lax.broadcasted_iota(jnp.int32, x.shape, dim) for dim in range(2))
     return jnp.where(place + row < x.shape[1], x, 0).sum(1)
@@ -344,6 +354,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),
     "scaled product": (lambda x, w: (x * 0.001) @ w, (floats(64, 256), floats(256, 64))),
+    "gradients with a mask": (gradients_of_what_sees_earlier_ones, (floats(1000, 16),)),
     "almost whole rows": (almost_whole_rows, (floats(12_000, 100_000),)),
     "sums up to a length": (up_to_a_length, (floats(256, 100_000), integers(256))),
     "many rows in groups": (lax.ragged_dot, (halves(4096, 1024), halves(8, 1024, 1024), integers(8))),

@@ -105,6 +105,7 @@ CASES = {
     "writing.branch": Case("maybe long", 1 / 2),
     "writing.written_out": Case("waves", 2),
     "writing.steps_to_spare_one": Case("almost whole rows", 2),
+    "writing.asked_at_once": Case("gradients with a mask", 1 / 16, contractions=True),
     "writing.all_steps": Case("sums up to a length", 1 << 10),
 }
 COMMON_CASES = {

@@ -312,12 +312,14 @@ class _Quotients:
         return above, below, negative
 
     def _divisor(self, eqn: Eqn) -> Rows | None:
-        """What a division of many numbers has for each row of them."""
+        """What a division of long rows has for each of them; short ones a program has whole, and their exponentials."""
+        if eqn.primitive.name != "div":
+            return None
         whole = eqn.outvars[0].aval
-        if eqn.primitive.name != "div" or eqn.invars[0].aval.shape != whole.shape or not is_float(whole.dtype):
+        if eqn.invars[0].aval.shape != whole.shape or not is_float(whole.dtype):
             return None
         rows = self._rows(eqn.invars[1], whole.shape)
-        return rows if rows is not None and COMMON.times * rows.base.aval.size <= whole.size else None
+        return rows if rows is not None and COMMON.side_of_a_matrix * rows.base.aval.size < whole.size else None
 
     def _rows(self, atom: Atom, shape: Sequence[int]) -> Rows | None:
         """The numbers that stand for whole rows of an array of that shape, if they do."""

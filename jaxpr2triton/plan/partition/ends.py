@@ -36,9 +36,9 @@ def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
     return _last(cuts, end, readers, root)
 
 
-def made_of_sums(cuts: Cuts, groups: Sequence[Group]) -> list[Var]:
-    """What all kernels that read a sum make of it first, of what the kernel that sums has there."""
-    found = []
+def made_of_sums(cuts: Cuts, groups: Sequence[Group]) -> dict[Var, str]:
+    """What all kernels that read a sum make of it first, of what the kernel that sums has there; and why it sums."""
+    found: dict[Var, str] = {}
     for group in groups:
         for root in (root for root in group.roots if cuts.maker(root).primitive.name in SUMS):
             others = [each for each in groups if each is not group and root in loads_of(cuts, each.space)]
@@ -46,7 +46,7 @@ def made_of_sums(cuts: Cuts, groups: Sequence[Group]) -> list[Var]:
                 end = _made_by_readers(cuts, root, others, frozenset((*group.roots, *loads_of(cuts, group.space))))
                 read = sum(nbytes(*loads_of(cuts, each.space)) for each in others)
                 if end is not root and COMMON.times * nbytes(end) <= read:
-                    found.append(end)
+                    found[end] = cuts.because[root]
     return found
 
 

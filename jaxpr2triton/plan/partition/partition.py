@@ -104,10 +104,10 @@ def _reading_results(found: Grouped, decisions: Decisions, policy: Policy) -> Gr
     """The same, with kernels that read what others write anyway, if there are no more of them for that."""
     groups = found.groups if len(found.groups) > 1 else []
     values = [value for group in groups for value in written_by_others(found.cuts, group.roots, group.space)]
-    values += made_of_sums(found.cuts, groups)
-    if not values:
+    brought = dict.fromkeys(values, because.WRITTEN) | made_of_sums(found.cuts, groups)
+    if not brought:
         return found
-    other = _grouped(found.jaxpr, decisions, policy, dict.fromkeys(values, because.WRITTEN))
+    other = _grouped(found.jaxpr, decisions, policy, brought)
     return other if isinstance(other, Grouped) and len(other.groups) <= len(found.groups) else found
 
 
