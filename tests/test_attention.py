@@ -94,6 +94,30 @@ def test_rows_that_are_no_numbers(fill: float) -> None:
     assert_close(found, expected, 1e-5)
 
 
+@pytest.mark.parametrize("low", [-jnp.inf, float(np.finfo(np.float32).min), -1e9])
+def test_scores_that_data_hides(low: float) -> None:
+    """A mask is added that is read, and hides all keys of a row: numbers near the largest are not multiplied."""
+
+    def program(q: Any, k: Any, bias: Any) -> Any:
+        scores = jnp.dot(q, k.T, preferred_element_type=jnp.float32) / 4 + bias
+        return jax.nn.softmax(scores).astype(q.dtype) @ k, jax.nn.logsumexp(scores, -1)
+
+    q, k = (jnp.asarray(RNG.normal(size=(400, 16)), jnp.bfloat16) for _ in range(2))
+    bias = jnp.where(jnp.arange(400) > jnp.arange(400)[:, None], low, 0).at[5].set(low).astype(jnp.float32)
+    cotangents = jnp.ones((400, 16), jnp.bfloat16), jnp.ones(400)
+
+    def pulled(q: Any, k: Any, bias: Any) -> Any:
+        out, pull = jax.vjp(lambda q, k: program(q, k, bias), q, k)
+        return out, pull(cotangents)
+
+    expected = jax.jit(pulled)(q, k, bias)
+    found = j2t.fuse(pulled, backend="interpret", contractions="triton")(q, k, bias)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        one, other = np.asarray(one, np.float32), np.asarray(other, np.float32)
+        np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
+        np.testing.assert_allclose(one, other, rtol=0.03, atol=0.06)
+
+
 ROUGH = "plain", "causal", "causal, hidden by a number", "rows without keys", "library, causal"
 
 

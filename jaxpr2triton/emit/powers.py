@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpr2triton.emit.dots import Dot
-from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Node, Reduce, operands_of
+from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Load, Node, Reduce, operands_of
 from jaxpr2triton.graph.spans import HUGE, shown_of
 from jaxpr2triton.graph.streams import Shrinking, factor_of
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.dataflow import affected, reachable
-from jaxpr2triton.ir.dtypes import working_dtype
+from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.rules.products import TF32, input_precision
 
@@ -96,10 +96,13 @@ def scaled_of(value: Node, along: frozenset[Axis]) -> Scaled:
 
 
 def hides_by_numbers(values: Sequence[Node], dots: Mapping[Node, Dot]) -> bool:
-    """Whether these are numbers near the largest there is, where something is hidden."""
+    """Whether these may be numbers near the largest there is, where something is hidden, or what is read hides it."""
 
     def below(node: Node) -> Sequence[Node]:
         return () if node in dots else operands_of(node)
 
-    found = (node for node in reachable(values, below) if isinstance(node, Constant))
-    return any(np.isfinite(each.value) and abs(float(each.value)) > HUGE for each in found)
+    found = list(reachable(values, below))
+    numbers = [float(each.value) for each in found if isinstance(each, Constant)]
+    read = [each.dtype for each in found if isinstance(each, Load)]
+    may_be = any(is_float(dtype) and dtype != np.float16 for dtype in read)
+    return may_be or any(np.isfinite(each) and abs(each) > HUGE for each in numbers)

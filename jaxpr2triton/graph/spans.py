@@ -143,8 +143,12 @@ def _of_weights(node: Node, axis: Axis) -> Iterator[Limit]:
 
 
 def _uncast(node: Node) -> Node:
+    """What it is, but for a cast of floats that loses nothing."""
     while isinstance(node, Compute) and node.eqn.primitive.name == "convert_element_type":
-        (node,) = node.operands
+        (below,) = node.operands
+        if not is_float(below.dtype) or np.promote_types(below.dtype, node.dtype) != node.dtype:
+            break
+        node = below
     return node
 
 

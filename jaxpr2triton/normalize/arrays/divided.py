@@ -63,11 +63,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Divided:
-    """By what a value is divided; whether something is subtracted from that, and whether something is hidden."""
+    """By what a value is divided; whether something is subtracted from that, and whether all of it may be hidden."""
 
     rows: Rows | None = None
     differs: bool = False
-    chooses: bool = False
+    hides: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +82,9 @@ class Made:
             parts = (found[part] if isinstance(part, Made) else read(env, part) for part in each.parts)
             found[each] = each.function(*parts)
         return found[self]
+
+
+State = tuple[Atom, Rows]  # a value, and what divides it
 
 
 @dataclass(frozen=True)
@@ -114,24 +117,22 @@ class _Quotients:
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.eqns, self.makers = jaxpr.eqns, makers_of(jaxpr)
-        self.shares: dict[tuple[Atom, Var], Made] = {}  # of an exponential and what divides it: the quotient
+        self.shares: dict[State, Made] = {}  # of an exponential and what divides it: the quotient
         self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
-        self.whole: dict[Var, dict[Atom, Made | None]] = {}  # by what divides: values times that
-        self.part: dict[Var, dict[Atom, Made | None]] = {}  # … values in which exponentials are divided, and no others
+        self.whole: dict[State, Made | None] = {}  # values times what divides them
+        self.part: dict[State, Made | None] = {}  # … in which exponentials are divided, and nothing else
         self.wide: dict[Atom, Made] = {}  # values of 16 bits as kernels hold them
         self.divided: dict[Atom, Divided] = {}
         for eqn in self.eqns:
             rows = self._divisor(eqn)
             if rows is not None and self._is_exponential(eqn.invars[0]):
-                self.whole.setdefault(rows.base, {})
-                self.part.setdefault(rows.base, {})
                 if rows.base not in self.reciprocals:
                     self.reciprocals[rows.base] = Made(partial(_of_rows, 0, _sizes(rows.base)), (rows.base,))
                 beside = Made(
                     partial(lax.reshape, new_sizes=rows.within(eqn.outvars[0].aval.shape)),
                     (self.reciprocals[rows.base],),
                 )
-                self.shares[eqn.invars[0], rows.base] = Made(lax.mul, (self._held(eqn.invars[0]), beside))
+                self.shares[eqn.invars[0], rows] = Made(lax.mul, (self._held(eqn.invars[0]), beside))
 
     def found(self) -> Iterator[tuple[Eqn, Side]]:
         for eqn in self.eqns if self.shares else ():
@@ -144,33 +145,32 @@ class _Quotients:
 
     def _side(self, number: int, atom: Atom, over: Sequence[int]) -> Side | None:
         seen = self._divided_by(atom)
-        if seen.rows is None or seen.rows.base not in self.whole:
+        by = seen.rows
+        if by is None or by.base not in self.reciprocals or not is_float(atom.aval.dtype):
             return None
-        by = seen.rows.base
-        alike = set(seen.rows.dims).isdisjoint(over)
+        alike = set(by.dims).isdisjoint(over)
         if alike and not seen.differs:
             return None
         if not alike or atom.aval.dtype == np.float16:  # which may have no room for a sum that is divided later
             made = self._with_share(atom, by)
             return None if made is None else Side(number, made)
-        made, later = self._times(atom, by), self.reciprocals[by]
-        later = Made(_or_zero, (later,)) if seen.chooses else later
-        return None if made is None else Side(number, made, (later, seen.rows.dims))
+        made, later = self._times(atom, by), self.reciprocals[by.base]
+        later = Made(_or_zero, (later,)) if seen.hides else later
+        return None if made is None else Side(number, made, (later, by.dims))
 
     def _divided_by(self, top: Atom) -> Divided:
         """What divides a value, or what it is made of."""
         for each in postorder([top], self._parts, self.divided):
             eqn, parts = self._maker(each), [self.divided[part] for part in self._parts(each)]
-            found = next((part for part in parts if part.rows is not None), Divided())
-            name = "" if eqn is None else eqn.primitive.name
+            divided = [part for part in parts if part.rows is not None]
+            name, rows = "" if eqn is None else eqn.primitive.name, divided[0].rows if divided else None
             if eqn is not None and not parts:
-                found = Divided(self._divisor(eqn))
-            elif eqn is not None and name == "transpose" and found.rows is not None:
-                dims = tuple(eqn.params["permutation"].index(d) for d in found.rows.dims)
-                found = replace(found, rows=replace(found.rows, dims=dims))
-            differs, chooses = name in DIFFERENCES, name == "select_n"
-            found = replace(found, differs=found.differs or differs, chooses=found.chooses or chooses)
-            self.divided[each] = found
+                rows = self._divisor(eqn)
+            elif eqn is not None and name == "transpose" and rows is not None:
+                rows = replace(rows, dims=tuple(eqn.params["permutation"].index(d) for d in rows.dims))
+            differs = name in DIFFERENCES or any(part.differs for part in divided)
+            hides = name == "select_n" or (bool(divided) and all(part.hides for part in divided))
+            self.divided[each] = Divided(rows, differs, hides)
         return self.divided[top]
 
     def _parts(self, atom: Atom) -> Sequence[Var]:
@@ -179,22 +179,38 @@ class _Quotients:
         if eqn is None or eqn.primitive.name not in ALONG or self._divisor(eqn) is not None:
             return ()
         operands = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
-        same = [each for each in operands if each.aval.size == atom.aval.size and is_float(each.aval.dtype)]
+        same = [each for each in operands if each.aval.size == atom.aval.size and _is_held_as(each, atom)]
         return [each for each in same if isinstance(each, Var)]
 
-    def _times(self, top: Atom, by: Var) -> Made | None:
-        """A value times what divides it; None where that does not divide all of it."""
-        found = self.whole[by]
-        for each in postorder([top], self._parts, found):
-            eqn = self._maker(each)
-            known = [found.get(one) if isinstance(one, Var) else None for one in (eqn.invars if eqn else ())]
-            found[each] = None if eqn is None else self._product(eqn, by, known)
-        return found[top]
+    def _states(self, state: State) -> list[State]:
+        atom, by = state
+        below = self._before(atom, by)
+        return [(each, below) for each in self._parts(atom)]
 
-    def _product(self, eqn: Eqn, by: Var, known: Sequence[Made | None]) -> Made | None:
+    def _before(self, atom: Atom, by: Rows) -> Rows:
+        """The same rows of what a value is made of."""
+        eqn = self._maker(atom)
+        if eqn is None or eqn.primitive.name != "transpose":
+            return by
+        return replace(by, dims=tuple(int(eqn.params["permutation"][d]) for d in by.dims))
+
+    def _known(self, found: Mapping[State, Made | None], eqn: Eqn, by: Rows) -> list[Made | None]:
+        """What operands were made of."""
+        below = self._before(eqn.outvars[0], by)
+        return [found.get((atom, below)) if isinstance(atom, Var) else None for atom in eqn.invars]
+
+    def _times(self, top: Atom, by: Rows) -> Made | None:
+        """A value times what divides it; None where that does not divide all of it."""
+        for atom, rows in postorder([(top, by)], self._states, self.whole):
+            eqn = self._maker(atom)
+            made = None if eqn is None else self._product(eqn, rows, self._known(self.whole, eqn, rows))
+            self.whole[atom, rows] = made
+        return self.whole[top, by]
+
+    def _product(self, eqn: Eqn, by: Rows, known: Sequence[Made | None]) -> Made | None:
         rows = self._divisor(eqn)
         if rows is not None:
-            return Made(_same, (self._held(eqn.invars[0]),)) if rows.base is by else None
+            return Made(_same, (self._held(eqn.invars[0]),)) if rows == by else None
         match eqn.primitive.name, known:
             case "convert_element_type", [one]:
                 return one
@@ -205,13 +221,15 @@ class _Quotients:
             case "mul", [None, Made() as other]:
                 return Made(partial(_bound, eqn), (self._held(eqn.invars[0]), other))
             case (("sub" | "add" | "add_any"), _):
-                parts = [one or self._rows_times(atom, by, eqn) for one, atom in zip(known, eqn.invars)]
-                return Made(partial(_bound, eqn), (parts[0], parts[1])) if parts[0] and parts[1] else None
+                parts = [each or self._rows_times(atom, by, eqn) for each, atom in zip(known, eqn.invars)]
+                combined = lax.sub if eqn.primitive.name == "sub" else lax.add
+                made = tuple(each for each in parts if each is not None)
+                return Made(partial(_along, combined), made) if len(made) == 2 else None
             case "select_n", [_, *cases]:
                 return self._choice(eqn, by, cases)
         return None
 
-    def _choice(self, eqn: Eqn, by: Var, cases: Sequence[Made | None]) -> Made | None:
+    def _choice(self, eqn: Eqn, by: Rows, cases: Sequence[Made | None]) -> Made | None:
         """A choice between values times what divides them, or between one and nothing."""
         mask, *atoms = eqn.invars
         chosen = [one or self._zero(atom) for one, atom in zip(cases, atoms)]
@@ -220,30 +238,31 @@ class _Quotients:
         made = [_whole(each, eqn) for each in chosen if each is not None]
         return Made(partial(_bound, eqn), (mask, *made)) if len(made) == len(chosen) else None
 
-    def _with_share(self, top: Atom, by: Var) -> Made | None:
+    def _with_share(self, top: Atom, by: Rows) -> Made | None:
         """The same value, in which nothing but exponentials is divided."""
-        found = self.part[by]
-        for each in postorder([top], self._parts, found):
-            eqn = self._maker(each)
-            found[each] = self._shared(eqn, by) or self._again(eqn, found) if eqn is not None else None
-        return found[top]
+        for atom, rows in postorder([(top, by)], self._states, self.part):
+            eqn = self._maker(atom)
+            made = None if eqn is None else self._shared(eqn, rows)
+            self.part[atom, rows] = made if made or eqn is None else self._again(eqn, self._known(self.part, eqn, rows))
+        return self.part[top, by]
 
-    def _again(self, eqn: Eqn, known: Mapping[Atom, Made | None]) -> Made | None:
+    def _again(self, eqn: Eqn, known: Sequence[Made | None]) -> Made | None:
         """What an equation makes of values that were made anew, if it reads any, and all that are divided were."""
         divided = [each for each in self._parts(eqn.outvars[0]) if self._divided_by(each).rows is not None]
-        if not divided or any(known[each] is None for each in divided):
+        made = [one if atom in divided else None for one, atom in zip(known, eqn.invars)]
+        if not divided or any(one is None for one, atom in zip(made, eqn.invars) if atom in divided):
             return None
-        made = [known[each] if each in divided else None for each in eqn.invars]
         if eqn.primitive.name == "convert_element_type":
             return made[0]
-        return Made(partial(_bound, eqn), tuple(one or self._held(atom) for one, atom in zip(made, eqn.invars)))
+        parts = tuple(one or self._held(atom) for one, atom in zip(made, eqn.invars))
+        return Made(lax.add if eqn.primitive.name == "add_any" else partial(_bound, eqn), parts)
 
-    def _shared(self, eqn: Eqn, by: Var) -> Made | None:
+    def _shared(self, eqn: Eqn, by: Rows) -> Made | None:
         """The quotient of an exponential, or its product with another one of the same divisor."""
-        if eqn.primitive.name not in ("mul", "div"):
-            return None
         if (rows := self._divisor(eqn)) is not None:
-            return self.shares.get((eqn.invars[0], by)) if rows.base is by else None
+            return self.shares.get((eqn.invars[0], by)) if rows == by else None
+        if eqn.primitive.name != "mul":
+            return None
         for one, other in (eqn.invars, eqn.invars[::-1]):
             share = self.shares.get((one, by)) if isinstance(one, Var) else None
             rest = self._times(other, by) if share is not None else None
@@ -252,7 +271,10 @@ class _Quotients:
         return None
 
     def _held(self, top: Atom) -> Made | Atom:
-        """A value of 16 bits as kernels hold it, which is not rounded between one operation and the next."""
+        """A value of 16 bits as kernels hold it, which is not rounded between one operation and the next.
+
+        But for products that others than these are made of: maxima, say, which are of rounded ones.
+        """
 
         def parts(atom: Atom) -> Sequence[Var]:
             eqn = self._maker(atom) if atom.aval.dtype.itemsize == 2 else None
@@ -265,7 +287,7 @@ class _Quotients:
             return zero or Made(_wide, (top,))
         for each in postorder([top], parts, self.wide):
             eqn, below = self._maker(each), parts(each)
-            if eqn is not None and eqn.primitive.name == "dot_general":
+            if eqn is not None and eqn.primitive.name == "dot_general" and each is top:
                 dtype = working_dtype(each.aval.dtype)
                 self.wide[each] = Made(partial(_bound, eqn, preferred_element_type=dtype), tuple(eqn.invars))
             elif eqn is not None and below:
@@ -275,17 +297,17 @@ class _Quotients:
                 self.wide[each] = Made(_wide, (each,))
         return self.wide[top]
 
-    def _rows_times(self, atom: Atom, by: Var, eqn: Eqn) -> Made | None:
+    def _rows_times(self, atom: Atom, by: Rows, eqn: Eqn) -> Made | None:
         """A number for each row times what others are divided by; what is left of it, if it is such a quotient."""
         shape = eqn.outvars[0].aval.shape
         rows = self._rows(atom, shape)
-        if rows is None:
+        if rows is None or rows.dims != by.dims or not _is_held_as(by.base, eqn.outvars[0]):
             return None
         above, below, negative = self._terms(rows.base)
-        if by in below:
-            below.remove(by)
+        if by.base in below:
+            below.remove(by.base)
         else:
-            above.append(by)
+            above.append(by.base)
         made = Made(partial(_of_rows, len(above), rows.within(shape)), (*above, *below))
         return Made(lax.neg, (made,)) if negative else made
 
@@ -374,10 +396,22 @@ def _whole(made: Made, eqn: Eqn) -> Made:
     return Made(partial(lax.broadcast_in_dim, shape=shape, broadcast_dimensions=range(len(shape))), (made,))
 
 
+def _is_held_as(one: Atom, other: Atom) -> bool:
+    """Whether these are floats that kernels compute with alike."""
+    dtypes = one.aval.dtype, other.aval.dtype
+    return all(map(is_float, dtypes)) and working_dtype(dtypes[0]) == working_dtype(dtypes[1])
+
+
 def _widens(below: Atom, atom: Atom) -> bool:
     """Whether a cast of floats loses nothing."""
-    both = is_float(below.aval.dtype) and is_float(atom.aval.dtype)
-    return both and np.promote_types(below.aval.dtype, atom.aval.dtype) == atom.aval.dtype
+    is_wider = np.promote_types(below.aval.dtype, atom.aval.dtype) == atom.aval.dtype
+    return is_wider and _is_held_as(below, atom)
+
+
+def _along(combined: Callable[..., Any], *values: Any) -> Any:
+    """With numbers for whole rows spread, where there are elements beside them."""
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    return combined(*(lax.broadcast_in_dim(value, shape, range(value.ndim)) for value in values))
 
 
 def _wide(value: Any) -> Any:

@@ -95,3 +95,101 @@ def test_left_alone(program: Callable[..., Any]) -> None:
     q, k, *_ = arrays(jnp.float32)
     before = normalize(jax.make_jaxpr(program)(q, k))
     assert divide_once(before) is before
+
+
+def exponentials(s: Any) -> tuple[Any, Any]:
+    e = jnp.exp(s - jnp.max(s, -1, keepdims=True))
+    return e, jnp.sum(e, -1, keepdims=True)
+
+
+def left_and_right(x: Any, y: Any, z: Any) -> Any:
+    """A symmetric matrix divided along its rows and along its columns, by the same numbers."""
+    n = jnp.sum(x * x, 1)
+    e = jnp.exp((2 * x @ x.T - n[None, :] - n[:, None]) / 16)
+    left, right = e / jnp.sum(e, 1)[:, None], e / jnp.sum(e, 1)[None, :]
+    return left.T @ y, right.T @ z, left @ y, right @ z, (left + right) @ y
+
+
+def of_columns(s: Any, x: Any, c: Any, k: Any) -> Any:
+    """What is subtracted lies along the columns, and is divided there."""
+    e, total = exponentials(s)
+    return (e / total) @ k, ((x / total - c) * e) @ k, ((x / total - c / total[:, 0]) * e) @ k
+
+
+def turned(s: Any, x: Any, b: Any, k: Any) -> Any:
+    """What divides has its dimensions in another order than what is subtracted."""
+    e, total = exponentials(s)
+    apart = (x / total).transpose(1, 0, 2) - b[:, :, None]
+    return jnp.einsum("tbk,bkd->btd", e / total, k), jnp.einsum("btk,bkd->btd", apart * e.transpose(1, 0, 2), k)
+
+
+def divided_by_it(s: Any, x: Any, q: Any, k: Any) -> Any:
+    e, total = exponentials(s)
+    return (e / total) @ k, ((jnp.abs(x) + 1) / total / e).T @ q
+
+
+def partly_hidden(q: Any, k: Any, v: Any) -> Any:
+    """Rows whose sum is of nothing, and in which something is shown all the same."""
+    shown = jnp.arange(64)[:, None] - 8 >= jnp.arange(160)
+    e, _ = exponentials(q @ k.T)
+    p = e / jnp.sum(jnp.where(shown, e, 0), 1, keepdims=True)
+    return (jnp.where(shown, p, 0) + 0.1 * p) @ v
+
+
+def with_normalizer(q: Any, k: Any, v: Any) -> Any:
+    scores = q @ k.T
+    e, total = exponentials(scores)
+    return (e / total) @ v, jnp.max(scores, 1, keepdims=True) + jnp.log(total)
+
+
+def added_by_columns(q: Any, k: Any, v: Any, c: Any) -> Any:
+    e, total = exponentials(q @ k.T)
+    return ((e / total) @ v) ** 2 + jnp.sum(e * c)
+
+
+def of_whole_numbers(s: Any, x: Any, k: Any) -> Any:
+    e, total = exponentials(s)
+    whole = (100 * x / total - jnp.max(x, 1, keepdims=True)).astype(jnp.int32)
+    return (e / total) @ k, jnp.dot(whole, jnp.ones((160, 3), jnp.int32))
+
+
+ROWS, KEYS, SQUARE = (64, 8), (160, 8), (160, 160)
+FOUND = {
+    left_and_right: (KEYS, KEYS, KEYS),
+    of_columns: (SQUARE, SQUARE, (160,), KEYS),
+    turned: ((16, 3, 160), (16, 3, 160), (3, 16), (3, 160, 8)),
+    divided_by_it: ((64, 160), (64, 160), ROWS, KEYS),
+    partly_hidden: (ROWS, KEYS, KEYS),
+    with_normalizer: (ROWS, KEYS, KEYS),
+    added_by_columns: (ROWS, KEYS, KEYS, (160,)),
+    of_whole_numbers: ((64, 160), (64, 160), KEYS),
+}
+
+
+@pytest.mark.parametrize("program", FOUND, ids=lambda program: program.__name__)
+def test_rows_are_known_by_their_dimensions(program: Callable[..., Any]) -> None:
+    """Values, and gradients of what is a float."""
+    args = [jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in FOUND[program]]
+
+    def pulled(*args: Any) -> Any:
+        out, pull = jax.vjp(program, *args)
+        return out, pull(jax.tree.map(lambda x: jnp.cos(x) if jnp.issubdtype(x.dtype, jnp.inexact) else zero(x), out))
+
+    def zero(x: Any) -> Any:
+        return np.zeros(x.shape, jax.dtypes.float0)
+
+    closed = exchange_sums(normalize(jax.make_jaxpr(pulled)(*args)))
+    for one, other in zip(jaxpr_as_fun(divide_once(closed))(*args), jaxpr_as_fun(closed)(*args), strict=True):
+        assert (jnp.isfinite(one) == jnp.isfinite(other)).all()
+        one, other = (np.where(jnp.isfinite(other), each, 0) for each in (one, other))
+        np.testing.assert_allclose(one, other, rtol=0, atol=3e-5 * np.max(np.abs(other), initial=1e-3))
+
+
+def test_maxima_are_of_the_scores_that_are_compared_with_them() -> None:
+    """Products of 16 bits are rounded before they are; with large ones it makes all the difference."""
+    scales = 30, 30, 1, 1
+    args = [(each * scale).astype(jnp.bfloat16) for each, scale in zip(arrays(jnp.float32), scales)]
+    closed = exchange_sums(normalize(jax.make_jaxpr(gradients(attention))(*args)))
+    *_, found = jaxpr_as_fun(divide_once(closed))(*args)
+    *_, expected = jaxpr_as_fun(closed)(*args)
+    np.testing.assert_allclose(np.float32(found), np.float32(expected), rtol=0.02, atol=0.02)
