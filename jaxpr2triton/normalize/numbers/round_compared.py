@@ -30,7 +30,7 @@ from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 CHOOSE = {*names_of(Outcome.SELECTION), *names_of(Outcome.PLACE), "max", "min", "eq", "ne", "sort"}
 EXACT = {*CHOICES, "rounded", "convert_element_type", "bitcast_convert_type"}
 MADE = {*POINTWISE, *REDUCTIONS, *SWEEPS, *DECOMPOSITIONS} - EXACT  # what kernels compute with more digits
-IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose results XLA has rounded, and nothing computes again
+IN_MEMORY = {"dot_general", "conv_general_dilated"}  # whose operands are in memory, where they are rounded
 
 
 def round_compared(closed: Closed) -> Closed:
@@ -38,8 +38,8 @@ def round_compared(closed: Closed) -> Closed:
 
         b = mul a a;  c = reduce_max b    →    b' = mul a a;  b = rounded b';  c = reduce_max b
 
-    Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, programs without choices, and
-    what lies before a matrix product.
+    Of loops, all of the body if it makes or holds such a value. Left alone: wider dtypes, programs without choices,
+    what lies before a matrix product, and that itself where something that is rounded is made of it first.
     """
     if not any(_is_narrow(var.aval) for eqn in closed.jaxpr.eqns for var in eqn.outvars):
         return closed
@@ -52,33 +52,57 @@ def _rounded(jaxpr: Any, everything: bool) -> Any:
 
     Equations come last to first: when the turn of one comes, all that want its results rounded are known.
     """
-    wanted: set[Any] = set()
+    leads = _Leads(everything)
     known = {var for eqn in jaxpr.eqns if eqn.primitive is rounded_p for var in variables(eqn.invars)}
     found: list[Any] = []
     for eqn in reversed(jaxpr.eqns):
-        bodies = list(jex.jaxprs_in_params(eqn.params))
-        is_wanted = everything or any(var in wanted for var in eqn.outvars) or any(map(_chooses_inside, bodies))
-        if is_wanted and bodies:
+        if leads.holds(eqn):
             eqn = _with_bodies_rounded(eqn)
-
-        computed = _is_computed(eqn) or (everything and eqn.primitive.name in IN_MEMORY)
-        goes_on = computed or eqn.primitive.name not in IN_MEMORY
-        if _is_choice(eqn) or (is_wanted and goes_on):
-            wanted.update(variables(eqn.invars))
-
-        if is_wanted and computed and eqn.outvars[0] not in known:
-            found += _with_result_rounded(eqn)[::-1]
-        else:
-            found.append(eqn)
+        is_rounded = leads.is_rounded(eqn) and eqn.outvars[0] not in known
+        leads.go_through(eqn)
+        found += _with_result_rounded(eqn)[::-1] if is_rounded else [eqn]
     eqns = found[::-1]
     same = all(map(operator.is_, eqns, jaxpr.eqns))  # what is rounded is another equation, with one more after it
     return jaxpr if same else build.with_equations(jaxpr, eqns)
 
 
+class _Leads:
+    """The values that lead to a choice, as far as equations were gone through from the last one on."""
+
+    def __init__(self, everything: bool) -> None:
+        self.everything = everything
+        self.wanted: set[Any] = set()
+        self.met: set[Any] = set()  # of these what no computation comes between: that is rounded, whatever makes it
+
+    def holds(self, eqn: Any) -> bool:
+        bodies = jex.jaxprs_in_params(eqn.params)
+        return self.everything or not self.wanted.isdisjoint(eqn.outvars) or any(map(_chooses_inside, bodies))
+
+    def is_rounded(self, eqn: Any) -> bool:
+        """Whether kernels compute it with more digits, and it matters."""
+        if self.everything and eqn.primitive.name in IN_MEMORY:
+            return True
+        is_met = not _is_of_products(eqn) or not self.met.isdisjoint(eqn.outvars)
+        return self.holds(eqn) and _is_computed(eqn) and is_met
+
+    def go_through(self, eqn: Any) -> None:
+        is_choice, is_held = _is_choice(eqn), self.holds(eqn)
+        is_met = is_held and not _is_computed(eqn) and not self.met.isdisjoint(eqn.outvars)
+        goes_on = self.everything or (eqn.primitive.name != "conv_general_dilated" and not _is_of_products(eqn))
+        if is_choice or (is_held and goes_on):
+            self.wanted.update(variables(eqn.invars))
+        if is_choice or is_met:
+            self.met.update(variables(eqn.invars))
+
+
 def _is_computed(eqn: Any) -> bool:
-    """Whether kernels compute it with more digits, wherever it is wanted; a sum of one product is one like others."""
-    name = eqn.primitive.name
-    return name in MADE or (name == "dot_general" and terms_of(eqn) == 1)
+    """Whether kernels compute it with more digits, wherever it is wanted."""
+    return eqn.primitive.name in MADE or eqn.primitive.name == "dot_general"
+
+
+def _is_of_products(eqn: Any) -> bool:
+    """A sum of one is a product like any other."""
+    return bool(eqn.primitive.name == "dot_general" and terms_of(eqn) > 1)
 
 
 def _with_result_rounded(eqn: Any) -> list[Any]:

@@ -28,7 +28,13 @@ def test_only_what_leads_to_the_choice() -> None:
 
 def test_not_what_lies_before_a_product() -> None:
     result = after(round_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x, (0,)), X)
-    assert "rounded" not in primitives_of(result)  # XLA has rounded it: nothing to copy if it is an output as well
+    assert primitives_of(result).count("rounded") == 1  # kernels that walk along it make it again
+    assert primitives_of(result)[-2:] == ["rounded", "reduce_max"]
+
+
+def test_a_product_of_which_something_rounded_is_made() -> None:
+    result = after(round_compared, lambda x: lax.reduce_max(jnp.outer(lax.sin(x), x) @ x / 3, (0,)), X)
+    assert primitives_of(result)[-4:] == ["dot_general", "div", "rounded", "reduce_max"]
 
 
 def test_a_sum_of_one_product_is_a_product() -> None:
