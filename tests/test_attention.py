@@ -50,15 +50,20 @@ def assert_close(found: Any, expected: Any, tolerance: float) -> None:
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * largest)
 
 
-@EVERY
-def test_values_and_gradients(name: str) -> None:
-    args, program = arrays(), with_gradients(PROGRAMS[name])
+def assert_values_and_gradients(name: str, args: list[Any]) -> None:
+    """In one program, and in one for each."""
+    program = with_gradients(PROGRAMS[name])
     with jax.default_matmul_precision("highest"):
         expected = jax.jit(program)(*args)
         found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
         alone = with_gradients(j2t.fuse(PROGRAMS[name], backend="interpret", contractions="triton"))(*args)
     assert_close(found, expected, 1e-5)
     assert_close(alone, expected, 1e-5)
+
+
+@EVERY
+def test_values_and_gradients(name: str) -> None:
+    assert_values_and_gradients(name, arrays())
 
 
 LONG = "causal", "causal, hidden by a number", "window", "later ones", "rows without keys", "masked softmax", "lengths"
@@ -67,13 +72,7 @@ LONG = "causal", "causal, hidden by a number", "window", "later ones", "rows wit
 @pytest.mark.parametrize("name", LONG)
 def test_what_is_hidden_is_left_out_of_gradients(name: str) -> None:
     """Also where no key is seen at all: what such rows give is not left out."""
-    args, program = arrays(shape=(1, 2, 400, 16)), with_gradients(PROGRAMS[name])
-    with jax.default_matmul_precision("highest"):
-        expected = jax.jit(program)(*args)
-        found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
-        alone = with_gradients(j2t.fuse(PROGRAMS[name], backend="interpret", contractions="triton"))(*args)
-    assert_close(found, expected, 1e-5)
-    assert_close(alone, expected, 1e-5)
+    assert_values_and_gradients(name, arrays(shape=(1, 2, 400, 16)))
 
 
 @pytest.mark.parametrize("fill", [-jnp.inf, -1e38])

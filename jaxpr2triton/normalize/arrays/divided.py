@@ -32,17 +32,6 @@ from jaxpr2triton.normalize.arrays.factors import places_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.policy import COMMON
 
-ALONG = (
-    "mul",
-    "div",
-    "add",
-    "add_any",
-    "sub",
-    "neg",
-    "convert_element_type",
-    "transpose",
-    "select_n",
-)  # that quotients are looked for in
 HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
 DIFFERENCES = ("sub", "add", "add_any")
 ALONG = (*DIFFERENCES, "mul", "div", "neg", "convert_element_type", "transpose", "select_n")  # with quotients in them
@@ -220,9 +209,9 @@ class _Quotients:
                 return Made(partial(_bound, eqn), (one, self._held(eqn.invars[1])))
             case "mul", [None, Made() as other]:
                 return Made(partial(_bound, eqn), (self._held(eqn.invars[0]), other))
-            case (("sub" | "add" | "add_any"), _):
+            case name, _ if name in DIFFERENCES:
                 parts = [each or self._rows_times(atom, by, eqn) for each, atom in zip(known, eqn.invars)]
-                combined = lax.sub if eqn.primitive.name == "sub" else lax.add
+                combined = lax.sub if name == "sub" else lax.add
                 made = tuple(each for each in parts if each is not None)
                 return Made(partial(_along, combined), made) if len(made) == 2 else None
             case "select_n", [_, *cases]:

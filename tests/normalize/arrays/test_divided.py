@@ -169,7 +169,8 @@ FOUND = {
 @pytest.mark.parametrize("program", FOUND, ids=lambda program: program.__name__)
 def test_rows_are_known_by_their_dimensions(program: Callable[..., Any]) -> None:
     """Values, and gradients of what is a float."""
-    args = [jnp.asarray(RNG.normal(size=shape), jnp.float32) for shape in FOUND[program]]
+    rng = np.random.default_rng(7)  # small scores: what is divided by nearly nothing has few digits in any order
+    args = [jnp.asarray(0.3 * rng.normal(size=shape), jnp.float32) for shape in FOUND[program]]
 
     def pulled(*args: Any) -> Any:
         out, pull = jax.vjp(program, *args)
