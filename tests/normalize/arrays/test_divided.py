@@ -16,7 +16,6 @@ from jaxpr2triton.normalize.arrays.divided import divide_once
 from jaxpr2triton.normalize.arrays.exchanged import exchange_sums
 from jaxpr2triton.normalize.passes import normalize
 
-RNG = np.random.default_rng(5)
 PAIRS = 64 * 160
 
 
@@ -59,7 +58,8 @@ def divisions(closed: Any) -> int:
 
 
 def arrays(dtype: Any) -> list[Any]:
-    return [jnp.asarray(RNG.normal(size=shape), dtype) for shape in ((64, 8), (160, 8), (160, 8), (64, 8))]
+    rng = np.random.default_rng(5)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in ((64, 8), (160, 8), (160, 8), (64, 8))]
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
