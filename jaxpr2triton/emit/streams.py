@@ -91,7 +91,8 @@ class StreamEmitter(Emitter):
         if scope.find(scaled.base) is None:
             return None
         known = self._get(extreme, scope)
-        doubled = beside(self._once(extreme, "log2", f"{{}} * {LOG2_E}", scope), known.tile, tile)
+        wish = f"{known.name or 'extreme'}_log2"
+        doubled = beside(self._once(extreme, wish, f"{{}} * {LOG2_E}", scope), known.tile, tile)
         return expr("tl.exp2({} * {} - {})", self._operand(scaled.base, scope, tile), scaled.factor * LOG2_E, doubled)
 
     def _powers_of(self, leader: Reduce) -> Powers | None:
