@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Literal, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
 
 Found = TypeVar("Found")
 
@@ -29,6 +29,19 @@ def once(find: Callable[[Jaxpr], Found]) -> Callable[[Jaxpr], Found]:
 def makers_of(jaxpr: Jaxpr) -> Mapping[Var, int]:
     """The position of the equation that makes each variable."""
     return {var: number for number, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
+
+
+def maker_of(jaxpr: Jaxpr, atom: Atom) -> Eqn | None:
+    """The equation that makes a value; None of what is given, and of a number."""
+    place = None if isinstance(atom, Literal) else makers_of(jaxpr).get(atom)
+    return None if place is None else jaxpr.eqns[place]
+
+
+def is_zero(jaxpr: Jaxpr, atom: Atom) -> bool:
+    """Whether a value is the number 0, or an array of nothing else."""
+    eqn = maker_of(jaxpr, atom)
+    small = eqn.invars[0] if eqn is not None and eqn.primitive.name == "broadcast_in_dim" else atom
+    return isinstance(small, Literal) and bool(small.val == 0)
 
 
 @once

@@ -26,7 +26,7 @@ from jaxpr2triton.ir.dataflow import postorder
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.once import is_zero, maker_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.arrays.factors import places_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
@@ -105,7 +105,7 @@ class _Quotients:
     """What a program divides by numbers of which each row has one, exponentials among it."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.eqns, self.makers = jaxpr.eqns, makers_of(jaxpr)
+        self.jaxpr, self.eqns, self._maker = jaxpr, jaxpr.eqns, partial(maker_of, jaxpr)
         self.shares: dict[State, Made] = {}  # of an exponential and what divides it: the quotient
         self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
         self.whole: dict[State, Made | None] = {}  # values times what divides them
@@ -361,13 +361,8 @@ class _Quotients:
         return apart is not None and apart.primitive.name == "sub" and self._rows(apart.invars[1], shape) is not None
 
     def _zero(self, atom: Atom) -> Made | None:
-        eqn = self._maker(atom)
-        small = eqn.invars[0] if eqn is not None and eqn.primitive.name == "broadcast_in_dim" else atom
-        is_zero = isinstance(small, Literal) and bool(small.val == 0)
-        return Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ()) if is_zero else None
-
-    def _maker(self, atom: Atom) -> Eqn | None:
-        return self.eqns[self.makers[atom]] if isinstance(atom, Var) and atom in self.makers else None
+        zeros = Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ())
+        return zeros if is_zero(self.jaxpr, atom) else None
 
 
 def _sizes(atom: Atom) -> list[int]:

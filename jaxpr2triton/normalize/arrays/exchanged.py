@@ -20,7 +20,7 @@ from jax import lax
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import makers_of, readers_of
+from jaxpr2triton.ir.once import is_zero, maker_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.dead import remove_dead
 
@@ -80,8 +80,7 @@ class _Sums:
     """The sums of a program, and its contractions."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.eqns = jaxpr.eqns
-        self.makers, self.readers = makers_of(jaxpr), readers_of(jaxpr)
+        self.jaxpr, self.eqns, self.readers = jaxpr, jaxpr.eqns, readers_of(jaxpr)
         self.outputs = frozenset(variables(jaxpr.outvars))
         self.factors: dict[Var, list[tuple[int, int, Labels]]] = {}  # by what they are: of which contractions
         for number, eqn in enumerate(self.eqns):
@@ -119,7 +118,7 @@ class _Sums:
 
     def _factors(self, array: Seen, along: Hashable) -> Iterator[tuple[Seen, Seen, Hashable]]:
         """What a contraction makes an array of: what does not vary along the sum, what does, and what it sums."""
-        eqn = self._maker(array.atom)
+        eqn = maker_of(self.jaxpr, array.atom)
         if eqn is None or eqn.primitive.name != "dot_general" or len(eqn.params["dimension_numbers"][0][0]) != 1:
             return
         left, right = _sides(eqn, array.labels, ("summed", array.atom))
@@ -170,7 +169,7 @@ class _Sums:
             if along not in seen.has:
                 terms.alike.append((seen, False))
                 continue
-            eqn = self._maker(seen.atom)
+            eqn = maker_of(self.jaxpr, seen.atom)
             name = eqn.primitive.name if eqn is not None else ""
             if eqn is None or not all(is_float(atom.aval.dtype) for atom in (*eqn.outvars, *eqn.invars[-1:])):
                 terms.arrays.append(seen)
@@ -197,17 +196,8 @@ class _Sums:
 
     def _or_zero(self, eqn: Eqn) -> int | None:
         """Which operand is chosen, if the other choice is zero."""
-        zero = [self._is_zero(atom) for atom in eqn.invars[1:]]
+        zero = [is_zero(self.jaxpr, atom) for atom in eqn.invars[1:]]
         return 1 + zero.index(False) if sorted(zero) == [False, True] else None
-
-    def _is_zero(self, atom: Atom) -> bool:
-        eqn = self._maker(atom)
-        if eqn is not None and eqn.primitive.name == "broadcast_in_dim":
-            atom = eqn.invars[0]
-        return isinstance(atom, Literal) and bool(atom.val == 0)
-
-    def _maker(self, atom: Atom) -> Eqn | None:
-        return self.eqns[self.makers[atom]] if isinstance(atom, Var) and atom in self.makers else None
 
     def _as_written(self, made: Seen) -> Seen:
         """A result of the program that is nothing but these results, if there is one: that is in memory."""
@@ -222,7 +212,7 @@ class _Sums:
 
     def _base(self, seen: Seen) -> Seen:
         """The array that another one is a cast or a transpose of."""
-        while (eqn := self._maker(seen.atom)) is not None:
+        while (eqn := maker_of(self.jaxpr, seen.atom)) is not None:
             if eqn.primitive.name == "transpose":
                 seen = Seen(eqn.invars[0], _before_transpose(eqn, seen.labels))
             elif eqn.primitive.name == "convert_element_type" and is_float(eqn.invars[0].aval.dtype):

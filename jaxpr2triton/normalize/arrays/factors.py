@@ -25,7 +25,7 @@ from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
 from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import makers_of, readers_of
+from jaxpr2triton.ir.once import maker_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.numbers.algebra import holds, simplify_algebra
@@ -99,8 +99,7 @@ class Factors:
     """The contractions of a program, and what their sides are made of."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
-        self.eqns = jaxpr.eqns
-        self.makers = makers_of(jaxpr)
+        self.jaxpr, self.eqns = jaxpr, jaxpr.eqns
         self.readers = readers_of(jaxpr)
 
     def found(self) -> Iterator[tuple[Eqn, tuple[Side, Side]]]:
@@ -126,10 +125,10 @@ class Factors:
             return not 1 <= size * most <= most**2
 
         def operands(var: Var) -> list[Var]:
-            eqn = self._maker(var)
+            eqn = maker_of(self.jaxpr, var)
             return [] if eqn is None or eqn.primitive.name in ADDED else variables(eqn.invars)
 
-        made_by = map(self._maker, reachable([factor.atom], operands))
+        made_by = map(partial(maker_of, self.jaxpr), reachable([factor.atom], operands))
         return any(eqn is not None and eqn.primitive.name in EXTREMES for eqn in made_by)
 
     def _side(self, atom: Var, sums: frozenset[int]) -> Side:
@@ -140,7 +139,7 @@ class Factors:
 
     def _parts(self, atom: Atom, sums: frozenset[int]) -> Sequence[Var]:
         """What a side is made of that may have factors."""
-        eqn = self._maker(atom)
+        eqn = maker_of(self.jaxpr, atom)
         if eqn is None or eqn.primitive.name not in PRODUCTS or self._factor(atom, sums) is not None:
             return ()
         return variables(eqn.invars)
@@ -148,7 +147,7 @@ class Factors:
     def _made(self, atom: Atom, sums: frozenset[int], known: Mapping[Atom, Side]) -> Side:
         if (factor := self._factor(atom, sums)) is not None:
             return Side(None, (factor,))
-        eqn = self._maker(atom)
+        eqn = maker_of(self.jaxpr, atom)
         if eqn is None or not is_float(atom.aval.dtype):
             return _left(atom)
         match eqn.primitive.name:
@@ -173,10 +172,6 @@ class Factors:
         found, alone = known[atom], len(self.readers[atom]) == 1
         return found if alone or (found.rest is None and len(found.factors) == 1) else _left(atom)
 
-    def _maker(self, atom: Atom) -> Eqn | None:
-        place = None if isinstance(atom, Literal) else self.makers.get(atom)
-        return None if place is None else self.eqns[place]
-
     def _factor(self, atom: Atom, sums: frozenset[int]) -> Factor | None:
         """What is alike along the sum: a number, what has one element there, or nothing there until it is spread."""
         shape = atom.aval.shape
@@ -184,7 +179,7 @@ class Factors:
             return None
         if all(shape[dim] == 1 for dim in sums if shape):
             return Factor(atom, tuple(range(len(shape))))
-        eqn = self._maker(atom)
+        eqn = maker_of(self.jaxpr, atom)
         if eqn is None or eqn.primitive.name != "broadcast_in_dim" or len(eqn.invars) > 1:
             return None
         small, dims = eqn.invars[0], eqn.params["broadcast_dimensions"]

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var
-from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.once import maker_of
 from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, primitive_names, rewrite_planned, spread
 from jaxpr2triton.rules.indexing import MOVES
 
@@ -48,7 +48,7 @@ def _begun(node: Node, plan: bool, rewriter: Rewriter) -> list[Value]:
 
 class _Asked:
     def __init__(self, closed: Closed) -> None:
-        self.eqns, self.makers = closed.jaxpr.eqns, makers_of(closed.jaxpr)
+        self.jaxpr, self.eqns = closed.jaxpr, closed.jaxpr.eqns
         self.positive: dict[Var, bool] = {}
         for eqn in self.eqns:
             self.positive.update(dict.fromkeys(eqn.outvars, self._is_positive(eqn)))
@@ -73,12 +73,8 @@ class _Asked:
 
     def _is_begun(self, eqn: Eqn, place: int) -> bool:
         """Whether a zero is not taken from there, as it is asked for before."""
-        which = self._maker(eqn.invars[0]) if eqn.primitive.name == "select_n" else None
+        which = maker_of(self.jaxpr, eqn.invars[0]) if eqn.primitive.name == "select_n" else None
         return which is not None and which.primitive.name == "eq" and which.invars[0] is eqn.invars[place]
-
-    def _maker(self, atom: Atom) -> Eqn | None:
-        place = None if isinstance(atom, Literal) else self.makers.get(atom)
-        return None if place is None else self.eqns[place]
 
     def _has_no_sign(self, atom: Atom) -> bool:
         if isinstance(atom, Literal):

@@ -39,7 +39,7 @@ from jaxpr2triton.graph.streams import Moments, Shrinking, Stream, streams_along
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import needed, needed_in, read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var
-from jaxpr2triton.ir.once import Without
+from jaxpr2triton.ir.once import Without, maker_of
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -230,20 +230,15 @@ def _place_of_terms(product: Compute, stream: Shrinking) -> int:
 
 
 def _spread(cuts: Cuts, eqn: Eqn, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
-    product = _maker(cuts, eqn.invars[0])
+    product = maker_of(cuts.jaxpr, eqn.invars[0])
     factors = [next(_differences(cuts, atom, eqn, sums), None) for atom in product.invars] if product else []
     found = tuple(each for each in factors if each is not None)
     return Along(eqn, split, found, Spread(product)) if product and len(found) == len(factors) else None
 
 
-def _maker(cuts: Cuts, atom: Atom) -> Eqn | None:
-    place = cuts.makers.get(atom) if isinstance(atom, Var) else None
-    return None if place is None else cuts.jaxpr.eqns[place]
-
-
 def _differences(cuts: Cuts, atom: Atom, total: Eqn, sums: Mapping[Atom, Eqn]) -> Iterator[Difference]:
     """The value that a factor is made of is the one whose sum leads to what it is away from."""
-    eqn = _maker(cuts, atom)
+    eqn = maker_of(cuts.jaxpr, atom)
     if eqn is not None and eqn.primitive.name == "sub":
         for place, shift in ((0, eqn.invars[1]), (1, eqn.invars[0])):
             leader = sums.get(eqn.invars[place]) if isinstance(eqn.invars[place], Var) else None
