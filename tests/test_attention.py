@@ -247,7 +247,7 @@ def test_instructions_of_a_step_of_gradients() -> None:
 
     cotangent = jax.ShapeDtypeStruct((4, TIMES, 16, 64), jnp.bfloat16)
     made = j2t.transpile(program, *sizes(), cotangent, for_target="sm_90").kernels
-    most = {2: 480, 1: 320}  # by how much is made: d_k and d_v, or d_q
+    most = {2: 480, 1: 335}  # d_k with d_v, or d_q (Triton 3.6: 461 and 307)
     for kernel in made[1:]:
         (loop,) = loops_of(kernel)
         assert len(loop) <= most[len(kernel.outputs)]

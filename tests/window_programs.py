@@ -146,7 +146,7 @@ PROGRAMS = [
     ),
     *(
         WindowProgram(f"residual_{layout}", residual(layout), of_a_block(layout, THREES, THREES), kernels, backward)
-        for layout, kernels, backward in (("NHWC", 2, 6), ("NCHW", 3, 8))
+        for layout, kernels, backward in (("NHWC", 2, 6), ("NCHW", 2, 7))
     ),
     *(
         WindowProgram(f"separable_{layout}", separable(layout), of_a_block(layout, DEPTHWISE, POINTWISE), 1, backward)
