@@ -109,7 +109,7 @@ class Emitter(Moves):
 
         tops = [*targets]
         missing = list(reachable(filter(is_missing, tops), needed))
-        begins = begins_of(missing) if len(tops) > 1 else {}
+        begins = begins_of(missing, self._needed_for) if len(tops) > 1 else {}
         for node in sorted(missing, key=lambda node: (self._waits(node), begins.get(node, 0), node.number)):
             if scope.find(node) is not None:
                 continue

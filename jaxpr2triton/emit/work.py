@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept, operands_of
 from jaxpr2triton.ir.index import Axis, flatten
@@ -27,12 +27,12 @@ def weight_of(node: Node) -> int:
             return 0
 
 
-def begins_of(nodes: Iterable[Node]) -> dict[Node, int]:
+def begins_of(nodes: Iterable[Node], needed: Callable[[Node], Iterable[Node]]) -> dict[Node, int]:
     """How many operations of others among these each of them waits for."""
     begins: dict[Node, int] = {}
     ends: dict[Node, int] = {}
     for node in sorted(nodes, key=lambda node: node.number):
-        begins[node] = max((ends.get(operand, 0) for operand in operands_of(node)), default=0)
+        begins[node] = max((ends.get(operand, 0) for operand in needed(node)), default=0)
         ends[node] = begins[node] + weight_of(node)
     return begins
 

@@ -26,16 +26,10 @@ def spreads_what_windows_of_four_dimensions_see(program: Program) -> bool:
     return bool(spread) and ("vmap" in program.transform or any(len(each) > 3 for each in spread))
 
 
-def pushes_forward_through_heads_of_the_same_keys(program: Program) -> bool:
-    """Ours: in programs with room for 64 numbers a factor of a product is used before it is written, and XLA has it."""
-    return program.transform == "jvp" and "jax.vmap(lambda q: " in str(program)
-
-
 KNOWN: tuple[Callable[[Program], bool], ...] = (
     divides_by_itself,
     differentiates_large_windows,
     spreads_what_windows_of_four_dimensions_see,
-    pushes_forward_through_heads_of_the_same_keys,
 )
 
 

@@ -696,6 +696,24 @@ FOUND = {
         small=True,
         seed=998,
     ),
+    # A dot was written before its factors: what it needs was taken to be the products of their elements.
+    "two_products_of_one_sum_in_a_stream": Program(
+        inputs=(
+            Input("x", (17, 1), "float32", "normal"),
+            Input("y", (150, 17), "float32", "normal"),
+            Input("z", (150, 3), "float32", "normal"),
+        ),
+        lines=(
+            Line("v", "jnp.sum(jnp.square(x[:, None] - x[None]), -1)", ("x",)),
+            Line("m", "(y[:, 0] > 0) | (jnp.arange(150) == 0)", ("y",)),
+            Line("s", "jnp.where(m, jnp.stack([v, v / 2, -v]) @ y.T / 3, -jnp.inf)", ("v", "m", "y")),
+            Line("w", "(jnp.exp(s - jnp.max(s, -1, keepdims=True)) @ z) / 7", ("s", "z")),
+        ),
+        outputs=("w",),
+        transform="jvp",
+        outside=True,
+        seed=437,
+    ),
 }
 COMPILED = (
     "a_product_is_found_where_it_is_stored",
