@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable
 
-from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept, operands_of
+from jaxpr2triton.graph.nodes import Compute, Kept, Load, Node, Product, Reduce, Swept
 from jaxpr2triton.ir.index import Axis, flatten
 from jaxpr2triton.ir.kernel import Buffer
 from jaxpr2triton.ir.plan import PlannedAxis

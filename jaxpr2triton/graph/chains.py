@@ -22,7 +22,7 @@ from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.nodes import Product, Reduce, operands_of
 from jaxpr2triton.graph.sides import Axes, is_contraction, is_small
 from jaxpr2triton.graph.space import Space
-from jaxpr2triton.graph.streams import streams_along
+from jaxpr2triton.graph.streams import Shrinking, streams_along
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.policy import Policy
@@ -37,6 +37,7 @@ class Chain:
     sums: Axes  # what is summed first, and is not made on the way
     products: tuple[Reduce, ...]
     walked: Axes = frozenset()  # of what is whole: block by block
+    goes_along: bool = False  # a product, with an extreme: chunks of what is walked can be put together
 
     def is_exact(self, target: Target) -> bool:
         """Whether f32 is multiplied without losing a bit, so that threads hold the factors as well."""
@@ -44,6 +45,13 @@ class Chain:
         return any(input_precision(node.eqn, target) == EXACT for node in floats)
 
     def fits(self, policy: Policy) -> bool:
+        """Whether a program has room for whole rows, and there are programs enough that walk, or they are soon done."""
+        longest = max((_size(axes) for axes in self.whole if axes <= self.walked), default=0)
+        soon = longest <= policy.products.terms_of_a_chunk
+        enough = soon or are_enough(_size(self.rows), _size(self.batch), policy)
+        return enough and self.has_room(policy)
+
+    def has_room(self, policy: Policy) -> bool:
         """Whether a program has room for whole rows, and units that multiply them."""
         dtypes = [factor_dtype(node.eqn) for node in self.products]
         if not all(dtype is not None and has_units_for(dtype, policy.target) for dtype in dtypes):
@@ -53,14 +61,19 @@ class Chain:
         if not self.walked:
             return held <= most
         is_wide = len(self.products) <= 2 and all(dtype is not None and dtype.itemsize <= 2 for dtype in dtypes)
-        wide = 2 if is_wide else 1
-        return held <= wide * most and self._walks_well(policy, 2 * most)
+        return held <= (2 if is_wide else 1) * most and _size(self.sums) <= 2 * most
 
-    def _walks_well(self, policy: Policy, most: int) -> bool:
-        """Whether programs have room for all terms of a row, and are enough, or soon done."""
-        blocks = _size(self.rows | self.batch) / LEAST
-        soon = max(_size(axes) for axes in self.whole if axes <= self.walked) <= policy.products.terms_of_a_chunk
-        return _size(self.sums) <= most and (soon or policy.keeps_busy(blocks, 0.25))  # all pairs take 8 times as long
+    def fits_in_chunks(self, policy: Policy) -> bool:
+        """Whether it fits, or does if programs share out what it walks along, and others put that together."""
+        return self.fits(policy) or (self.goes_along and self.has_room(policy))
+
+
+def are_enough(rows: int, batch: int, policy: Policy) -> bool:
+    """Whether there are programs enough that walk along all terms, which for few rows is all that they do.
+
+    For many some processors may be idle: to write all pairs, and to read them, takes 8 times as long.
+    """
+    return policy.keeps_busy(batch, 2) if rows <= LEAST else policy.keeps_busy(batch * max(rows / LEAST, 1), 0.25)
 
 
 def _size(axes: Axes) -> int:
@@ -104,7 +117,7 @@ def _chain_of(space: Space, nodes: Sequence[Reduce], shared: Axes) -> Chain | No
     shared = shared.intersection(*(node.axes for node in nodes))
     sides = [_columns(node, shared) for node in products]
     batch, _ = sides[0]
-    if not shared - batch or any(each != batch or not own for each, own in sides):
+    if any(each != batch or not own for each, own in sides):
         return None
     made = frozenset().union(*(own for _, own in sides))
     if not _holds_together(nodes, products, shared, made) or frozenset(space.axes) - shared - made:
@@ -112,9 +125,11 @@ def _chain_of(space: Space, nodes: Sequence[Reduce], shared: Axes) -> Chain | No
     order = _in_order(products, [own for _, own in sides])
     if order is None:
         return None
-    walked = _walked(space, nodes, order)
+    walked, goes_along = _walked(space, nodes, order)
     sums = frozenset().union(*(node.over for node in products)) - made
-    return Chain(batch, shared - batch, order, sums, products, walked) if len(products) > 1 or walked else None
+    rows = shared - batch
+    found = Chain(batch, rows, order, sums, products, walked, goes_along)
+    return found if walked or (rows and len(products) > 1) else None
 
 
 def _in_order(products: Sequence[Reduce], columns: Sequence[Axes]) -> tuple[Axes, ...] | None:
@@ -126,9 +141,13 @@ def _in_order(products: Sequence[Reduce], columns: Sequence[Axes]) -> tuple[Axes
     return None if apart else order
 
 
-def _walked(space: Space, nodes: Sequence[Reduce], made: Sequence[Axes]) -> Axes:
-    """The long axes that need not be whole: no reduction along one waits for another one, but for streams."""
+def _walked(space: Space, nodes: Sequence[Reduce], made: Sequence[Axes]) -> tuple[Axes, bool]:
+    """The long axes that need not be whole: no reduction along one waits for another one, but for streams.
+
+    And whether a product is a stream.
+    """
     found: Axes = frozenset()
+    goes_along = False
     fixed = space.axes_read_anywhere.union(space.axes)
     for axes in made:
         along = [node for node in nodes if not axes.isdisjoint(node.over)]
@@ -139,7 +158,8 @@ def _walked(space: Space, nodes: Sequence[Reduce], made: Sequence[Axes]) -> Axes
         above = sources(space.graph.nodes, operands_of, along)
         if all(node in streams or above[node] <= {node} for node in along):
             found |= axes
-    return found
+            goes_along |= any(isinstance(streams.get(node), Shrinking) and _is_product(node) for node in along)
+    return found, goes_along
 
 
 def _holds_together(nodes: Sequence[Reduce], products: Sequence[Reduce], shared: Axes, made: Axes) -> bool:
@@ -162,9 +182,9 @@ def _columns(node: Reduce, shared: Axes) -> tuple[Axes, Axes]:
     for term in node.operands:
         assert isinstance(term, Product)
         one, other = (factor.axes - frozenset(node.over) for factor in term.operands)
-        if not shared <= one:
+        if not one <= shared:
             one, other = other, one
-        if one != shared:
+        if not one <= shared <= one | other:
             return frozenset(), frozenset()
         batch, columns = batch | (other & shared), columns | (other - shared)
     return batch, columns

@@ -156,7 +156,10 @@ def _together(chains: Iterable[Chained]) -> list[list[Chained]]:
 
 
 def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
-    """Whether one kernel makes these with what is between them, if all else is in memory; or the sums there as well."""
+    """Whether one kernel makes these with what is between them, if all else is in memory; or the sums there as well.
+
+    Of one row, or in chunks, only where nobody else reads what is between them.
+    """
     reductions = [eqn for eqn in inside if eqn.primitive.name in REDUCTIONS]
     return any(_is_chain(around, chain, [eqn for eqn in inside if eqn not in apart]) for apart in ([], reductions))
 
@@ -170,7 +173,11 @@ def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bo
     except TooManyPlaces:
         return False
     found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
-    return found is not None and found.fits(around.policy)
+    if found is None or (found.rows and found.fits(around.policy)):
+        return found is not None
+    readers = (each for eqn in (*chain[:-1], *inside) for var in eqn.outvars for each in around.readers.get(var, ()))
+    is_alone = all(each is not None and (id(each) in own or each.primitive.name in REDUCTIONS) for each in readers)
+    return is_alone and found.fits_in_chunks(around.policy)
 
 
 def _estimate_of_chains(chains: Sequence[Chained], policy: Policy) -> Estimate:

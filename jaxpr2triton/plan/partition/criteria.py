@@ -269,7 +269,8 @@ def _has_programs_enough(space: Space, reductions: Sequence[Reduce | Swept], pol
 
     # Rows are walked by one program each even when they are few, if that takes no longer than launches would.
     alone = reduced | space.inner
-    return along_rows and len(alone) == 1 and space.inner <= reduced and walked <= 8 * cuts.small
+    is_row = len(alone) == 1 and space.inner <= reduced
+    return along_rows and walked <= (8 * cuts.small if is_row else cuts.small // 8)
 
 
 def repeats(space: Space, node: Reduce | Swept, policy: Policy) -> bool:

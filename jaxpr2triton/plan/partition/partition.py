@@ -167,7 +167,7 @@ def _split(jaxpr: Closed, cuts: Cuts) -> Closed | None:
         return split_reductions(cuts, jaxpr, {}, {}, steps)
     splits = to_split(cuts)
     if apart := streams_apart(cuts, splits):
-        return in_chunks(jaxpr, apart)
+        return in_chunks(cuts, jaxpr, apart)
     products = split_products(cuts)
     if summed := summed_products(cuts, splits, products):
         return with_sums(cuts, jaxpr, summed)

@@ -79,11 +79,11 @@ def _has_rows(eqn: Eqn, side: int) -> bool:
 def _in_two(eqn: Eqn, chunks: int, left: jax.Array, right: jax.Array) -> jax.Array:
     one, other, terms = _longest(eqn)
     size = -(-terms // chunks)
-    law, parts = _law(eqn, one, other), [parts_of(left, (one,), size, 0), parts_of(right, (other,), size, 0)]
+    law, parts = law_of_products(eqn, one, other), [parts_of(left, (one,), size, 0), parts_of(right, (other,), size, 0)]
     return law.end(law.fold(in_memory(law.fold(parts, ()), 0), (0,)))
 
 
-def _law(eqn: Eqn, one: int, other: int) -> Law:
+def law_of_products(eqn: Eqn, one: int, other: int) -> Law:
     """Its sums, of factors whose dimensions `one` and `other` are in chunks."""
     dtype = eqn.outvars[0].aval.dtype
     (left_sums, right_sums), (left_batch, right_batch) = eqn.params["dimension_numbers"]

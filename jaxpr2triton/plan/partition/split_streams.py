@@ -18,8 +18,9 @@ products grow by what the means of the chunks, of n elements, are away from that
         →
     v:f32[4] = reduce_sum[axes=(1,)] (add q (mul n (square (sub (div p n) (div s 1e6)))))
 
-It is for long sums with few results, which would be split otherwise (`split.py`), each by itself. What the terms are
-made of besides is left as it is, and read at the places of a chunk.
+It is for long sums with few results, which would be split otherwise (`split.py`), each by itself; and for products of
+which they are a factor, where a chain that walks (`graph/chains.py`) would be of few programs, as that of one query and
+all keys. What the terms are made of besides is left as it is, and read at the places of a chunk.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from jaxpr2triton.plan.partition.split import (
     place_of_chunks,
     with_each,
 )
+from jaxpr2triton.plan.partition.totals import REDUCED, Total, products_in_chunks, reduced_of
 from jaxpr2triton.rules.reductions import TABLE
 
 Array = jax.Array
 Values = dict[Var, Array]
-REDUCED = ("reduce_max", "reduce_min", "reduce_sum")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class StreamLaw(Protocol):
 class Along:
     """A sum in the same chunks as what it depends on."""
 
-    total: Eqn
+    total: Total
     split: Split
     differences: tuple[Difference, ...]
     law: StreamLaw
@@ -98,8 +99,8 @@ class Along:
 
     @property
     def place(self) -> int:
-        """Of the dimension that says what chunk it is."""
-        return place_of_chunks(self.total, self.split)
+        """Of the dimension that says what chunk it is, in what leaders make."""
+        return place_of_chunks(self.differences[0].leader, self.split)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Spread:
 
 def _count(how: Along, made: Array) -> Array:
     """How many elements each chunk has."""
-    each, rest = with_each(how.total, how.split.dims), how.split.length % how.split.size
+    each, rest = with_each(how.total.eqn, how.split.dims), how.split.length % how.split.size
     whole = lax.full_like(made, how.split.size * each)
     if not rest:
         return whole
@@ -166,50 +167,42 @@ def _count(how: Along, made: Array) -> Array:
 
 def streams_apart(cuts: Cuts, splits: Mapping[Eqn, Split]) -> list[Along]:
     """The sums that many programs are to share; `splits` says of which reductions they would, each by itself."""
-    found = _sums_in_chunks(cuts, splits)
-    sums: dict[Atom, Eqn] = {eqn.invars[0]: eqn for eqn in found if isinstance(eqn.invars[0], Var)}
-    made = (_along(cuts, eqn, split, sums) for eqn, split in found.items())
+    alike = {reduced_of(eqn): split for eqn, split in splits.items() if split.chunks > 1}
+    products = products_in_chunks(cuts)
+    alike |= {total.summed: split for total, split in products.items()}
+    sums = [eqn for eqn in cuts.inside if eqn.primitive.name == "reduce_sum" and reduced_of(eqn) in alike]
+    floats = [Total(eqn) for eqn in sums if is_float(eqn.outvars[0].aval.dtype)]
+    leaders: dict[Atom, Eqn] = {total.terms: total.eqn for total in floats if isinstance(total.terms, Var)}
+    made = (_along(cuts, total, alike[total.summed], leaders) for total in (*floats, *products))
     return [each for each in made if each is not None]
 
 
-def _sums_in_chunks(cuts: Cuts, splits: Mapping[Eqn, Split]) -> dict[Eqn, Split]:
-    """The sums along with which something is reduced that is to be split, and how."""
-    alike = {_reduced(eqn): split for eqn, split in splits.items() if split.chunks > 1}
-    sums = [eqn for eqn in cuts.inside if alike and eqn.primitive.name == "reduce_sum"]
-    floats = [eqn for eqn in sums if is_float(eqn.outvars[0].aval.dtype)]
-    return {eqn: alike[_reduced(eqn)] for eqn in floats if _reduced(eqn) in alike}
-
-
-def _reduced(eqn: Eqn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(eqn.invars[0].aval.shape), tuple(eqn.params["axes"])
-
-
-def _along(cuts: Cuts, eqn: Eqn, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
-    match _stream_of(cuts, eqn):
+def _along(cuts: Cuts, total: Total, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
+    match _stream_of(cuts, total):
         case Shrinking() as stream:
-            return _shrunk(eqn, split, stream)
-        case Moments() if (held := held_chunks(eqn, split, cuts.policy)) is not None:
-            return _spread(cuts, eqn, held, sums)
+            return _shrunk(total, split, stream)
+        case Moments() if (held := held_chunks(total.eqn, split, cuts.policy)) is not None:
+            return _spread(cuts, total, held, sums)
     return None
 
 
-def _stream_of(cuts: Cuts, eqn: Eqn) -> Stream | None:
+def _stream_of(cuts: Cuts, total: Total) -> Stream | None:
     """How a sum goes along with what it depends on, whether that was to be in memory or not."""
-    (out,) = eqn.outvars
+    (out,) = total.eqn.outvars
     inside = [var for var in cuts.loaded if cuts.is_inside(var)]
     sums = [var for var in inside if cuts.maker(var).primitive.name in REDUCED]
-    reduced = [var for var in sums if _reduced(cuts.maker(var)) == _reduced(eqn)]
+    reduced = [var for var in sums if reduced_of(cuts.maker(var)) == total.summed]
     try:
         space = space_of(cuts.jaxpr, [out], cuts.classes, Without(cuts.loaded, [out, *reduced]))
     except TooManyPlaces:
         return None
     if space is None:
         return None
-    here = [node for node in space.graph.of_kind(Reduce) if node.eqn is eqn]
+    here = [node for node in space.graph.of_kind(Reduce) if node.eqn is total.eqn]
     return streams_along(space.graph, frozenset(here[0].over)).get(here[0]) if here else None
 
 
-def _shrunk(eqn: Eqn, split: Split, stream: Shrinking) -> Along | None:
+def _shrunk(total: Total, split: Split, stream: Shrinking) -> Along | None:
     if stream.difference is None or not (stream.strict or stream.finite):
         return None
     extreme, difference = stream.leader.eqn, stream.difference.eqn
@@ -217,10 +210,10 @@ def _shrunk(eqn: Eqn, split: Split, stream: Shrinking) -> Along | None:
     factors = tuple((product.eqn, _place_of_terms(product, stream)) for product in stream.factors)
     whole = [extreme.invars[0], difference.outvars[0], difference.invars[place]]
     whole += [product.invars[at] for product, at in factors]
-    if _reduced(extreme) != _reduced(eqn) or any(atom.aval.shape != eqn.invars[0].aval.shape for atom in whole):
+    if reduced_of(extreme) != total.summed or any(atom.aval.shape != total.terms.aval.shape for atom in whole):
         return None
     law = Shrunk(extreme.primitive.name == "reduce_max", stream.strict)
-    return Along(eqn, split, (Difference(difference, place, extreme, extreme.outvars[0]),), law, factors)
+    return Along(total, split, (Difference(difference, place, extreme, extreme.outvars[0]),), law, factors)
 
 
 def _place_of_terms(product: Compute, stream: Shrinking) -> int:
@@ -229,20 +222,20 @@ def _place_of_terms(product: Compute, stream: Shrinking) -> int:
     return next(place for place, operand in enumerate(product.operands) if along & operand.axes)
 
 
-def _spread(cuts: Cuts, eqn: Eqn, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
-    product = maker_of(cuts.jaxpr, eqn.invars[0])
-    factors = [next(_differences(cuts, atom, eqn, sums), None) for atom in product.invars] if product else []
+def _spread(cuts: Cuts, total: Total, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
+    product = maker_of(cuts.jaxpr, total.terms)
+    factors = [next(_differences(cuts, atom, total, sums), None) for atom in product.invars] if product else []
     found = tuple(each for each in factors if each is not None)
-    return Along(eqn, split, found, Spread(product)) if product and len(found) == len(factors) else None
+    return Along(total, split, found, Spread(product)) if product and len(found) == len(factors) else None
 
 
-def _differences(cuts: Cuts, atom: Atom, total: Eqn, sums: Mapping[Atom, Eqn]) -> Iterator[Difference]:
+def _differences(cuts: Cuts, atom: Atom, total: Total, sums: Mapping[Atom, Eqn]) -> Iterator[Difference]:
     """The value that a factor is made of is the one whose sum leads to what it is away from."""
     eqn = maker_of(cuts.jaxpr, atom)
     if eqn is not None and eqn.primitive.name == "sub":
         for place, shift in ((0, eqn.invars[1]), (1, eqn.invars[0])):
             leader = sums.get(eqn.invars[place]) if isinstance(eqn.invars[place], Var) else None
-            if leader is None or _reduced(leader) != _reduced(total):
+            if leader is None or reduced_of(leader) != total.summed:
                 continue
             if leader in needed_in(cuts.jaxpr, [shift], ()):
                 yield Difference(eqn, place, leader, shift)
@@ -251,10 +244,10 @@ def _differences(cuts: Cuts, atom: Atom, total: Eqn, sums: Mapping[Atom, Eqn]) -
 # -- the program in chunks --------------------------------------------------------------------------------------------
 
 
-def in_chunks(jaxpr: Closed, found: Sequence[Along]) -> Closed:
+def in_chunks(cuts: Cuts, jaxpr: Closed, found: Sequence[Along]) -> Closed:
     """The same program with these sums, and what they depend on, in chunks."""
     inner = jaxpr.jaxpr
-    totals = {each.total: each for each in found}
+    totals = {each.total.eqn: each for each in found}
     leaders = {difference.leader: each for each in found for difference in each.differences}
 
     def rewritten(*args: Array) -> list[Array]:
@@ -266,7 +259,7 @@ def in_chunks(jaxpr: Closed, found: Sequence[Along]) -> Closed:
                 made, place = of_chunks(eqn, leaders[eqn].split, *values), leaders[eqn].place
                 parts[eqn] = made, boundary_p.bind(made, dim=place)
                 return [along(eqn, parts[eqn][1], place)]
-            return [_total(inner.eqns, totals[eqn], env, parts)] if eqn in totals else None
+            return [_total(cuts, totals[eqn], env, parts)] if eqn in totals else None
 
         run(inner.eqns, env, anew)
         return [read(env, atom) for atom in inner.outvars]
@@ -274,7 +267,7 @@ def in_chunks(jaxpr: Closed, found: Sequence[Along]) -> Closed:
     return again(jaxpr, rewritten)
 
 
-def _total(eqns: Sequence[Eqn], how: Along, env: Values, parts: Mapping[Eqn, tuple[Array, Array]]) -> Array:
+def _total(cuts: Cuts, how: Along, env: Values, parts: Mapping[Eqn, tuple[Array, Array]]) -> Array:
     """The sum of what chunks have: their terms by what they come to themselves, and then by what all do."""
     terms = dict(env)
     for each in how.differences:
@@ -282,27 +275,29 @@ def _total(eqns: Sequence[Eqn], how: Along, env: Values, parts: Mapping[Eqn, tup
         shift = lax.convert_element_type(of_elements(each.leader, how.split, pivot), value.dtype)
         terms[each.eqn.outvars[0]] = each.of(value, shift)
     places = dict(how.factors)
-    run(_cone(eqns, how), terms, lambda eqn, values: [values[places[eqn]]] if eqn in places else None)
-    sums = boundary_p.bind(of_chunks(how.total, how.split, read(terms, how.total.invars[0])), dim=how.place)
+    run(_cone(cuts, how), terms, lambda eqn, values: [values[places[eqn]]] if eqn in places else None)
+    sums = how.total.in_chunks(how.split, [read(terms, atom) for atom in how.total.eqn.invars])
     states = [parts[each.leader][1] for each in how.differences]
-    wholes = [_of_all(eqns, how, each, env, kept) for each, kept in zip(how.differences, states)]
-    total = along(how.total, how.law.moved(how, sums, states, wholes), how.place)
+    wholes = [_of_all(cuts.jaxpr.eqns, how, each, env, kept) for each, kept in zip(how.differences, states)]
+    there = [[how.total.spread(each, how.split) for each in of] for of in (states, wholes)]
+    total = how.total.of_all(how.split, how.law.moved(how, sums, *there))
     for eqn, place in how.factors:
-        each_result = of_results(how.total, read(env, eqn.invars[1 - place]))
+        each_result = how.total.spread(_of_rows(how, read(env, eqn.invars[1 - place])))
         total = lax.mul(total, each_result) if eqn.primitive.name == "mul" else lax.div(total, each_result)
     return total
 
 
-def _cone(eqns: Sequence[Eqn], how: Along) -> list[Eqn]:
-    """What makes terms of the differences; other sums, and what multiplies the terms at the end, are made already."""
+def _cone(cuts: Cuts, how: Along) -> list[Eqn]:
+    """What makes terms of the differences; of all elements are other sums, what is in memory and late factors."""
     factors = [eqn.invars[1 - place] for eqn, place in how.factors]
     depends = {each.eqn.outvars[0] for each in how.differences}
     found = []
-    for eqn in eqns:
-        if eqn.primitive.name not in TABLE and not depends.isdisjoint(variables(eqn.invars)):
+    for eqn in cuts.jaxpr.eqns:
+        is_made = eqn.primitive.name in TABLE or not cuts.loaded.keys().isdisjoint(eqn.outvars)
+        if not is_made and not depends.isdisjoint(variables(eqn.invars)):
             found.append(eqn)
             depends.update(eqn.outvars)
-    return needed(found, how.total.invars, variables(factors))
+    return needed(found, how.total.eqn.invars, variables(factors))
 
 
 def _of_all(eqns: Sequence[Eqn], how: Along, difference: Difference, env: Values, kept: Array) -> Array:
@@ -311,12 +306,12 @@ def _of_all(eqns: Sequence[Eqn], how: Along, difference: Difference, env: Values
     made = {**env, result: along(difference.leader, kept, how.place)}
     run(needed(eqns, [difference.shift], [result]), made)
     one = read(made, difference.shift)
-    one = one if one.ndim < kept.ndim else of_results(how.total, one)
+    one = one if one.ndim < kept.ndim else _of_rows(how, one)
     return lax.broadcast_in_dim(one, kept.shape, [d for d in range(kept.ndim) if d != how.place])
 
 
-def of_results(eqn: Eqn, value: Array) -> Array:
+def _of_rows(how: Along, value: Array) -> Array:
     """What does not vary along what is reduced."""
-    axes = eqn.params["axes"]
+    _, axes = how.total.summed
     first = [slice(0, 1) if d in axes else slice(None) for d in range(value.ndim)]
     return lax.squeeze(value[tuple(first)], axes)

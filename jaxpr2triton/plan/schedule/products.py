@@ -76,7 +76,7 @@ def contracting(space: Space, policy: Policy) -> Contracting | None:
     """How a kernel contracts; None where there are no two sides with blocks of their own."""
     unrolled = policy.axes.unrolled_sum
     if (chain := chain_of(space, unrolled)) is not None and chain.fits(policy):
-        return _chained(chain, policy)
+        return _chained(chain, policy) if chain.rows else None
     summed = summed_of(space, unrolled)
     held: Axes = frozenset() if summed is None or summed.size > 2 * numbers.COMMON.side_of_a_matrix else summed.held
     thin = frozenset(axis for axis in space.inner - held - space.swept_axes if axis.size <= unrolled)

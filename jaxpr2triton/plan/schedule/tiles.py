@@ -6,8 +6,20 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 
 from jaxpr2triton.graph.joint_sums import SUMS
-from jaxpr2triton.graph.nodes import Carried, Collected, Compute, Graph, Load, Node, Recurrence, axes_of, operands_of
-from jaxpr2triton.ir.dataflow import forward, readers_of
+from jaxpr2triton.graph.nodes import (
+    Carried,
+    Collected,
+    Compute,
+    Graph,
+    Load,
+    Node,
+    Recurrence,
+    Reduce,
+    axes_of,
+    operands_of,
+)
+from jaxpr2triton.graph.streams import streams_along
+from jaxpr2triton.ir.dataflow import readers_of
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.plan.schedule.cost import Resident
@@ -25,10 +37,24 @@ def tiles_of(graph: Graph, draft: Draft, beside: frozenset[Axis] | None = None) 
 
 
 def passes_of(graph: Graph, axis: Axis) -> int:
-    """How often a loop over the axis would run: once more for each reduction along it that is wanted along it again."""
+    """How often a loop over the axis would run: once more for each reduction along it that is wanted along it again.
+
+    Streams go along with what they depend on.
+    """
     over = {node for node in graph.nodes if axis in getattr(node, "over", ())}
-    depth = forward(graph.nodes, operands_of, lambda node, before: max(before, default=0) + (node in over))
-    return max((depth[node] + (node not in over) for node in depth if node in over or axis in node.axes), default=1)
+    streams = streams_along(graph, frozenset((axis,)))
+    depth: dict[Node, int] = {}
+    for node in sorted(graph.nodes, key=lambda node: node.number):
+        stream = streams.get(node) if isinstance(node, Reduce) else None
+        before = operands_of(node) if stream is None else stream.beside
+        depth[node] = max((depth[each] for each in before), default=0) + (node in over)
+        if stream is not None:
+            depth[node] = max(depth[node], depth[stream.leader])
+    made = frozenset().union(*(stream.made for stream in streams.values()))
+    read = (each for node in graph.nodes if node not in made and node not in streams for each in operands_of(node))
+    again = {store.value for store in graph.stores}.union(read)
+    along = (node for node in depth if axis in node.axes and (node not in made or node in again))
+    return max((depth[node] + (node not in over) for node in (*over, *along)), default=1)
 
 
 def residents(graph: Graph, draft: Draft, shapes: Sequence[tuple[int, ...]]) -> list[list[Resident]]:
