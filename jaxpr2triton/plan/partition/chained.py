@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.chains import chain_of
@@ -15,16 +15,18 @@ from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of, sums_of_results
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.group import levels_of
+from jaxpr2triton.plan.partition.levels import Levels
 
 
-def chain_results(cuts: Cuts) -> list[list[Var]]:
-    """The results to be written by one kernel, each time: the others do not wait for the first one."""
+def chain_results(cuts: Cuts, levels: Levels) -> list[list[Var]]:
+    """The results to be written by one kernel, each time: the others do not wait for the first one.
+
+    The levels become those with such kernels.
+    """
     products = [root for root in cuts.roots if any(map(is_contraction, cuts.spaces[root].graph.of_kind(Reduce)))]
     chains: dict[Var, list[Var]] = {}
-    levels = _levels(cuts) if products else {}
-    for last in _by_level(cuts, levels) if products else ():
-        late = _made_last(cuts, last, levels)
+    for last in _by_level(cuts, levels.of) if products else ():
+        late = _made_last(cuts, last, levels.of)
         chain = chains.get(late[0], late[:1]) if late else []
         if not late or last in chains or not set(late) <= set(chain) or len(chain) == numbers.COMMON.few:
             continue
@@ -35,7 +37,7 @@ def chain_results(cuts: Cuts) -> list[list[Var]]:
             continue
         for each in together:
             chains[each] = together
-        levels = _levels(cuts, chains.values())
+        levels.chain(together)
     return list({id(chain): chain for chain in chains.values()}.values())
 
 
@@ -46,12 +48,6 @@ def _by_level(cuts: Cuts, levels: Mapping[Var, int]) -> list[Var]:
     return sorted(sums, key=lambda root: (added[root], levels[root]))
 
 
-def _levels(cuts: Cuts, chains: Iterable[Sequence[Var]] = ()) -> dict[Var, int]:
-    """How many kernels or XLA equations come before each result, and before those of each equation that XLA keeps."""
-    levels, outside = levels_of(cuts, chains)
-    return levels | {var: level for eqn, level in outside.items() for var in eqn.outvars}
-
-
 def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> list[Var]:
     """What the kernel of a root waits for: the results that it reads later than anything else, if kernels make them."""
     loads = loads_of(cuts, cuts.spaces[root])
@@ -60,9 +56,10 @@ def _made_last(cuts: Cuts, root: Var, levels: Mapping[Var, int]) -> list[Var]:
 
 
 def _is_chain(cuts: Cuts, roots: Sequence[Var]) -> bool:
-    """Whether one kernel can make all of these, each of what it has made before."""
-    space, policy = cuts.joint_space(roots, union=True), cuts.policy
+    """Whether one kernel can make all of these, each of what it has made before; a kernel with a loop is no chain."""
+    space = None if any(cuts.spaces[root].steps for root in roots) else cuts.joint_space(roots, union=True)
     if space is None:
         return False
+    policy = cuts.policy
     is_chain = chain_of(space, policy.axes.unrolled_sum) is not None or bool(sums_of_results(space, policy))
     return is_chain and acceptable(space, policy)

@@ -9,13 +9,14 @@ d = sub x (log l)         another one, which then reads log l for each row, inst
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var, nbytes
-from jaxpr2triton.ir.once import readers_of
+from jaxpr2triton.ir.jaxprs import Eqn, Jaxpr, Var, nbytes
+from jaxpr2triton.ir.once import once, readers_of
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group
@@ -32,8 +33,14 @@ def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
     (end,) = eqn.outvars
     if eqn.primitive.name != "dot_general":
         return end
-    readers = Readers({var: len(each) for var, each in readers_of(cuts.jaxpr).items()}, cuts.jaxpr.eqns)
-    return _last(cuts, end, readers, root)
+    later = itertools.islice(cuts.jaxpr.eqns, cuts.makers[end] + 1, None)
+    return _last(cuts, end, Readers(counts_of(cuts.jaxpr), later), root)
+
+
+@once
+def counts_of(jaxpr: Jaxpr) -> Mapping[Var, int]:
+    """How many equations read each value; what calls the program is one more."""
+    return {var: len(each) for var, each in readers_of(jaxpr).items()}
 
 
 def made_of_sums(cuts: Cuts, groups: Sequence[Group]) -> dict[Var, str]:

@@ -14,7 +14,8 @@ need its results first, of what the kernel reads anyway, by the same programs:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from jaxpr2triton.graph.nodes import Choose, Compute, Constant, Load, Reduce, Swept
 from jaxpr2triton.graph.sides import sides_of
@@ -23,7 +24,8 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.plan.partition.criteria import acceptable, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
-from jaxpr2triton.plan.partition.group import Group, is_cheap, operands_of
+from jaxpr2triton.plan.partition.group import Group, is_cheap
+from jaxpr2triton.plan.partition.levels import operands_of
 
 
 def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn, int]) -> list[Group]:
@@ -41,18 +43,18 @@ def with_what_follows(cuts: Cuts, groups: Sequence[Group], outside: Mapping[Eqn,
         home.roots = sorted([*home.roots, *group.roots], key=lambda var: order[var])
         home.space = joined
         owners.update(dict.fromkeys(group.roots, home))
-    for group in left:
-        _leave_out(cuts, group, [each for each in left if each is not group], outside)
+    readers = Counter(var for group in left for var in operands_of(cuts, group.roots))
+    readers.update(atom for eqn in (*outside, *cuts.views) for atom in variables(eqn.invars))
+    for group in (each for each in left if len(each.roots) > 1):
+        readers.subtract(operands_of(cuts, group.roots))
+        _leave_out(cuts, group, readers)
+        readers.update(operands_of(cuts, group.roots))
     return left
 
 
-def _leave_out(cuts: Cuts, group: Group, others: Sequence[Group], outside: Iterable[Eqn]) -> None:
-    """Do not write what only this kernel reads, as what it makes of it."""
-    if len(group.roots) < 2:
-        return
-    read = {var for each in others for var in operands_of(cuts, each.roots)}
-    read.update(atom for eqn in (*outside, *cuts.views) for atom in variables(eqn.invars))
-    for root in [root for root in group.roots if root not in read and root not in cuts.written]:
+def _leave_out(cuts: Cuts, group: Group, others: Mapping[Var, int]) -> None:
+    """Do not write what only this kernel reads, as what it makes of it; `others` says how many read each value."""
+    for root in [root for root in group.roots if not others.get(root) and root not in cuts.written]:
         rest, why = [each for each in group.roots if each is not root], cuts.because[root]
         alone = cuts.spaces[root]
         cuts.drop_root(root)

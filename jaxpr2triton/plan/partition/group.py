@@ -15,11 +15,11 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Eqn, Var, elements, nbytes
-from jaxpr2triton.ir.region import IN_MEMORY
+from jaxpr2triton.ir.jaxprs import Var, elements, nbytes
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.levels import operands_of
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.policy import Grouping, Policy
 
@@ -36,62 +36,7 @@ class Group:
     apart: str = ""  # why its first root did not come to the group before it on the same level
 
 
-def levels_of(cuts: Cuts, chains: Iterable[Sequence[Var]] = ()) -> tuple[dict[Var, int], dict[Eqn, int]]:
-    """How many kernels or XLA equations come before each root, and before each equation that XLA keeps.
-
-    A root counts for those that read it from memory; a kernel that computes it again does not wait for it. It waits for
-    all operands of its equations, also for those that it turns out not to read: they are operands of its region. So all
-    that needs a loop waits for all that the loop reads, and can be of one kernel:
-
-        c, d, ys, zs = scan c0 d0 xs k     # only d and zs need k, which another kernel writes: ys waits as well
-
-    Equations with effects wait for each other, so that they stay in their order.
-    """
-    written: dict[Var, int] = {}  # what comes before a value is in memory, if anything does
-    here: dict[Var, int] = {}  # what comes before a kernel can compute it, for a root with as many XLA equations before
-    later: dict[Var, int] = {}  # … for a root with more of them, which finds shared values in memory
-    root_level: dict[Var, int] = {}
-    outside_level: dict[Eqn, int] = {}
-    outside, views, roots = set(cuts.outside), set(cuts.views), set(cuts.roots)
-    first = {root: chain[0] for chain in chains for root in chain[1:]}  # whose kernel makes a root as well
-    read = cuts.loaded.keys() - cuts.shared  # what is read wherever it is wanted
-    last_effect = 0
-    for eqn in cuts.jaxpr.eqns:
-        operands = variables(eqn.invars)
-        before = max((written.get(atom, 0) for atom in operands), default=0)
-        if eqn in outside:
-            if eqn.effects:
-                before = last_effect = max(before, last_effect)
-            outside_level[eqn] = before
-            written.update(dict.fromkeys(eqn.outvars, before + 1))
-            continue
-        if eqn in views or eqn.primitive in IN_MEMORY:
-            written[eqn.outvars[0]] = before
-        level = max((cuts.levels[var] for var in eqn.outvars), default=0)
-        here_too = [atom not in cuts.loaded for atom in operands]
-        seen = [(later if made else written).get(atom, 0) for atom, made in zip(operands, here_too)]
-        again = [atom not in read and cuts.levels[atom] == level for atom in operands]
-        own = max((here.get(atom, 0) if a else n for atom, n, a in zip(operands, seen, again)), default=0)
-        here.update(dict.fromkeys(eqn.outvars, own))
-        later.update(dict.fromkeys(eqn.outvars, max(seen, default=0)))
-        for var in eqn.outvars:
-            if var in roots:
-                own = _beside(cuts, first, var, written, root_level) if var in first else own
-                root_level[var] = own
-                written[var] = own + 1
-    return root_level, outside_level
-
-
-def _beside(
-    cuts: Cuts, first: Mapping[Var, Var], root: Var, written: Mapping[Var, int], levels: Mapping[Var, int]
-) -> int:
-    """How many kernels or XLA equations come before a root, where the kernel of another one that it reads makes it."""
-    leader, read = first[root], operands_of(cuts, [root])
-    beside = {leader, *(other for other, chain in first.items() if chain is leader)}
-    return max([levels[leader], *(written.get(atom, 0) for atom in read - beside)])
-
-
-def group_roots(cuts: Cuts, levels: dict[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:
+def group_roots(cuts: Cuts, levels: Mapping[Var, int], chains: Sequence[list[Var]] = ()) -> list[Group]:
     """Roots of one level with one iteration space and a common operand share a kernel, and those of a chain do."""
     groups: list[Group] = []
     by_level: dict[int, list[Group]] = {}
@@ -165,12 +110,6 @@ def _comes_later(cuts: Cuts, groups: Sequence[Group], group: Group, root: Var, o
             later.roots, later.space = sorted([*later.roots, root], key=lambda v: order[v]), joined
             return True
     return False
-
-
-def operands_of(cuts: Cuts, roots: Sequence[Var]) -> set[Var]:
-    """What a kernel takes from memory, also what it turns out not to read."""
-    memory = cuts.memory(roots)
-    return {atom for eqn in cuts.below(roots) for atom in variables(eqn.invars) if atom in memory}
 
 
 def _joined_in_a_walk(cuts: Cuts, later: Group, root: Var) -> Space | None:

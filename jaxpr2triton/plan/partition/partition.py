@@ -35,8 +35,9 @@ from jaxpr2triton.plan.partition.ends import made_of_sums
 from jaxpr2triton.plan.partition.first_cuts import NOTHING, first_cuts
 from jaxpr2triton.plan.partition.flags import with_flags
 from jaxpr2triton.plan.partition.follow import with_what_follows
-from jaxpr2triton.plan.partition.group import Group, group_roots, levels_of
+from jaxpr2triton.plan.partition.group import Group, group_roots
 from jaxpr2triton.plan.partition.keeping import Copies
+from jaxpr2triton.plan.partition.levels import Levels
 from jaxpr2triton.plan.partition.long_sweeps import long_sweeps
 from jaxpr2triton.plan.partition.loop_results import kept_from_the_start, kept_in_steps
 from jaxpr2triton.plan.partition.program import Program
@@ -120,16 +121,16 @@ def _grouped(
         if not isinstance(found, tuple):
             return found
         jaxpr, cuts = found
-        chains = chain_results(cuts)
-        root_levels, outside_levels = levels_of(cuts, chains)
-        groups = with_what_follows(cuts, group_roots(cuts, root_levels, chains), outside_levels)
+        levels = Levels(cuts)
+        chains = chain_results(cuts, levels)
+        groups = with_what_follows(cuts, group_roots(cuts, levels.of, chains), levels.outside)
         if again := _run_again(cuts, groups, decisions) - decisions.ended:
             return RunOnce(again)
         values = made_apart(cuts, groups)
         if isinstance(values, KeepMore):
             return values
         if not values:
-            return Grouped(jaxpr, cuts, groups, outside_levels)
+            return Grouped(jaxpr, cuts, groups, levels.outside)
         brought = {**(brought if jaxpr is program else NOTHING), **dict.fromkeys(values, because.COMPARED)}
         program = jaxpr
 

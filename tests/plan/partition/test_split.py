@@ -17,9 +17,12 @@ from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.tracing import run, trace
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.partition import split
+from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.criteria import loads_of
 from jaxpr2triton.plan.partition.cut import find_cuts
-from jaxpr2triton.plan.partition.group import group_roots, levels_of
+from jaxpr2triton.plan.partition.cuts import Cuts
+from jaxpr2triton.plan.partition.group import group_roots
+from jaxpr2triton.plan.partition.levels import Levels
 from jaxpr2triton.plan.partition.partition import partition
 from jaxpr2triton.policy import DEFAULT_POLICY
 from tests import programs
@@ -188,9 +191,8 @@ def groups(fn: Fn, *avals: Any) -> list[list[int]]:
     """The numbers of the outputs of each kernel."""
     jaxpr = normalized(lambda *args: jax.tree.leaves(fn(*args)), *avals).jaxpr
     cuts = find_cuts(jaxpr)
-    levels, _ = levels_of(cuts)
     outputs = list(jaxpr.outvars)
-    return [[outputs.index(root) for root in g.roots if root in outputs] for g in group_roots(cuts, levels)]
+    return [[outputs.index(root) for root in g.roots if root in outputs] for g in group_roots(cuts, Levels(cuts).of)]
 
 
 BIG = floats(4096, 4096)
@@ -216,10 +218,31 @@ def test_groups(fn: Fn, avals: list[Any], expected: list[list[int]]) -> None:
 def test_what_is_computed_again_does_not_wait() -> None:
     """The second output reads x and recomputes exp; it needs no kernel before it."""
     cuts = find_cuts(normalized(lambda x: (jnp.exp(x), windows(jnp.exp(x)), jnp.exp(x).T * 2), BIG).jaxpr)
-    levels, outside = levels_of(cuts)
-    by_primitive = {eqn.primitive.name: level for eqn, level in outside.items()}
+    levels = Levels(cuts)
+    by_primitive = {eqn.primitive.name: level for eqn, level in levels.outside.items()}
     assert by_primitive == {"reduce_window_sum": 1}
-    assert sorted(levels.values()) == [0, 0]
+    assert sorted(levels.of[root] for root in cuts.roots) == [0, 0]
+
+
+def test_levels_with_chains_are_those_found_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chain is added to what is known; what does not wait for it is not looked at again."""
+    lengths: list[int] = []
+
+    def checked(cuts: Cuts, levels: Levels) -> list[list[Any]]:
+        chains = chain_results(cuts, levels)
+        anew = Levels(cuts, chains)
+        assert (levels.of, levels.outside) == (anew.of, anew.outside)
+        lengths.extend(map(len, chains))
+        return chains
+
+    def loss(layers: Any, x: Any) -> Any:
+        for w, b in layers:
+            x = jax.nn.gelu(x @ w + b)
+        return jnp.mean(x * x)
+
+    monkeypatch.setattr("jaxpr2triton.plan.partition.partition.chain_results", checked)
+    j2t.transpile(jax.grad(loss), [(floats(64, 64), floats(64))] * 4, floats(128, 64))
+    assert lengths and min(lengths) > 1
 
 
 def test_loads_are_each_named_once() -> None:
