@@ -63,9 +63,10 @@ class Builder:
 
     def make(self, key: Hashable, build: Callable[[int], Made]) -> Made:
         """The node of this key, which is of one kind for each key; built if there is none yet."""
-        if key not in self.made:
-            self.made[key] = build(len(self.made))
-        return cast(Made, self.made[key])
+        found = self.made.get(key)
+        if found is None:
+            found = self.made[key] = build(len(self.made))
+        return cast(Made, found)
 
     def node(self, atom: Atom | Filling, demand: Demand) -> Node:
         if isinstance(atom, Filling):
@@ -76,13 +77,17 @@ class Builder:
             dtype = np.dtype(atom.aval.dtype)
             value = cast(np.generic, np.asarray(atom.val, dtype)[()])
             return self.make((str(dtype), value.tobytes()), lambda n: Constant(n, frozenset(), dtype, value))
-        if (atom, demand) not in self.nodes and atom in self.outside:
-            self.nodes[atom, demand] = self.outside[atom](demand)
-        if (atom, demand) not in self.nodes and atom in self.demands.buffers:
-            self.load(self.demands.buffers[atom], atom, demand)
-        if (atom, demand) not in self.nodes:
-            self.compute(self, atom, demand)
-        return self.nodes[atom, demand]
+        read = atom, demand
+        found = self.nodes.get(read)
+        if found is None:
+            if atom in self.outside:
+                self.nodes[read] = self.outside[atom](demand)
+            elif atom in self.demands.buffers:
+                self.nodes[read] = self.load(self.demands.buffers[atom], atom, demand)
+            else:
+                self.compute(self, atom, demand)
+            found = self.nodes[read]
+        return found
 
     def needs(self, indices: Iterable[Index]) -> tuple[Node, ...]:
         """The nodes of the computed numbers in these indices."""
@@ -144,13 +149,13 @@ class Builder:
             ("choose", conditions, then, other), lambda n: Choose(n, axes, then.dtype, conditions, then, other, needs)
         )
 
-    def load(self, buffer: int, var: Var, demand: Demand) -> None:
+    def load(self, buffer: int, var: Var, demand: Demand) -> Node:
         place, guard = demand
         if not guard and not guards.inside(place, var.aval.shape):
             raise CompilerBug(f"an operand of shape {var.aval.shape} is read at ({', '.join(map(str, place))})")
         needs = self.needs([*place, *(condition.index for condition in guard)])
         axes = frozenset(axes_in(place, guard)) | axes_of(needs)
-        self.nodes[var, demand] = self.make(
+        return self.make(
             ("load", buffer, demand), lambda n: Load(n, axes, np.dtype(var.aval.dtype), buffer, place, guard, needs)
         )
 

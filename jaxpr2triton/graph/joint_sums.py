@@ -80,6 +80,8 @@ def _terms_of_sum(builder: Builder, reads: Sequence[Read]) -> Sum | None:
     found: Found = {}
     summed = only_summed(builder.demands.jaxpr)
     stack = _values(reads)[::-1]
+    if not any(atom in summed for atom, _ in stack):
+        return None
     while stack:
         read = stack[-1]
         waiting = None if read in found else _waiting(builder, summed, read)

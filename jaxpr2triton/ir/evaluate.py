@@ -45,7 +45,7 @@ def needed_in(
     jaxpr: Jaxpr, targets: Iterable[Atom], given: Container[Var], among: Container[int] | None = None
 ) -> list[Eqn]:
     """`needed`, in the time that what it finds takes, however long the jaxpr is; only of positions in `among`."""
-    makers = makers_of(jaxpr)
+    makers, eqns = makers_of(jaxpr), jaxpr.eqns
     stack = variables(targets)
     found: set[int] = set()
     while stack:
@@ -54,5 +54,5 @@ def needed_in(
         if number is None or number in found or var in given or (among is not None and number not in among):
             continue
         found.add(number)
-        stack.extend(variables(jaxpr.eqns[number].invars))
-    return [jaxpr.eqns[number] for number in sorted(found)]
+        stack.extend(variables(eqns[number].invars))
+    return [eqns[number] for number in sorted(found)]

@@ -160,8 +160,8 @@ def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> b
 
     Of one row, or in chunks, only where nobody else reads what is between them.
     """
-    reductions = [eqn for eqn in inside if eqn.primitive.name in REDUCTIONS]
-    return any(_is_chain(around, chain, [eqn for eqn in inside if eqn not in apart]) for apart in ([], reductions))
+    others = [eqn for eqn in inside if eqn.primitive.name not in REDUCTIONS]
+    return any(_is_chain(around, chain, each) for each in ([inside, others] if len(others) < len(inside) else [inside]))
 
 
 def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
