@@ -60,9 +60,10 @@ def _own_axes(held: frozenset[Axis], wanted: Sequence[Demand], shape: Sequence[i
     found: dict[int, Axis] = {}
     for d, size in enumerate(shape):
         axes = {axis for place, _ in wanted for axis in place[d].axes}
-        beside = {axis for place, _ in wanted for e, index in enumerate(place) if e != d for axis in index.axes}
-        own = [axis for axis in axes if len(axes) == 1 and axis in held and axis not in beside and axis.size == size]
-        found.update((d, axis) for axis in own)
+        own = [axis for axis in axes if len(axes) == 1 and axis in held and axis.size == size]
+        beside = (index.axes for place, _ in wanted for e, index in enumerate(place) if e != d)
+        if own and all(map(axes.isdisjoint, beside)):
+            found[d] = own[0]
     return found
 
 

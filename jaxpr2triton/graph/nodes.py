@@ -23,12 +23,14 @@ Demand = tuple[Place, Guard]
 class Remembered(tuple[Place, Guard]):
     """A demand that hashes the parts of its place and of its guard once: it is looked up again and again."""
 
-    _hash: int | None = None
+    _hash: int
 
     def __hash__(self) -> int:
-        if self._hash is None:
+        try:
+            return self._hash
+        except AttributeError:
             self._hash = super().__hash__()
-        return self._hash
+            return self._hash
 
 
 One = TypeVar("One", bound="Node")

@@ -37,7 +37,7 @@ from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Aval, Closed, Eqn, Jaxpr, Literal, Var, nbytes_of
 from jaxpr2triton.ir.members import member_p
-from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.once import Without, makers_of
 from jaxpr2triton.ir.region import library_p
 from jaxpr2triton.ir.windows import windowed_p
 from jaxpr2triton.plan.rounds import named
@@ -165,9 +165,7 @@ def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> b
 
 
 def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
-    own = {id(eqn) for eqn in (*chain, *inside)}
-    outside = [var for eqn in around.jaxpr.eqns if id(eqn) not in own for var in eqn.outvars]
-    memory = {var: number for number, var in enumerate((*around.jaxpr.invars, *around.jaxpr.constvars, *outside))}
+    memory = Without(around.numbers, [var for eqn in (*chain, *inside) for var in eqn.outvars])
     try:
         space = space_of(around.jaxpr, [chain[-1].outvars[0]], classes_of(around.jaxpr), memory)
     except TooManyPlaces:
@@ -283,6 +281,11 @@ class Around:
     @cached_property
     def makers(self) -> Mapping[Var, int]:
         return makers_of(self.jaxpr)
+
+    @cached_property
+    def numbers(self) -> Mapping[Var, int]:
+        """Of all values, as if all of them were in memory."""
+        return {var: number for number, var in enumerate((*self.jaxpr.invars, *self.jaxpr.constvars, *self.makers))}
 
     @cached_property
     def readers(self) -> Mapping[Var, list[Eqn | None]]:
