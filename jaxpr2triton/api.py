@@ -122,7 +122,8 @@ def fuse(
               None         … keeps what each step needs; the derivatives that the function itself takes are JAX's own
     exact_order
               take the steps of every loop one after the other, even where what is carried is `a * c + b` and could be
-              combined in tiles of steps, with other roundings
+              combined in tiles of steps, with other roundings; and make all rows of a product at once, even where that
+              is too much to be stored
     schedule  "estimate"   of the schedules of a kernel with loops the one that is estimated to take least is chosen
               "compile"    the best three are compiled, and the one is chosen whose machine code takes least, by the
                            model of `explain --cycles`; for NVIDIA devices

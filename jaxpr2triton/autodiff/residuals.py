@@ -4,7 +4,7 @@ The forward program is a graph from its inputs to the values that the linear pro
 means: what lies on the cut is kept in memory, what lies behind it is computed again. A value costs the bytes that it
 moves: an input or an output of the program is there anyway and has only to be read again, anything else is written and
 read. Elementwise and index work is free to do again, and a product with a small matrix takes the time of its terms;
-results of anything else can only be kept.
+results of anything else can only be kept. Too large to be kept, whatever that takes, are the products of a last layer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jaxpr2triton.ir.cheapest import cheapest, price, price_of_products
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import needed as live_for
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.jaxprs import nbytes
 from jaxpr2triton.rules.indexing import Indexing
 from jaxpr2triton.rules.rows import TABLE
 
@@ -34,7 +35,9 @@ def choose(
     producer = {var: eqn for eqn in inner.eqns for var in eqn.outvars}
     live = live_for(inner.eqns, [*inner.outvars[:num_outputs], *needed], ())
     # what is compared with its own maximum is one number in both programs
-    products = {eqn for eqn in live if _is_by_a_small_matrix(eqn) or _is_large_of_little(eqn)} - met(live)
+    compared = met(live)
+    too_large = {eqn for eqn in live if _is_too_large(eqn) and not _is_multiplied(eqn, live)} - compared
+    products = {eqn for eqn in live if _is_by_a_small_matrix(eqn) or _is_large_of_little(eqn)} - compared | too_large
 
     def operands(var: Any) -> Sequence[Any] | None:
         eqn = producer.get(var)  # none of an input
@@ -44,7 +47,7 @@ def choose(
         return price(var.aval, var in there_anyway) + _is_placed(producer.get(var))
 
     def work(var: Any) -> int:
-        return price_of_products(producer[var]) if producer[var] in products else 0
+        return price_of_products(producer[var]) if producer[var] in products - too_large else 0
 
     order = [*inner.invars, *producer]
     return cheapest(variables(needed), order, cost, operands, work)
@@ -66,6 +69,22 @@ def _is_large_of_little(eqn: Any) -> bool:
     read: int = sum(atom.aval.size for atom in eqn.invars)
     made: int = eqn.outvars[0].aval.size
     return made >= policy.COMMON.few // 2 * read
+
+
+def _is_too_large(eqn: Any) -> bool:
+    """Whether rows of what a product makes go in chunks, which is for nothing if all of it is kept."""
+    return eqn.primitive.name == "dot_general" and nbytes(*eqn.outvars) > policy.COMMON.stored_between
+
+
+def _is_multiplied(eqn: Any, live: Sequence[Any]) -> bool:
+    """Whether a product reads what is made of this one element by element: of a hidden layer, and not of a last one."""
+    large, size = set(eqn.outvars), eqn.outvars[0].aval.size
+    for reader in live:
+        if not large.isdisjoint(variables(reader.invars)):
+            if reader.primitive.name == "dot_general":
+                return True
+            large.update(var for var in reader.outvars if 2 * getattr(var.aval, "size", 0) >= size)
+    return False
 
 
 def _is_placed(eqn: Any) -> bool:

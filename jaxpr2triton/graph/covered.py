@@ -11,6 +11,7 @@ from jaxpr2triton._compat import user_frame
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.graph.needless import BY_NATURE, all_why_not_chosen, why_not_chosen
+from jaxpr2triton.ir.chunks import chunks_p
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.ir.foreign import implementation
@@ -39,7 +40,7 @@ def why_not(eqn: Eqn, in_loop: bool = False) -> WhyNot | None:
         return _why_not_loop(eqn)
     if name == "fused":
         return _why_not_fused(eqn)
-    if eqn.primitive is in_place_p:
+    if eqn.primitive in (in_place_p, chunks_p):
         left: WhyNot = eqn.params["why"]
         return left
     if name == "cond" and (refusal := why_not_chosen(eqn.params["branches"])):

@@ -29,7 +29,7 @@ SUMS = ("argmax", "argmin", "reduce_")  # what they read is made in the same lau
 FREE = ("reshape", "squeeze", "expand_dims", "random_wrap", "random_unwrap", "stop_gradient", "copy_p")  # same memory
 
 
-LOOPS = ("scan", "repeat", "while")
+LOOPS = ("scan", "repeat", "while", "chunks")
 
 
 def is_loop(eqn: Any) -> bool:
@@ -38,7 +38,7 @@ def is_loop(eqn: Any) -> bool:
 
 def trip_count(loop: Any) -> int | None:
     """None where the device finds out."""
-    return loop.params["length"] if loop.primitive.name == "scan" else None
+    return loop.params["length"] if loop.primitive.name in ("scan", "chunks") else None
 
 
 def launches_outside_loops(closed: Any) -> int:

@@ -44,7 +44,7 @@ class Roles:
     asked: tuple[Asked, ...] = ()
     contractions: Contractions = "auto"  # whose kernels contractions are
     checkpoint: Checkpoint = None  # of how many steps of a loop a gradient keeps the state; None: of all
-    exact_order: bool = False  # whether the steps of loops are taken one after the other
+    exact_order: bool = False  # whether the steps of loops are taken one after the other, and all rows at once
     schedule: Schedule = "estimate"  # how the schedules of loops are compared
     strict: bool = False  # whether nothing may stay with XLA
     backend: str = "auto"  # what runs it, if that was asked for

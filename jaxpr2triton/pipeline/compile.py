@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxpr2triton.autodiff.tracing import Lowered, lower
 from jaxpr2triton.ir.check import check_program
+from jaxpr2triton.ir.chunks import chunks_p
 from jaxpr2triton.ir.hoisting import hoist_everything
 from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.roles import NO_ROLES, Roles
@@ -49,8 +50,15 @@ def compile_jaxpr(jaxpr: Any, name: str, roles: Roles = NO_ROLES, policy: Policy
 
 
 def _steps_in_kernels(compiled: Compiled, roles: Roles) -> Iterator[tuple[int, Compiled]]:
-    """The steps of loops that XLA runs, where kernels take clearly less time for one than XLA's launches."""
+    """The steps of loops that XLA runs, where kernels take clearly less time for one than XLA's launches.
+
+    Chunks of rows are parts of the program, made of kernels like all of it; they are not cut once more.
+    """
     policy = compiled.policy
+    chunks = [(place, eqn) for place, eqn in enumerate(compiled.program.jaxpr.eqns) if eqn.primitive is chunks_p]
+    for number, (place, eqn) in enumerate(chunks):
+        name = f"{compiled.name}_chunk{number or ''}"
+        yield place, compile_jaxpr(eqn.params["jaxpr"], name, replace(roles, exact_order=True), policy)
     loops = steps_worth_planning(compiled.program.jaxpr.eqns, policy)
     for number, (place, body) in enumerate(loops):
         name = f"{compiled.name}_step{number or ''}"

@@ -15,6 +15,7 @@ from jaxpr2triton.emit.emit import emit
 from jaxpr2triton.errors import Mistake, Reason
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.planned import graph_of
+from jaxpr2triton.ir.chunks import chunks_p, run_chunks
 from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.jaxprs import calls_python
 from jaxpr2triton.ir.kernel import Kernel
@@ -123,7 +124,8 @@ class Compiled:
 
         def launch(eqn: Any, values: list[Any]) -> list[Any] | None:
             if id(eqn) in steps:
-                return run_loop(eqn, values, functools.partial(steps[id(eqn)].run, mode, strict))
+                step = functools.partial(steps[id(eqn)].run, mode, strict)
+                return run_chunks(eqn, values, step) if eqn.primitive is chunks_p else run_loop(eqn, values, step)
             if eqn.primitive is not region_p or eqn.params["name"] in self.lost:
                 return None
             kernel, region = kernels[eqn.params["name"]], eqn.params["jaxpr"]

@@ -26,6 +26,7 @@ from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.pipeline.beside_xla import left_by, parted_by
 from jaxpr2triton.pipeline.quickest import quickest
+from jaxpr2triton.pipeline.row_chunks import chunk_rows
 from jaxpr2triton.pipeline.units import Unit, Units, advance, attempt
 from jaxpr2triton.plan.convolved import convolutions_left, remain
 from jaxpr2triton.plan.decisions import Decisions, DropRoles, Reach, Tile, Wish
@@ -50,7 +51,8 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
     if not roles.strict:
         plain = remove_dead(left_in_place(plain, policy))
     plain = left_to_library(divide_once(exchange_sums(plain)), roles.contractions, policy)
-    return double_sums(take_out_factors(plain)), tuple(convolved)
+    plain = double_sums(take_out_factors(plain))
+    return plain if roles.strict or roles.exact_order else chunk_rows(plain, policy), tuple(convolved)
 
 
 def schedule_regions(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Units | Wish:

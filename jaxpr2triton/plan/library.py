@@ -110,6 +110,14 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     return found
 
 
+def walked_along(jaxpr: Jaxpr, policy: Policy) -> set[Var]:
+    """The results of products that kernels walk along, and so never store."""
+    around = Around(jaxpr, policy)
+    products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
+    every = (eqn for chain in _chains(around, products) for eqn in chain.between)
+    return {eqn.outvars[0] for eqn in every if eqn.primitive is not library_p}
+
+
 @dataclass(frozen=True)
 class Chained:
     """Contractions that one kernel may walk along, with what is between them, up to a last one or to a sum."""

@@ -22,6 +22,7 @@ class Common:
     byte_read: int = 4  # price of a byte that is in memory anyway, and is read once more
     byte_stored: int = 9  # … of one that is stored for this alone: written, read, and memory taken
     products_of_a_byte: int = 16  # that are added up in the time in which a byte is read
+    stored_between: int = 1 << 28  # bytes of what a product makes and others read; of more, rows are made in chunks
     side_of_a_matrix: int = 128  # numbers along each side of one that a kernel may have all of
     carried_unnoticed: int = 256  # elements of a contraction that a program carries along without noticing
     of_a_lane: int = 32  # elements of a sum that one lane of a batch may have for its own

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ from jaxpr2triton.shards.flow import NONE, Classes, Flow, Parts, Path, bodies_of
 from jaxpr2triton.shards.walks import CONSTRAINTS, CUT, Dim, How, shape_of
 
 Value = Any
-Split = Mapping[Dim, int]  # into how many parts
+Split = Mapping[Dim, int | Fraction]  # into how many parts
 Run = Callable[[Closed, Sequence[Value]], list[Value]]  # a program on one device
 Meet = Callable[[Sequence[Value], Parts, How], Sequence[Value]]  # over the devices
 

@@ -350,6 +350,7 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "grown and mixed": (grown_and_mixed, (floats(64, 64),)),
     "kept states": (kept_states, (floats(100, 300),)),
     "large elman": (elman, (floats(256, 256), floats(256, 256), floats(20, 64, 256), floats(64, 256))),
+    "last layer": (lambda h, w: jax.nn.logsumexp(h @ w, -1).sum(), (floats(4096, 768), floats(768, 32768))),
     "layers": (layers, (floats(512),)),
     "layers of matrices": (gradient_of_layers, (floats(16, 16), floats(64, 16))),
     "powers": (lambda x: x**2.5, (floats(64),)),

@@ -116,6 +116,7 @@ COMMON_CASES = {
     "byte_read": Case("thomas:g", 2),
     "byte_stored": Case("gae:g", 1 / 2),
     "products_of_a_byte": Case("layers of matrices", 1 / 16),
+    "stored_between": Case("last layer", 4),
     "side_of_a_matrix": Case("layers of matrices", 1 / 16),
     "carried_unnoticed": Case("product", 16),
     "of_a_lane": Case("rnn:g", 2),
