@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
@@ -185,6 +186,19 @@ def sizes_of(compiled: Compiled) -> int:
     """Elements of the largest array that kernels, XLA and chunks hand to each other."""
     own = [var.aval.size for eqn in compiled.program.jaxpr.eqns for var in eqn.outvars]
     return max([*own, *map(sizes_of, compiled.steps_of.values())])
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["value_and_grad is fused", "the loss is"])
+def test_xla_is_given_no_array_of_all_rows(is_whole: bool) -> None:
+    """Lowered for CUDA: loops with products and kernels in them, and a sum of 32 bits."""
+    loss, args = last_layer.cross_entropy, shapes(jnp.bfloat16, 4096, 768, 50_257)
+    fused = j2t.fuse(jax.value_and_grad(loss, (0, 1)), backend="triton")
+    function = fused if is_whole else jax.value_and_grad(j2t.fuse(loss, backend="triton"), (0, 1))
+    text = jax.jit(function).trace(*args).lower(lowering_platforms=("cuda",)).as_text()
+    loops = 1 if is_whole else 2
+    assert (text.count("stablehlo.while"), text.count("stablehlo.dot_general")) == (loops, 2 + loops)
+    types = set(re.findall(r"tensor<[0-9]+x50257x\w+>", text))
+    assert types == {"tensor<2048x50257xbf16>", "tensor<768x50257xbf16>", "tensor<768x50257xf32>"}
 
 
 @pytest.mark.parametrize("fn", [fn for fn in LOSSES if fn not in (hidden_layer, last_layer.next_tokens)])
