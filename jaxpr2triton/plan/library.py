@@ -111,11 +111,27 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
 
 
 def walked_along(jaxpr: Jaxpr, policy: Policy) -> set[Var]:
-    """The results of products that kernels walk along, and so never store."""
+    """The results of products that kernels walk along, and so never store.
+
+    Not of those that end with sums of rows that are summed once more, as in a mean: programs would be too few.
+    """
     around = Around(jaxpr, policy)
     products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
-    every = (eqn for chain in _chains(around, products) for eqn in chain.between)
+    chains = [chain for chain in _chains(around, products) if not _is_summed_again(jaxpr, chain.last)]
+    every = (eqn for chain in chains for eqn in chain.between)
     return {eqn.outvars[0] for eqn in every if eqn.primitive is not library_p}
+
+
+def _is_summed_again(jaxpr: Jaxpr, last: Eqn) -> bool:
+    if last.primitive.name not in REDUCTIONS:
+        return False
+    after = set(last.outvars)
+    for eqn in jaxpr.eqns:
+        if not after.isdisjoint(variables(eqn.invars)):
+            if eqn.primitive.name in REDUCTIONS:
+                return True
+            after.update(eqn.outvars)
+    return False
 
 
 @dataclass(frozen=True)
