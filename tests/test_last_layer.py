@@ -257,6 +257,16 @@ def test_what_is_not_cut() -> None:
     assert not is_cut(jax.value_and_grad(squared, (0, 1)), *args)  # gradients wait for the sum of all rows
 
 
+def beside_others(h: jax.Array, w: jax.Array, labels: jax.Array) -> tuple[jax.Array, ...]:
+    return last_layer.cross_entropy(h, w, labels), 2 * labels, jnp.log1p(h)
+
+
+def test_what_is_beside_it_stays_there() -> None:
+    made = j2t.transpile(beside_others, *shapes(jnp.bfloat16, 4096, 768, 50_257), for_target="sm_90")
+    (chunk,) = made.compiled.steps_of.values()
+    assert [left.primitive for left in made.leftovers] == ["chunks"] and len(chunk.kernels) == 1
+
+
 def printing(h: jax.Array, w: jax.Array, labels: jax.Array) -> jax.Array:
     """What is printed first is made of some logits, and what is printed then is needed for others."""
     logits = h @ w

@@ -28,7 +28,7 @@ from jaxpr2triton import policy as numbers
 from jaxpr2triton._compat import bind_with, source_of
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.chunks import chunks_p
-from jaxpr2triton.ir.evaluate import needed, read, run
+from jaxpr2triton.ir.evaluate import needed, read, run, variables
 from jaxpr2triton.ir.jaxprs import Aval, Closed, Eqn, Jaxpr, Var, nbytes
 from jaxpr2triton.ir.region import library_p
 from jaxpr2triton.ir.tracing import again, argument_names, retrace
@@ -153,7 +153,7 @@ def _around(jaxpr: Jaxpr, rows: Rows) -> tuple[list[Eqn], list[Eqn]]:
     before: list[Eqn] = []
     after: list[Eqn] = []
     for eqn in (eqn for eqn in jaxpr.eqns if id(eqn) not in own):
-        is_before = id(eqn) in needed_first or not after and made.isdisjoint(eqn.invars)
+        is_before = id(eqn) in needed_first or not after and made.isdisjoint(variables(eqn.invars))
         (before if is_before else after).append(eqn)
     return before, after
 
