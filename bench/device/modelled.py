@@ -22,7 +22,7 @@ BOUNDS = {
     **dict.fromkeys(("issue", "FMA pipe", "integer products", "integer pipe", "special functions", "f64 pipe"), ISSUE),
     **dict.fromkeys(("memory pipe",), ISSUE),
     **dict.fromkeys(("bytes", "bytes (L2)"), MEMORY),
-    **dict.fromkeys(("products of matrices",), TENSOR),
+    **dict.fromkeys(("tensor cores",), TENSOR),
 }
 
 

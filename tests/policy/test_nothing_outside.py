@@ -44,12 +44,16 @@ NAMED = {
     "launch/compile/cache.py": {"ABANDONED": "of waiting", "USED_AGAIN": "of waiting"},
     "launch/compile/compile.py": {"_KEPT": "entries of a cache"},
     "launch/compile/helper.py": {"SECONDS": "of waiting"},
+    "launch/cycles/concurrent_warps.py": dict.fromkeys(("BEFORE", "MEASURED"), MODEL),
     "launch/cycles/flow.py": {"_END": "stands for no block"},
-    "launch/cycles/latencies.py": dict.fromkeys(("BARRIER", "BARRIER_OF_A_WARP", "OTHER", "READ"), MODEL),
+    "launch/cycles/latencies.py": dict.fromkeys(
+        ("BARRIER", "BARRIER_OF_A_WARP", "OTHER", "READ", "SHARED_RATE"), MODEL
+    ),
     "launch/cycles/model.py": {"MUCH_OF_IT": MODEL},
     "launch/cycles/reuse.py": {"PROGRAM": "stands for no loop", "_WORDS": "bytes"},
     "launch/cycles/sass.py": {"COUNTERS": LIMIT, "_CONTROL": LIMIT, "_NONE": LIMIT},
     "launch/cycles/sectors.py": {"_BITS": EXACT},
+    "launch/cycles/tensor_cores.py": {"WARPS_OF_A_GROUP": LIMIT},
     "launch/cycles/trips.py": {"_WORD": EXACT},
     "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},

@@ -3,34 +3,39 @@
     alone   one warp by itself, along the schedule that ptxas wrote (`warp.py`); warps of a program meet at barriers
     busy    the instructions of all warps that share a scheduler, or a pipe, or the way to the second-level cache
 
-A loop takes the longer of the two, and so does what stands beside loops. Programs that find no room on a processor
+A loop takes the longer of the two, and so does what stands beside loops. Where tensor cores work while warps go on, all
+warps of a scheduler are simulated in place of one (`concurrent_warps.py`). Programs that find no room on a processor
 wait for others: registers, shared memory and warps say how many run at once. The whole takes no less time than its
 bytes, once each, take to pass through device memory.
 
-Not in it: launches, conflicts between banks of shared memory, sectors of which lanes far apart read a part, warps of
-one program that run ahead of others, lanes that end before others, caches but for what is plainly read again.
+Not in it: launches, conflicts between banks of shared memory, sectors of which lanes far apart read a part, lanes that
+end before others, copies that come too late, caches but for what is plainly read again; but where all are simulated,
+warps of one program that run ahead of others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.cycles import Cycles, LoopCycles, Stall
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile.compile import compile_kernel
 from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code
+from jaxpr2triton.launch.cycles.concurrent_warps import round_of_all
 from jaxpr2triton.launch.cycles.flow import flow_of
-from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, Machine, machine_of
-from jaxpr2triton.launch.cycles.path import Walker
+from jaxpr2triton.launch.cycles.latencies import MEMORY_PIPE, TENSOR_CORES, Machine, machine_of
+from jaxpr2triton.launch.cycles.path import Walker, Way
 from jaxpr2triton.launch.cycles.reuse import reuse_of
 from jaxpr2triton.launch.cycles.sass import instructions
 from jaxpr2triton.launch.cycles.sectors import moved_by
 from jaxpr2triton.launch.cycles.steps import Known, foreign_loops, matched, source_loops, taken
+from jaxpr2triton.launch.cycles.tensor_cores import multiplies_async
 from jaxpr2triton.launch.cycles.trips import rounds_of
-from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, Part, Phase, Tally, Warp, tally
+from jaxpr2triton.launch.cycles.warp import ARITHMETIC, ISSUE, ONE_WARP, WHOLE, Part, Phase, Tally, Warp, tally
 from jaxpr2triton.progress import counted, working
 
 CACHE = "bytes (L2)"
@@ -113,7 +118,8 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
     reuse = reuse_of(flow, way, rounds, machine.lanes * kernel.num_warps, at_once, room)
     moved = moved_by(code, machine.lanes)
     near, far = (
-        Warp(machine, from_memory, rounds, reuse, moved, kernel.num_warps).walk(way) for from_memory in (False, True)
+        _walked(way, crowd, partial(Warp, machine, is_far, rounds, reuse, moved, kernel.num_warps))
+        for is_far in (False, True)
     )
     known = matched(near.inner, source, rounds)
     ends = [axis.seldom for axis in kernel.axes if axis.unbounded]
@@ -138,6 +144,18 @@ def cycles_of(kernel: Kernel, target: Target) -> Cycles:
         jumped_over=len(walker.jumped_over),
         both_sides=len(walker.both),
     )
+
+
+def _walked(way: Way, crowd: Crowd, new_warp: Callable[[], Warp]) -> Part:
+    """Through the code by a warp that is alone, and where products are under way meanwhile by all that run at once."""
+    whole = new_warp().walk(way)
+    programs, waiting = min(crowd.programs, crowd.at_once), [whole]
+    for part in waiting:
+        waiting += part.inner
+        if any(multiplies_async(step) for step in part.steps):
+            once = part.head == WHOLE
+            part.together = round_of_all(part.steps, new_warp, crowd.num_warps // crowd.schedulers, programs, once)
+    return whole
 
 
 def _crowd(kernel: Kernel, target: Target, machine: Machine, resources: Resources, shared: int) -> Crowd:
@@ -173,7 +191,9 @@ def _spent(part: Part, crowd: Crowd, programs: int, waves: int) -> Spent:
 
 
 def _alone(part: Part, crowd: Crowd) -> Spent:
-    """One program, whose warps wait for each other at barriers."""
+    """One program, whose warps wait for each other at barriers; or all that run at once, where that is simulated."""
+    if part.together is not None:
+        return Spent(part.together.cycles, part.together.stalls)
     spent = Spent(0.0, Tally(float))
     for phase in part.phases:
         busy, what = crowd.busy(phase, 1) if len(part.phases) > 1 else (0.0, "")
@@ -241,5 +261,7 @@ def stalls(spent: Mapping[str, float]) -> tuple[Stall, ...]:
 
 def _trust(near: Spent, far: Spent) -> str:
     """Machine code says how long arithmetic takes; where data comes from, and who waits for whom, it does not."""
+    if near.by.get(TENSOR_CORES):
+        return "±40 %"
     unsure = sum(near.by.get(what, 0.0) for what in UNSURE)
     return "±40 %" if max(unsure, far.cycles - near.cycles) > MUCH_OF_IT * near.cycles else "±15 %"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 _LINE = re.compile(
     r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*?)\s*;"
@@ -35,7 +36,7 @@ class Instruction:
     reads: int | None = None  # … until its operands have been read
     waits: tuple[int, ...] = ()  # the counters that have to be clear before it begins
 
-    @property
+    @cached_property
     def kind(self) -> str:
         return self.name.split(".")[0]
 
@@ -58,7 +59,7 @@ class Instruction:
     def falls_through(self) -> bool:
         return self.kind not in LEAVES or self.is_conditional
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bytes of a lane, of what reads or writes memory."""
         sizes = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}

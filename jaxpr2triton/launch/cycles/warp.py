@@ -1,7 +1,8 @@
 """A warp that is alone, instruction by instruction: in order, each as soon as its schedule and its pipe allow.
 
 Fixed latencies are in the schedule. What a load, a shuffle or a special function takes is not: it sets a counter, which
-is clear when the `Machine` says so. A loop is walked until its rounds take equally long; the others are multiplied.
+is clear when the `Machine` says so. Tensor cores do one product of a group of warps after the other, and there is an
+instruction that waits for them. A loop is walked until its rounds take equally long; the others are multiplied.
 """
 
 from __future__ import annotations
@@ -10,10 +11,20 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jaxpr2triton.launch.cycles.latencies import FIRST_LEVEL, READ, TRAFFIC, WAITS, Machine
+from jaxpr2triton.launch.cycles.latencies import (
+    FIRST_LEVEL,
+    MEMORY_PIPE,
+    READ,
+    SHARED_RATE,
+    TENSOR_CORES,
+    TRAFFIC,
+    WAITS,
+    Machine,
+)
 from jaxpr2triton.launch.cycles.path import Round, Way
 from jaxpr2triton.launch.cycles.reuse import Reuse
 from jaxpr2triton.launch.cycles.sass import COUNTERS, Instruction
+from jaxpr2triton.launch.cycles.tensor_cores import WARPS_OF_A_GROUP, Product, groups_left, product_of
 
 ROUNDS = 5  # of a loop, after which its rounds are taken to be equally long
 ISSUE = "issue"  # of a scheduler: one instruction in a cycle
@@ -50,6 +61,8 @@ class Part:
     head: int  # where its loop begins
     phases: list[Phase] = field(default_factory=lambda: [Phase()])
     inner: list[Part] = field(default_factory=list)
+    steps: list[Instruction] = field(default_factory=list)  # its own, in order
+    together: Phase | None = None  # what all warps that run at once take, where they are simulated
 
     @property
     def all_phases(self) -> Phase:
@@ -79,6 +92,8 @@ class Warp:
         self.now = 0.0
         self.clear = [0.0] * COUNTERS
         self.causes = [""] * COUNTERS
+        self.sharing = 1  # schedulers that take turns at what a processor has once
+        self.groups: list[float] = []  # when each group of products is done, in order
         self.free: defaultdict[str, float] = defaultdict(float)
 
     def walk(self, way: Way, head: int = WHOLE) -> Part:
@@ -88,8 +103,9 @@ class Warp:
             if isinstance(step, Round):
                 part.inner.append(self._loop(step))
                 continue
+            part.steps.append(step)
             before = self.now
-            self._execute(step, part.phases[-1])
+            self.execute(step, part.phases[-1])
             part.phases[-1].cycles += self.now - before
             if step.kind == "BAR":
                 part.phases.append(Phase())
@@ -102,14 +118,18 @@ class Warp:
             self.walk(loop.steps)
         return self.walk(loop.steps, loop.loop.head)
 
-    def _execute(self, each: Instruction, phase: Phase) -> None:
+    def execute(self, each: Instruction, phase: Phase) -> None:
+        """As soon as what it waits for is done, and its pipe is free."""
         begin = self._waited(each, phase)
         for pipe, busy in self.machine.pipes(each):
             if self.free[pipe] > begin:
                 phase.stalls[pipe] += self.free[pipe] - begin
                 begin = self.free[pipe]
-            self.free[pipe] = begin + busy
+            self.free[pipe] = begin + busy * (self.sharing if pipe == MEMORY_PIPE else 1)
             phase.busy[pipe] += busy
+        product = product_of(each)
+        if product is not None and product.is_async:
+            self._multiply(product, begin + self.machine.latency(each.kind, False), phase)
         phase.busy[ISSUE] += 1
         passes = each.kind in TRAFFIC and each.address not in self.reuse.near
         phase.bytes += self.moved.get(each.address, self.machine.lanes * each.width) if passes else 0
@@ -127,10 +147,28 @@ class Warp:
         phase.stalls[ARITHMETIC] += stall - 1
         self.now = begin + stall
 
+    def _multiply(self, product: Product, begin: float, phase: Phase) -> None:
+        """Behind what tensor cores have to do already; the warp goes on meanwhile."""
+        busy = self.machine.multiplying(product)
+        done = max(self.free[TENSOR_CORES], begin) + busy
+        self.free[TENSOR_CORES] = done
+        phase.busy[TENSOR_CORES] += busy
+        phase.busy[MEMORY_PIPE] += product.bytes_shared / SHARED_RATE / WARPS_OF_A_GROUP
+        if product.ends_group:
+            self.groups.append(done)
+
     def _waited(self, each: Instruction, phase: Phase) -> float:
-        """When all counters that it waits for are clear."""
-        latest = max(each.waits, key=lambda counter: self.clear[counter], default=None)
-        if latest is None or self.clear[latest] <= self.now:
+        """When all that it waits for is done."""
+        until, cause = self.blocked(each)
+        if until <= self.now:
             return self.now
-        phase.stalls[self.causes[latest]] += self.clear[latest] - self.now
-        return self.clear[latest]
+        phase.stalls[cause] += until - self.now
+        return until
+
+    def blocked(self, each: Instruction) -> tuple[float, str]:
+        """Until when counters, or groups of products, keep it from beginning, and what for."""
+        waits = [(self.clear[counter], self.causes[counter]) for counter in each.waits]
+        left = groups_left(each)
+        if left is not None and len(self.groups) > left:
+            waits.append((self.groups[-1 - left], TENSOR_CORES))
+        return max(waits, key=lambda wait: wait[0], default=(0.0, ""))
