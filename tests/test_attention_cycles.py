@@ -1,0 +1,110 @@
+"""How fast attention is on an H100 by the model of cycles, with tensor cores: B 4, H 16, T 2048, bf16."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxpr2triton as j2t
+from jaxpr2triton.hardware import TARGETS
+from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.cycles.model import cycles_of
+from tests.attention_programs import PROGRAMS
+
+SM_90 = TARGETS["sm_90"]
+BATCH, HEADS, TIMES = 4, 16, 2048
+STEP = 64  # keys, or queries, that a program walks on at once
+
+pytestmark = pytest.mark.compile
+
+
+@functools.cache
+def kernels(name: str, features: int) -> Sequence[Kernel]:
+    """The first one gives values, the others gradients."""
+    args = [jax.ShapeDtypeStruct((BATCH, HEADS, TIMES, features), jnp.bfloat16)] * 3
+    cotangent = jax.ShapeDtypeStruct((BATCH, TIMES, HEADS, features), jnp.bfloat16)
+
+    def program(q: Any, k: Any, v: Any, g: Any) -> Any:
+        out, pull = jax.vjp(PROGRAMS[name], q, k, v)
+        return out, pull(g)
+
+    return j2t.transpile(program, *args, cotangent, for_target="sm_90").kernels
+
+
+@functools.cache
+def microseconds(kernel: Kernel) -> float:
+    """Of a loop that ends where a row does, the mean of all programs."""
+    found = cycles_of(kernel, SM_90)
+    if found.microseconds is not None:
+        return found.microseconds
+    rows = TIMES // kernel.grid[0]
+    whole, edge = sorted(found.loops, key=lambda loop: loop.instructions)
+    spent = whole.cycles * (TIMES - rows) / 2 / STEP + edge.cycles * rows / STEP
+    return spent * found.waves / found.clock / 1000
+
+
+def teraflops(features: int, products: int, some: Sequence[Kernel]) -> float:
+    """As is usual: two products for values, five for gradients, whatever is made again."""
+    operations = 2 * products * BATCH * HEADS * TIMES**2 * features
+    return operations / sum(microseconds(kernel) for kernel in some) / 1e6
+
+
+def forward(features: int) -> float:
+    return teraflops(features, 2, kernels("library", features)[:1])
+
+
+def backward(features: int) -> float:
+    return teraflops(features, 5, kernels("library", features)[1:])
+
+
+def both(features: int) -> float:
+    return teraflops(features, 7, kernels("library", features))
+
+
+# By Triton 3.6; the lower ones as newer versions write them.
+@pytest.mark.parametrize(
+    ("speed", "features", "low", "high"),
+    [
+        (forward, 64, 430, 463),
+        (forward, 128, 405, 467),
+        (backward, 64, 275, 288),
+        (backward, 128, 215, 224),
+        (both, 64, 305, 323),
+        (both, 128, 250, 263),
+    ],
+)
+def test_teraflops(speed: Callable[[int], float], features: int, low: float, high: float) -> None:
+    assert 0.95 * low < speed(features) < 1.05 * high
+
+
+@pytest.mark.parametrize("features", [64, 128])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_causal_ones_take_half_the_time(number: int, features: int) -> None:
+    """If as many programs run at once: by Triton 3.9 values of 64 features take 134 registers, 6 too many for two."""
+    causal, whole = (kernels(name, features)[number] for name in ("library, causal", "library"))
+    crowded, alone = (cycles_of(kernel, SM_90).programs_at_once for kernel in (whole, causal))
+    ratio = microseconds(causal) / microseconds(whole)
+    assert 0.45 < ratio <= (0.6 if alone == crowded else 0.8)
+
+
+def test_what_bounds_them() -> None:
+    """Gradients of keys and values have four of seven products, and one program of a processor has nobody beside it."""
+    values, of_keys, of_queries = (cycles_of(kernel, SM_90) for kernel in kernels("library", 128))
+    assert (of_keys.bound, of_keys.programs_at_once, of_keys.trust) == ("tensor cores", 1, "±40 %")
+    assert all("tensor cores" in [stall.what for stall in each.shares] for each in (values, of_queries))
+
+
+def test_tensor_cores_are_idle_where_warps_wait() -> None:
+    """More than one warp after the other could do, less than the device."""
+    for features in (64, 128):
+        kernel = kernels("library", features)[0]
+        (loop,) = cycles_of(kernel, SM_90).loops
+        programs = cycles_of(kernel, SM_90).programs_at_once
+        groups = programs * kernel.num_warps // 4
+        multiplied = groups * 2 * 64 * STEP * features / SM_90.products
+        assert 1.5 * multiplied < loop.cycles < 0.9 * groups * loop.alone
