@@ -144,7 +144,7 @@ def test_what_is_rough_is_as_exact_as_its_factors(name: str) -> None:
 @pytest.mark.parametrize("name", ["causal", "lengths", "library, causal"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_compiled(name: str, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    monkeypatch.setenv("J2T_TARGET", "sm_90")
     args = arrays(dtype, (1, 2, 140, 16))
     expected = jax.jit(PROGRAMS[name])(*(x.astype(jnp.float32) for x in args))
     found = j2t.fuse(PROGRAMS[name], backend="machine", contractions="triton", strict=True)(*args)

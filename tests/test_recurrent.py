@@ -61,7 +61,7 @@ def same(fn: Callable[..., Any], args: Any, dtype: Any, backend: str) -> None:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_values_and_gradients(network: str, dtype: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine rows are one block and a part of one, 24 numbers three quarters of their lanes."""
-    monkeypatch.setenv("J2T_TARGET", "sm_80")
+    monkeypatch.setenv("J2T_TARGET", "sm_90")
     args = drawn(shapes(network, 32, 9, 24, dtype))
     same(states(network), args, dtype, backend)
     same(loss(network), args, dtype, backend)

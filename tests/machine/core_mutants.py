@@ -27,12 +27,12 @@ from pathlib import Path
 
 from jaxpr2triton.launch.machine import layout
 from jaxpr2triton.launch.machine import run as machine
-from tests.machine import test_findings, test_mma, test_values
+from tests.machine import test_findings, test_mma, test_values, test_warpgroups
 from tests.machine.finding_cases import CASES
 from tests.machine.value_cases import VALUES
 
 HERE = Path(machine.__file__).parent
-FILES = ("core.c", "state.h", "shadow.h", "memory.h", "lanes.h", "copies.h")
+FILES = ("core.c", "state.h", "shadow.h", "memory.h", "lanes.h", "copies.h", "warpgroups.h")
 SECONDS = 10  # of a processor, that the tests of one mutant may take
 RULES = (
     *((r" < ", " <= "), (r" <= ", " < "), (r" > ", " >= "), (r" >= ", " > "), (r" == ", " != "), (r" != ", " == ")),
@@ -130,6 +130,7 @@ def checks() -> Iterator[Callable[[], object]]:
     yield test_findings.test_functions_have_registers_and_labels_of_their_own
     yield test_findings.test_without_checks_nothing_is_found
     yield from (partial(test_mma.test_products, product) for product in test_mma.PRODUCTS)
+    yield from (partial(test_warpgroups.test_products, product) for product in test_warpgroups.PRODUCTS)
 
 
 def passes(library: Path, tests: Sequence[Callable[[], object]]) -> bool:

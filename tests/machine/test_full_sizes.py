@@ -13,15 +13,19 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from bench.contractions import at_full_size
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Buffer, Kernel
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine
 from jaxpr2triton.launch.machine.layout import Kind
 from jaxpr2triton.launch.machine.run import Settings
+from tests.contraction_programs import PROGRAMS as CONTRACTIONS
 from tests.loop_programs import PROGRAMS, LoopProgram
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 FEW = ("rnn", "rnn_projected", "lstm", "lstm_bf16", "sinkhorn", "value_iteration", "gae", "ctc_loss")
+FEW_PRODUCTS = ("rotated", "attention_bf16", "layers_gradients")
+FIRST = Settings(programs=range(2))
 BUDGET = 2_000_000  # instructions of warps; what goes on for longer is cut off there
 
 
@@ -53,3 +57,26 @@ def test_no_finding(name: str) -> None:
             binary = compiled_for_machine(kernel, TARGETS["sm_90"])
         examined = examine(kernel, binary, inputs, Settings(programs=range(2), budget=BUDGET))
         assert [str(each) for each in examined.findings if each.kind != Kind.NO_END] == [], kernel.source
+
+
+@pytest.mark.parametrize("name", [p.name for p in CONTRACTIONS if p.name in FEW_PRODUCTS or DEEP])
+def test_products_of_warpgroups(name: str) -> None:
+    """The same numbers, of the same kernel, as with the products of an A100."""
+    program = at_full_size(next(program for program in CONTRACTIONS if program.name == name))
+    made = j2t.transpile(program.whole(), *program.sizes(), contractions="triton", for_target="sm_90")
+    rng = np.random.default_rng(1)
+    multiplied = 0
+    for kernel in made.kernels:
+        newer = compiled_for_machine(kernel, TARGETS["sm_90"])
+        if "wgmma.mma_async" not in str(newer.code):
+            continue
+        multiplied += 1
+        inputs = [numbers(buffer, rng) for buffer in kernel.inputs]
+        older = compiled_for_machine(kernel, TARGETS["sm_80"])
+        found, expected = (examine(kernel, each, inputs, FIRST) for each in (newer, older))
+        assert [str(each) for each in found.findings] == [], kernel.source
+        for one, other in zip(found.outputs, expected.outputs, strict=True):
+            one, other = one.astype(np.float64), other.astype(np.float64)
+            np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * np.abs(np.nan_to_num(other)).max())
+    assert multiplied or DEEP

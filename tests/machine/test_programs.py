@@ -34,9 +34,7 @@ def test_compiled_kernels_compute_the_same(name: str, target: str, monkeypatch: 
         for what, found, expected, digits in loop_results(LOOPS[name]) if name in LOOPS else results(name):
             assert differences(found, expected, digits) == [], what
     assert examined
-    # what the machine does not multiply is compiled for sm_80
-    assert {each.target for each in examined if "tl.dot(" not in each.kernel.source} <= {target}
-    assert {each.target for each in examined} <= {target, "sm_80"}
+    assert {each.target for each in examined} == {target}
     wrong = [f"{each.kernel.name}: {finding}" for each in examined for finding in (*each.findings, *each.forgotten)]
     assert wrong == []
 

@@ -13,6 +13,7 @@
 #include "memory.h"
 #include "lanes.h"
 #include "copies.h"
+#include "warpgroups.h"
 
 typedef void Arithmetic(u8* const results[RESULTS], const u8* const operands[SLOTS], u32* carry);
 
@@ -82,6 +83,7 @@ static void arithmetic(Run* run, const Instruction* i, int pc, u32 mask) {
   for (int k = 0; k < i->results; k++) set_faults(w, i->slots[k], mask, faults);
   if (distance && !i->number)  // only moved
     for (int k = 0; k < i->results; k++) w->distance[i->slots[k] / REGISTER_BYTES] = (u8)distance;
+  if (i->moves) move_uses(w, i);
 }
 
 // ---- control -----------------------------------------------------------------------------------------------------
@@ -137,7 +139,10 @@ static void leave(Run* run, int pc, u32 active, u32 mask) {
   w->live &= ~mask;
   if (mask == active) drop_group(w, w->now); else w->groups[w->now] = (Group){pc + 1, active & ~mask, 0};
   all_go_on(w);
-  if (!w->group_count) w->state = ENDED;
+  if (w->group_count) return;
+  w->state = ENDED;
+  if (run->machine->check && w->committed < w->products)
+    report(run, KIND_NEVER_COMMITTED, pc, -1, NOWHERE, 0, -1, -1, -1);
 }
 
 // Instructions of the whole warp: waits until all lanes that live are there. Returns whether they are.
@@ -158,6 +163,10 @@ static void whole_warp(Run* run, const Instruction* i, int pc, u32 mask) {
     case ACTION_WARP_BARRIER: run->warp->epoch++; break;
     case ACTION_SHUFFLE: shuffle(run, i, pc, mask); break;
     case ACTION_MMA: product(run, i); break;
+    case ACTION_PRODUCT: warpgroup_product(run, i, pc); break;
+    case ACTION_PRODUCT_FENCE: run->warp->fences++; break;
+    case ACTION_PRODUCT_COMMIT: commit_products(run->warp); break;
+    case ACTION_PRODUCT_WAIT: await_products(run->warp, (int)i->offset); break;
     case ACTION_LOAD_MATRIX: case ACTION_STORE_MATRIX: matrices(run, i, pc); break;
     default: together(run, i, mask);
   }
@@ -171,6 +180,7 @@ static void straight(Run* run, const Instruction* i, int pc, u32 mask) {
     case ACTION_ATOMIC: atomic(run, i, pc, mask); break;
     case ACTION_COPY: copy(run, i, pc, mask); break;
     case ACTION_COMMIT: run->warp->copy_group++; break;
+    case ACTION_PROXY_FENCE: proxy_fence(run); break;
     case ACTION_WAIT:
       run->warp->copy_group += i->flags;  // all: this group too
       await_copies(run, (u32)i->offset);
@@ -194,6 +204,7 @@ static void run_warp(Run* run, u64 share) {
     u32 mask = guarded(run, i, pc, active);
     if (i->action >= ACTION_BARRIER && !all_here(run, pc, active)) { w->now = next_group(m, w); continue; }
     m->executed++;
+    if (m->check && w->awaited < w->products) registers_under_way(run, i, pc);
     m->counts[pc].warps++; m->counts[pc].lanes += __builtin_popcount(mask);
     switch (i->action) {
       case ACTION_BRANCH:
@@ -225,6 +236,7 @@ static void make_warp(const Machine* m, Warp* w) {
   w->registers = aligned_alloc(64, (m->file + 511) / 64 * 64);
   w->faults = malloc(registers_of(m) * sizeof(u64));
   w->distance = malloc(registers_of(m));
+  w->uses = malloc(registers_of(m) * sizeof(Use));
   w->local = calloc(LANES, m->local + 1);
   w->decisions = calloc(m->controls + 1, sizeof(Decisions));
   memset(w->registers, 0xa5, m->file);
@@ -236,6 +248,7 @@ static void make_warp(const Machine* m, Warp* w) {
 static void free_warp(Warp* w) {
   free(w->registers); free(w->faults); free(w->distance);
   free(w->local); free(w->decisions); free(w->copies);
+  free(w->uses); free(w->product_ends);
 }
 
 static void fill_special(const Machine* m, Warp* w, int number, s32 program) {
@@ -260,6 +273,7 @@ static void start_warp(const Machine* m, Warp* w, int number, s32 program) {
   int rest = m->threads[0] * m->threads[1] * m->threads[2] - number * LANES;
   for (int r = 0; r < registers_of(m); r++) w->faults[r] = ALL_LANES;  // nothing is written yet
   memset(w->distance, 0, registers_of(m));
+  memset(w->uses, 0, registers_of(m) * sizeof(Use));
   for (int k = 0; k < m->constant_count; k++) w->faults[m->constants[k].slot / REGISTER_BYTES] = 0;
   for (int k = 0; k < SPECIALS; k++) if (m->special[k] >= 0) w->faults[m->special[k] / REGISTER_BYTES] = 0;
   fill_special(m, w, number, program);
@@ -267,6 +281,9 @@ static void start_warp(const Machine* m, Warp* w, int number, s32 program) {
   w->live = rest >= LANES ? ALL_LANES : (1u << rest) - 1;
   w->groups[0] = (Group){0, w->live, 0};
   w->group_count = 1; w->state = READY; w->copy_count = 0;
+  w->products = w->committed = w->awaited = w->awaited_before = w->product_groups = 0;
+  w->fences = w->fences_before = 1; w->multiplied = w->last_product = 0;
+  w->proxy_fence = w->proxy_fence_before = w->proxy_epoch = 0;
 }
 
 // All warps of a program leave the loops of its source after the same number of steps.
@@ -288,6 +305,7 @@ static void release_barrier(Run* run) {
   for (int n = 0; n < run->warp_count; n++) {
     Warp* w = &run->warps[n];
     run->number = n;
+    w->awaited_before = w->awaited; w->proxy_fence_before = w->proxy_fence;
     if (w->state == AT_BARRIER) w->state = READY;
     else report(run, KIND_BARRIER_NOT_REACHED, w->groups[0].pc, -1, NOWHERE, 0, 0, -1, -1);
   }
@@ -300,6 +318,7 @@ static void run_program(Run* run, s32 program, u64* seed) {
   run->program = program; run->epoch++;
   memset(run->shared, 0xa5, m->shared);
   for (int k = 0; m->check && k < cells; k++) run->shared_cells[k] = nobody;
+  memset(run->readings, 0, cells * sizeof(Reading));
   for (int n = 0; n < run->warp_count; n++) start_warp(m, &run->warps[n], n, program);
   for (;;) {
     int ready = 0, waiting = 0, list[32];
@@ -313,7 +332,9 @@ static void run_program(Run* run, s32 program, u64* seed) {
     run->warp = &run->warps[run->number];
     run_warp(run, m->quantum ? m->executed + random_number(seed) % m->quantum : UINT64_MAX);
   }
-  if (m->executed < m->budget) compare_decisions(run);
+  if (m->executed >= m->budget) return;
+  compare_decisions(run);
+  if (m->check) compare_products(run);
 }
 
 int run_machine(Machine* m) {
@@ -326,11 +347,12 @@ int run_machine(Machine* m) {
   run.warps = calloc(run.warp_count, sizeof(Warp));
   run.shared = aligned_alloc(64, (m->shared + 127) / 64 * 64);
   run.shared_cells = calloc(m->shared / m->shared_granule + 1, sizeof(Cell));
+  run.readings = calloc(m->shared / m->shared_granule + 1, sizeof(Reading));
   for (int n = 0; n < run.warp_count; n++) make_warp(m, &run.warps[n]);
   for (s32 program = m->first; program < m->end && m->executed < m->budget; program += m->step)
     run_program(&run, program, &seed);
   for (int n = 0; n < run.warp_count; n++) free_warp(&run.warps[n]);
-  free(run.warps); free(run.shared); free(run.shared_cells);
+  free(run.warps); free(run.shared); free(run.shared_cells); free(run.readings);
   fesetenv(&callers);
   return m->finding_count;
 }

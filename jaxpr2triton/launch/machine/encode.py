@@ -15,6 +15,7 @@ from jaxpr2triton.launch.machine.layout import (
     SLOTS,
     SPECIAL,
     Action,
+    Changes,
     Mixes,
     Number,
     Reduces,
@@ -61,6 +62,7 @@ class Encoded:
     static_shared: int = 0  # bytes; what the launch gives comes after them
     local: int = 0
     controls: int = 0
+    lists: list[int] = field(default_factory=list)  # of registers, where an instruction names many
 
 
 def encode(module: Module, control_lines: frozenset[int] = frozenset()) -> Encoded:
@@ -206,6 +208,7 @@ class _Encoder:
         elif operand in _WHOLE_REGISTERS:
             made.mixes = {"and": Mixes.AND, "or": Mixes.OR}.get(name, Mixes.ALL)
         made.flags = int(operand == "pred")
+        made.moves = int(name in ("mov", "pack", "unpack"))
         made.equality = int(name in ("setp", "set") and modifiers[0] in ("eq", "ne", "equ", "neu"))
         self.encoded.opcodes[len(self.encoded.code)] = opcode
 
@@ -361,6 +364,46 @@ class _Encoder:
         results, *operands = [[self.slot(name, kind) for name in names] for names, kind in zip(lists, kinds)]
         self.put(made, results, [slot for slots in operands for slot in slots])
 
+    def fence(self, of: Instruction, made: layout.Instruction) -> None:
+        is_proxy = of.modifiers[:2] == ("proxy", "async") and of.modifiers[2:3] != ("global",)
+        made.action = Action.PROXY_FENCE if is_proxy else Action.NOTHING
+
+    def warpgroup(self, of: Instruction, made: layout.Instruction) -> None:
+        match of.modifiers[0]:
+            case "mma_async":
+                self.warpgroup_product(of, made)
+            case "fence":
+                made.action = Action.PRODUCT_FENCE
+            case "commit_group":
+                made.action = Action.PRODUCT_COMMIT
+            case "wait_group":
+                made.action, made.offset = Action.PRODUCT_WAIT, int(str(of.operands[0]), 0)
+            case _:
+                raise NotUnderstood("no wgmma that is known")
+
+    def warpgroup_product(self, of: Instruction, made: layout.Instruction) -> None:
+        """wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {sums}, left, right, keeps, 1, -1, 0, 1;"""
+        words = of.modifiers
+        n, k = map(int, words[3].removeprefix("m64n").split("k"))
+        total, left, right = (word for word in words if word in _FACTORS)
+        sums, factor, descriptor, keeps, *rest = of.operands
+        bits, in_memory = _BITS[left], isinstance(factor, str)
+        names = [*_names(sums), *([] if in_memory else _names(factor))]
+        expected = n // 2 * _BITS[total] // 32 + 4 * (not in_memory)
+        if words[1:3] != ("sync", "aligned") or n % 8 or k * bits != 256 or len(names) != expected:
+            raise NotUnderstood("a product of these matrices")
+        signs, transposed = rest[:2], ([] if in_memory else ["0"]) + list(rest[2:])
+        made.flags = sum(bit for bit, sign in zip((Changes.NEGATED_LEFT, Changes.NEGATED_RIGHT), signs) if sign == "-1")
+        turned = zip((Changes.TRANSPOSED_LEFT, Changes.TRANSPOSED_RIGHT), transposed)
+        made.flags |= sum(bit for bit, turn in turned if turn == "1")
+        made.action, made.row, made.shape[:] = Action.PRODUCT, 4, [64, n // 8, k]
+        made.number, made.right, made.total = _FACTORS[left], _FACTORS[right], _FACTORS[total]
+        made.wide = int("satfinite" in words)
+        made.target = len(self.encoded.lists)
+        self.encoded.lists += [self.slot(name, "b32") for name in names]
+        operands = [self.slot(str(descriptor), "b64"), self.slot(str(keeps), "pred")]
+        self.put(made, [], [*operands, *([self.slot(factor, "b64")] if isinstance(factor, str) else [])])
+
 
 def _laid_out(arrays: dict) -> tuple[dict[str, int], int]:
     """Where each array begins, and where they end; those without a size share what comes after the others."""
@@ -443,7 +486,8 @@ _ELEMENTS = {
     **{"f16": Number.F16, "bf16": Number.BF16, "tf32": Number.TF32, "f32": Number.F32, "f64": Number.F64},
     **{"s8": Number.SIGNED, "u8": Number.UNSIGNED, "s32": Number.SIGNED},
 }
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "f64": 64, "s8": 8, "u8": 8, "s32": 32}
+_FACTORS = {**_ELEMENTS, "e4m3": Number.E4M3, "e5m2": Number.E5M2}  # of warpgroups
+_BITS = {"e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "f64": 64, "s8": 8, "u8": 8, "s32": 32}
 _ATOMIC = {
     **{
         "add": Reduces.ADD,
@@ -461,9 +505,7 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     **dict.fromkeys(("ldmatrix", "stmatrix"), _Encoder.matrices),
     **dict.fromkeys(("bar", "barrier"), _Encoder.barrier),
     **dict.fromkeys(("ret", "exit"), _ends(Action.RETURN)),
-    **dict.fromkeys(
-        ("membar", "fence", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing
-    ),
+    **dict.fromkeys(("membar", "griddepcontrol", "prefetch", "nanosleep", "discard", "applypriority"), _nothing),
     "cvta": _Encoder.generic,
     "trap": _ends(Action.TRAP),
     "bra": _Encoder.branch,
@@ -472,6 +514,8 @@ _ENCODE: dict[str, Callable[[_Encoder, Instruction, layout.Instruction], None]] 
     "redux": _Encoder.redux,
     "vote": _Encoder.vote,
     "mma": _Encoder.product,
+    "fence": _Encoder.fence,
+    "wgmma": _Encoder.warpgroup,
 }
 
 

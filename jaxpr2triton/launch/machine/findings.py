@@ -29,6 +29,12 @@ WORDS = {
     Kind.COPIES_STORED: "copies of one value that differ between lanes are stored to one place",
     Kind.LANES_DISAGREE: "lanes of a warp that leave a loop of the source at different steps",
     Kind.WARPS_DISAGREE: "warps of a program that leave a loop of the source at different steps",
+    Kind.REGISTER_UNDER_WAY: "use of a register that a product which is not awaited has",
+    Kind.REGISTER_NOT_FENCED: "product of registers that were written with no wgmma.fence since",
+    Kind.MEMORY_UNDER_WAY: "store to shared memory that a product which is not awaited reads",
+    Kind.MEMORY_NOT_FENCED: "product of shared memory that was stored to with no fence.proxy.async since",
+    Kind.NEVER_COMMITTED: "end with products that no group was made of",
+    Kind.WARPGROUP_DISAGREES: "product that is not the same in all lanes of four warps",
 }
 _PLACES = {-1: "shared memory", -2: "local memory"}
 

@@ -45,7 +45,7 @@ class Examined:
         return statistics(self.program.encoded.module.body, self.ran.counts)
 
 
-OLD = TARGETS["sm_80"]
+WITH_TENSOR_MEMORY, NEWEST_WITHOUT = TARGETS["sm_100"], TARGETS["sm_90"]
 
 EXAMINED: Watched[Examined] = Watched()  # while somebody watches, what the machine finds is no error
 
@@ -53,12 +53,11 @@ EXAMINED: Watched[Examined] = Watched()  # while somebody watches, what the mach
 def compiled_for_machine(kernel: Kernel, target: Target) -> Binary:
     """The kernel as PTX that knows its lines; `KernelRefused` where a device would refuse it.
 
-    The machine multiplies matrices as sm_80 does; what is newer it does not know.
+    The machine knows no products in tensor memory: what multiplies on sm_100 is compiled for sm_90.
     """
     if target.backend != "cuda":
         raise UserError(f"the PTX simulator runs PTX, and {target.name} has none", hint="J2T_TARGET=sm_90")
-    is_newer = int(target.arch) > int(OLD.arch)
-    known = OLD if is_newer and _MATRICES.search(kernel.source) else target
+    known = NEWEST_WITHOUT if target == WITH_TENSOR_MEMORY and _MATRICES.search(kernel.source) else target
     # Triton gives a call within a map no line, and LLVM refuses it where all else has one
     binary = compile_kernel(kernel, known, lines="tl.map_elementwise(" not in kernel.source)
     assert isinstance(binary.code, str)

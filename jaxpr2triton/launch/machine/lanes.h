@@ -87,9 +87,11 @@ static f64 element(const u8* bits, int number, int n) {
     case NUMBER_F64: { f64 x; memcpy(&x, bits, 8); return x; }
     case NUMBER_SIGNED: return ((const s8*)bits)[n];
     case NUMBER_UNSIGNED: return bits[n];
+    case NUMBER_E4M3: return e4m3_value(bits[n]);
+    case NUMBER_E5M2: return e5m2_value(bits[n]);
     default: {
       u32 word; f32 x;
-      memcpy(&word, bits, 4);
+      memcpy(&word, bits + 4 * n, 4);
       word &= number == NUMBER_TF32 ? ~0x1fffu : ~0u;
       memcpy(&x, &word, 4);
       return x;
@@ -108,7 +110,7 @@ static int number_bytes(int number) {
   switch (number) {
     case NUMBER_F16: case NUMBER_BF16: return 2;
     case NUMBER_F64: return 8;
-    case NUMBER_SIGNED: case NUMBER_UNSIGNED: return 1;
+    case NUMBER_SIGNED: case NUMBER_UNSIGNED: case NUMBER_E4M3: case NUMBER_E5M2: return 1;
     default: return 4;
   }
 }

@@ -6,10 +6,11 @@ They are written once, here; `header()` says them in C.
 from __future__ import annotations
 
 import ctypes as c
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any
 
 LANES = 32
+WARPGROUP = 128  # threads
 SHARED_WINDOW = 1 << 39  # generic addresses of shared memory begin here
 LOCAL_WINDOW = 1 << 38
 BUFFER_SHIFT = 40  # an address in global memory: the number of the buffer plus one, and this many bits inside of it
@@ -32,14 +33,19 @@ class Action(IntEnum):
     TRAP = 9
     LABEL = 10
     NOTHING = 11
-    BARRIER = 12  # from here on all lanes of the warp have to be there
-    WARP_BARRIER = 13
-    SHUFFLE = 14
-    REDUX = 15
-    VOTE = 16
-    LOAD_MATRIX = 17
-    STORE_MATRIX = 18
-    MMA = 19
+    PROXY_FENCE = 12  # fence.proxy.async
+    BARRIER = 13  # from here on all lanes of the warp have to be there
+    WARP_BARRIER = 14
+    SHUFFLE = 15
+    REDUX = 16
+    VOTE = 17
+    LOAD_MATRIX = 18
+    STORE_MATRIX = 19
+    MMA = 20
+    PRODUCT = 21  # wgmma; its sums, and its left factor if that is in registers, are a list
+    PRODUCT_FENCE = 22
+    PRODUCT_COMMIT = 23
+    PRODUCT_WAIT = 24  # until at most `offset` groups of products are under way
 
 
 class Space(IntEnum):
@@ -86,6 +92,8 @@ class Number(IntEnum):
     TF32 = 7
     F16_PAIR = 8
     BF16_PAIR = 9
+    E4M3 = 10
+    E5M2 = 11
 
 
 class Kind(IntEnum):
@@ -112,6 +120,21 @@ class Kind(IntEnum):
     COPIES_STORED = 19
     LANES_DISAGREE = 20
     WARPS_DISAGREE = 21
+    REGISTER_UNDER_WAY = 22
+    REGISTER_NOT_FENCED = 23
+    MEMORY_UNDER_WAY = 24
+    MEMORY_NOT_FENCED = 25
+    NEVER_COMMITTED = 26
+    WARPGROUP_DISAGREES = 27
+
+
+class Changes(IntFlag):
+    """What wgmma does to its factors before they are multiplied."""
+
+    TRANSPOSED_LEFT = 1
+    TRANSPOSED_RIGHT = 2
+    NEGATED_LEFT = 4
+    NEGATED_RIGHT = 8
 
 
 class Instruction(c.Structure):
@@ -121,7 +144,7 @@ class Instruction(c.Structure):
         ("slots", c.c_int32 * SLOTS),  # where its registers lie: results, then operands
         ("guard", c.c_int32),  # the predicate's register, or -1
         ("rank", c.c_int32),  # lanes that went apart take turns by it
-        ("target", c.c_int32),  # of a branch; of cp.async the offset of what it reads
+        ("target", c.c_int32),  # of a branch; of cp.async the offset of what it reads; of wgmma where its list begins
         ("action", c.c_uint8),
         ("results", c.c_uint8),
         ("operands", c.c_uint8),
@@ -136,8 +159,11 @@ class Instruction(c.Structure):
         ("negated", c.c_uint8),  # the guard
         ("control", c.c_uint8),  # a way out of a loop of the kernel's source
         ("equality", c.c_uint8),  # asks whether two values are the same
+        ("moves", c.c_uint8),  # only moves bits
         ("reduces", c.c_uint8),
-        ("shape", c.c_uint8 * 3),  # of a product of matrices: m, n, k
+        ("shape", c.c_uint8 * 3),  # of a product of matrices: m, n, k; of wgmma n / 8
+        ("right", c.c_uint8),  # of wgmma: what the right factor is made of
+        ("total", c.c_uint8),  # … and the sums
     ]
 
 
@@ -198,6 +224,7 @@ class Machine(c.Structure):
         ("buffers", c.POINTER(Buffer)),
         ("findings", c.POINTER(Finding)),
         ("counts", c.POINTER(Counts)),
+        ("lists", c.POINTER(c.c_int32)),  # of registers
         ("budget", c.c_uint64),  # instructions of warps
         ("executed", c.c_uint64),
         ("seed", c.c_uint64),
@@ -233,6 +260,7 @@ class Access(c.Structure):
         ("warp", c.c_uint8),
         ("lane", c.c_uint8),
         ("atomic", c.c_uint8),
+        ("copied", c.c_uint8),  # by cp.async
     ]
 
 
@@ -252,11 +280,17 @@ _C_TYPES = {
     c.c_void_p: "void*",
 }
 _NUMBERS = {
-    **{"LANES": LANES, "BUFFER_SHIFT": BUFFER_SHIFT, "RESULTS": RESULTS, "SLOTS": SLOTS},
+    **{
+        "LANES": LANES,
+        "WARPGROUP": WARPGROUP // LANES,
+        "BUFFER_SHIFT": BUFFER_SHIFT,
+        "RESULTS": RESULTS,
+        "SLOTS": SLOTS,
+    },
     **{"SHARED_WINDOW": f"{SHARED_WINDOW}ull", "LOCAL_WINDOW": f"{LOCAL_WINDOW}ull"},
 }
 _STRUCTURES = (Instruction, Buffer, Constant, Finding, Counts, Access, Cell, Machine)
-_WORDS = (Action, Space, Mixes, Reduces, Number, Kind)
+_WORDS = (Action, Space, Mixes, Reduces, Number, Kind, Changes)
 
 
 def header() -> str:
@@ -283,4 +317,4 @@ def _member(name: str, kind: Any) -> str:
 def _type(kind: Any) -> str:
     if kind in _C_TYPES:
         return _C_TYPES[kind]
-    return f"{kind._type_.__name__}*" if hasattr(kind, "contents") else str(kind.__name__)
+    return f"{_type(kind._type_)}*" if hasattr(kind, "contents") else str(kind.__name__)

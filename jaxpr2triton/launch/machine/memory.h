@@ -240,6 +240,9 @@ static void await_copies(Run* run, u32 left) {
       for (s64 g = place.offset / place.granule; g <= (place.offset + c->size - 1) / place.granule; g++)
         place.cells[g].undefined = 0;
     write_place(run, &place, c->pc, 0, c->bytes, c->size, c->undefined, c->lane);
+    if (place.cells)
+      for (s64 g = place.offset / place.granule; g <= (place.offset + c->size - 1) / place.granule; g++)
+        place.cells[g].wrote.copied = 1;
   }
   w->copy_count = kept;
 }

@@ -12,7 +12,7 @@ import numpy as np
 from jaxpr2triton.launch.machine import layout
 from jaxpr2triton.launch.machine.encode import Encoded, Value, as_array, encode
 from jaxpr2triton.launch.machine.findings import Finding, in_words
-from jaxpr2triton.launch.machine.layout import BUFFER_SHIFT, LANES
+from jaxpr2triton.launch.machine.layout import BUFFER_SHIFT, LANES, WARPGROUP
 from jaxpr2triton.launch.machine.library import core, operation_functions
 from jaxpr2triton.launch.machine.ptx import NotUnderstood, parse
 
@@ -93,6 +93,10 @@ def run(
     module = encoded.module
     if module.threads not in (0, math.prod(threads)):
         raise NotUnderstood(f"{module.entry} wants {module.threads} threads, and is launched with {math.prod(threads)}")
+    if encoded.lists and math.prod(threads) % WARPGROUP:
+        raise NotUnderstood(
+            f"{module.entry} has products of warpgroups, and is launched with {math.prod(threads)} threads"
+        )
     tables = [Block(name, np.frombuffer(table.content, np.uint8), False) for name, table in module.tables.items()]
     every = [*blocks, *tables]
     cells = [_cells(block, encoded, settings.check) for block in every]
@@ -110,6 +114,7 @@ def run(
         constants=(layout.Constant * max(1, len(resolved)))(*resolved),
         buffers=buffers,
         findings=findings,
+        lists=(ctypes.c_int32 * max(1, len(encoded.lists)))(*encoded.lists),
         counts=ctypes.cast(counts.ctypes.data, ctypes.POINTER(layout.Counts)),
         budget=settings.budget,
         seed=settings.seed,

@@ -58,6 +58,22 @@ static void clash_with_reader(Run* run, const Cell* cell, int pc, int buffer, s6
     report_clash(run, KIND_RACE_IN_WARP, pc, past, buffer, offset, lane);
 }
 
+// What products of warpgroups read, they may read until they are awaited, and other warps know of that at a barrier.
+static void clash_with_product(Run* run, const Cell* cell, int pc, s64 offset, int lane) {
+  const Reading* reading = &run->readings[cell - run->shared_cells];
+  u32 others = reading->warps & ~(1u << run->number);
+  int under_way = -1;
+  for (int n = 0; n < run->warp_count; n++) {
+    const Warp* its = &run->warps[n];
+    u32 ended = n == run->number ? its->awaited : its->awaited_before;
+    if (reading->warps >> n & 1 && ended < reading->number) under_way = n;
+  }
+  if (others && reading->epoch == run->epoch)
+    report(run, KIND_RACE_OF_WARPS, pc, reading->pc, IN_SHARED, offset, lane, __builtin_ctz(others), -1);
+  else if (under_way >= 0)
+    report(run, KIND_MEMORY_UNDER_WAY, pc, reading->pc, IN_SHARED, offset, lane, under_way, -1);
+}
+
 // `same`: memory holds that value already; many threads may write one value that all of them know, if nobody reads it
 // at that time.
 static void writes(Run* run, Cell* cell, int same, int undefined, int pc, int buffer, s64 offset, int lane) {
@@ -66,6 +82,7 @@ static void writes(Run* run, Cell* cell, int same, int undefined, int pc, int bu
   if (cell->undefined == IN_FLIGHT) report_clash(run, kind, pc, &cell->wrote, buffer, offset, lane);
   if (written && !same) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
   if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);
+  if (buffer == IN_SHARED) clash_with_product(run, cell, pc, offset, lane);
   cell->wrote = access_now(run, pc, lane);
   cell->undefined = undefined;
 }
@@ -76,6 +93,7 @@ static int updates(Run* run, Cell* cell, int defined, int undefined, int replace
   int before = cell->wrote.program < 0 ? !defined : cell->undefined;
   if (cell->wrote.program >= 0 && !cell->wrote.atomic) clash_with_writer(run, &cell->wrote, pc, buffer, offset, lane);
   if (cell->read.program >= 0) clash_with_reader(run, cell, pc, buffer, offset, lane);
+  if (buffer == IN_SHARED) clash_with_product(run, cell, pc, offset, lane);
   cell->wrote = access_now(run, pc, lane);
   cell->wrote.atomic = 1;
   cell->undefined = undefined | (before & !replaces);

@@ -8,6 +8,12 @@ typedef struct {  // cp.async: read when it is issued, and in shared memory once
 
 typedef struct { u32 taken, passed; } Decisions;  // of one warp at one branch
 
+// A register of products: the last one whose sum, a copy of its sum, or left factor it is, and the wgmma.fence before
+// it was written.
+typedef struct { s32 pc; u32 sum, copy, factor, written; } Use;
+
+typedef struct { s32 pc; u32 number, epoch, warps; } Reading;  // of a granule of shared memory by products
+
 typedef struct {
   u8* registers;
   u64* faults;      // for each register: lanes whose value is undefined, and above them lanes whose copies differ
@@ -20,6 +26,13 @@ typedef struct {
   u32 live, epoch;
   Copy* copies; int copy_count, copy_room; u32 copy_group;
   Decisions* decisions;  // for each way out of a loop of the source
+  // products of a warpgroup have numbers, from 1 on; up to `awaited` they have ended, at the last barrier up to …_before
+  u32 products, committed, awaited, awaited_before;
+  u32* product_ends; int product_groups, product_room;  // the last product of each group that is under way
+  u32 fences, fences_before;  // wgmma.fence, from 1 on: now, and at the last product
+  Use* uses;        // for each register
+  u32 proxy_fence, proxy_fence_before, proxy_epoch;  // fence.proxy.async: its stamp, that at the last barrier
+  u64 multiplied; s32 last_product;  // tells which products there were; the instruction of the last one
 } Warp;
 
 typedef struct {
@@ -28,7 +41,7 @@ typedef struct {
   Warp* warp; int number;  // the one that runs
   s32 program;
   u32 epoch, stamp;
-  u8* shared; Cell* shared_cells;
+  u8* shared; Cell* shared_cells; Reading* readings;
 } Run;
 
 #define UNDEFINED(faults) ((u32)(faults))
@@ -64,6 +77,8 @@ static inline void set_faults(Warp* w, s32 slot, u32 mask, u64 faults) {
   u64 both = (u64)mask << 32 | mask, *at = &w->faults[slot / REGISTER_BYTES];
   *at = (*at & ~both) | (faults & both);
   w->distance[slot / REGISTER_BYTES] = 0;
+  w->uses[slot / REGISTER_BYTES].written = w->fences;
+  w->uses[slot / REGISTER_BYTES].copy = 0;
 }
 static inline u32 lanes_that_hold(const u32* predicate) {
   u32 mask = 0;

@@ -57,8 +57,10 @@ def kind_of(instruction: Instruction) -> str:
         return "barriers"
     if name in _LANES:
         return "between lanes"
-    if name == "mma":
+    if name == "mma" or (name == "wgmma" and "mma_async" in words):
         return "products of matrices"
+    if name in ("fence", "wgmma"):
+        return "fences and waits"
     if name in ("ld", "st", "atom", "red", "ldu", "ldmatrix", "stmatrix", "cp"):
         return next((f"{space} memory" for space in ("shared", "global", "local") if space in words), "arguments")
     if name in ("mov", "cvt", "selp", "prmt", "cvta"):
