@@ -18,6 +18,7 @@ from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile import compile as compiling
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
+from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine
 from jaxpr2triton.launch.machine.layout import Kind
 from jaxpr2triton.launch.machine.ptx import NotUnderstood
@@ -357,7 +358,10 @@ def two_products(x: jax.Array, w: jax.Array, v: jax.Array) -> tuple[jax.Array, j
 
 
 def test_factors_in_registers_that_are_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an H100 gave wrong numbers for: Triton's own code, without the waits of launch/compile/waits.py."""
+    """What an H100 gave wrong numbers for: the code of Triton 3.6, without the waits of launch/compile/waits.py.
+
+    Triton 3.9 writes factors later, when the products that read them have ended; with longer waits it is wrong as well.
+    """
     shape = jax.ShapeDtypeStruct((1024, 1024), jnp.bfloat16)
     (kernel,) = j2t.transpile(two_products, shape, shape, shape, contractions="triton", for_target="sm_90").kernels
     rng = np.random.default_rng(5)
@@ -379,7 +383,12 @@ def test_factors_in_registers_that_are_not_awaited(monkeypatch: pytest.MonkeyPat
     compiling._binaries.clear()
     assert raw.code != compiled.code
     kinds = {finding.kind for finding in examine(kernel, raw, (x, w, v), first).findings}
-    assert kinds == {Kind.REGISTER_UNDER_WAY}
+    assert kinds == ({Kind.REGISTER_UNDER_WAY} if triton_version().startswith("3.6") else set())
+    more = re.sub(r"(wgmma\.wait_group\.sync\.aligned )[1-9]", r"\g<1>9", str(raw.code))
+    kinds = {
+        finding.kind for finding in examine(kernel, dataclasses.replace(raw, code=more), (x, w, v), first).findings
+    }
+    assert Kind.REGISTER_UNDER_WAY in kinds
 
 
 def test_statistics_know_products_of_warpgroups() -> None:
