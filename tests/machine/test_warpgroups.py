@@ -203,6 +203,7 @@ def test_products(product: Product) -> None:
         "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %q9, %q9, %p1, 1, 1, 0, 0;",
         "wgmma.mma_async.sync.aligned.m64n8k8.f32.f16.f16 {%r10, %r11, %r12, %r13}, %q9, %q9, %p1, 1, 1, 0, 0;",
         "wgmma.other.sync.aligned;",
+        "@%p1 wgmma.fence.sync.aligned;",
     ],
 )
 def test_what_is_no_product_of_warpgroups(statement: str) -> None:

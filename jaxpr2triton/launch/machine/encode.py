@@ -369,6 +369,8 @@ class _Encoder:
         made.action = Action.PROXY_FENCE if is_proxy else Action.NOTHING
 
     def warpgroup(self, of: Instruction, made: layout.Instruction) -> None:
+        if of.guard:
+            raise NotUnderstood("a choice whether warps multiply")
         match of.modifiers[0]:
             case "mma_async":
                 self.warpgroup_product(of, made)
