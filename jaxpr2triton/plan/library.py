@@ -197,6 +197,7 @@ def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bo
     found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
     if found is None or (found.rows and found.fits(around.policy)):
         return found is not None
+    own = frozenset(map(id, (*chain, *inside)))
     readers = (each for eqn in (*chain[:-1], *inside) for var in eqn.outvars for each in around.readers.get(var, ()))
     is_alone = all(each is not None and (id(each) in own or each.primitive.name in REDUCTIONS) for each in readers)
     return is_alone and found.fits_in_chunks(around.policy)
