@@ -58,6 +58,7 @@ NAMED = {
     "launch/cycles/warp.py": {"ROUNDS": MODEL, "WHOLE": "stands for no loop"},
     "launch/interpret/memory.py": {"_SPAN_BITS": "of addresses that do not meet", "_NOBODY": "stands for no program"},
     "launch/machine/layout.py": {
+        "WARPGROUP": LIMIT,
         **{"LANES": "of a warp, as PTX has them", "RESULTS": LIMIT, "SLOTS": LIMIT},
         **dict.fromkeys(("BUFFER_SHIFT", "SHARED_WINDOW", "LOCAL_WINDOW"), "of addresses that do not meet"),
     },
@@ -72,6 +73,7 @@ NAMED = {
     "emit/branches.py": {"SIDES": "places of operands"},
     "pipeline/compiled_program.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT},
+    "pipeline/large_rows.py": {"SUM_BYTES": EXACT},
     "pipeline/quickest.py": {"COMPILED": "how many the user waits for, no threshold of a device"},
     "plan/schedule/schedule.py": {"SMALLER": "names of smaller schedules: each halves the tiles of the one before"},
     "plan/schedule/values.py": {"WIDEST": LIMIT},
