@@ -105,6 +105,111 @@ def test_keys_are_read_once_by_all_processors(name: str, batch: int) -> None:
     assert sum(kernel.bytes_read + kernel.bytes_written for kernel in made.kernels) <= 1.05 * least
 
 
+def soft(scores: Any) -> Any:
+    return jax.nn.softmax(scores, -1)
+
+
+def scored(q: Any, k: Any) -> Any:
+    return jnp.einsum("bhd,bthd->bht", q, k)
+
+
+def weighed(weights: Any, v: Any) -> Any:
+    return jnp.einsum("bht,bthd->bhd", weights, v)
+
+
+def by_features(q: Any, k: Any, v: Any) -> Any:
+    """Values have the shape of the weights."""
+    return jnp.einsum("bht,bdt->bhd", soft(jnp.einsum("bhd,bdt->bht", q, k)), v)
+
+
+def hidden_in_f32(q: Any, k: Any, v: Any) -> Any:
+    scores = scored(q, k).astype(jnp.float32)
+    return weighed(jax.nn.softmax(scores, -1, where=scores > -2).astype(q.dtype), v)
+
+
+def dropped(q: Any, k: Any, v: Any) -> Any:
+    weights = soft(scored(q, k).astype(jnp.float32)).astype(q.dtype)
+    return weighed(jnp.where(jnp.arange(k.shape[1]) % 3 > 0, weights / 0.75, 0), v)
+
+
+def transposed_ones(q: Any, k: Any, v: Any) -> Any:
+    """Exponentials of which the maxima are those of other rows."""
+    scores = scored(q, k) / 8
+    turned = jnp.exp(scores.transpose(1, 0, 2) - scores.max(-1).T[..., None])
+    return weighed(turned / jnp.sum(turned, -1, keepdims=True), v)
+
+
+OF_OTHER_ROWS: dict[str, Callable[..., Any]] = {
+    "turned around": lambda q, k, v: weighed(soft(scored(q, k))[::-1], v),
+    "heads turned around": lambda q, k, v: weighed(soft(scored(q, k))[:, ::-1], v),
+    "transposed": lambda q, k, v: weighed(soft(scored(q, k)).transpose(1, 0, 2), v),
+    "of one head": lambda q, k, v: weighed(jnp.broadcast_to(soft(scored(q, k))[:, :1], (4, 4, k.shape[1])), v),
+    "reshaped": lambda q, k, v: weighed(
+        soft(scored(q, k)).reshape(2, 8, -1).swapaxes(0, 1).reshape(4, 4, k.shape[1]), v
+    ),
+    "exponentials turned around": lambda q, k, v: weighed(
+        jnp.exp(scored(q, k)[::-1] - scored(q, k).max(-1, keepdims=True)[::-1]), v
+    ),
+    "exponentials transposed": transposed_ones,
+    "plain": lambda q, k, v: weighed(soft(scored(q, k)), v),
+}
+
+
+@pytest.mark.parametrize("contractions", ["auto", "triton"])
+@pytest.mark.parametrize("name", OF_OTHER_ROWS)
+def test_weights_of_other_rows(name: str, contractions: str) -> None:
+    """As many heads as sequences: what is reduced has the shape of what is multiplied, and other rows."""
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((4, 4, 16), *[(4, 1300, 4, 16)] * 2))
+    program = OF_OTHER_ROWS[name]
+    with jax.default_matmul_precision("highest"):
+        ours = j2t.fuse(program, backend="interpret", contractions=contractions)(3 * q, k, v)
+        np.testing.assert_allclose(ours, jax.jit(program)(3 * q, k, v), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("contractions", ["auto", "triton"])
+def test_values_of_the_shape_of_weights(contractions: str) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((1, 32, 32), *[(1, 32, 1300)] * 2))
+    with jax.default_matmul_precision("highest"):
+        ours = j2t.fuse(by_features, backend="interpret", contractions=contractions)(q, k, v)
+        np.testing.assert_allclose(ours, jax.jit(by_features)(q, k, v), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("program", [hidden_in_f32, dropped, lambda q, k, v: weighed(-soft(scored(q, k)), v)])
+def test_weights_of_16_bits(program: Callable[..., Any], dtype: Any) -> None:
+    """Sums are divided before they are rounded."""
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=shape), dtype) for shape in ((2, 2, 16), *[(2, 1300, 2, 16)] * 2))
+    ours = j2t.fuse(program, backend="interpret", strict=True, contractions="triton")(q, k, v)
+    theirs = np.asarray(jax.jit(program)(q, k, v), np.float32)
+    np.testing.assert_allclose(np.asarray(ours, np.float32), theirs, rtol=3e-2, atol=2e-2)
+
+
+def test_parts_are_made_before_what_puts_them_together() -> None:
+    """Eight queries: the sums of chunks are read where they come into memory."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax(k @ q.T, 0).T @ v
+
+    rng = np.random.default_rng(0)
+    q, k, v = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((8, 32), (8192, 32), (8192, 32)))
+    with jax.default_matmul_precision("highest"):
+        ours = j2t.fuse(program, backend="interpret", strict=True, contractions="triton")(q, k, v)
+        np.testing.assert_allclose(ours, jax.jit(program)(q, k, v), rtol=2e-5, atol=1e-5)
+
+
+def test_sums_of_exponentials_of_other_rows() -> None:
+    def program(x: Any) -> Any:
+        return jnp.exp(x.transpose(1, 0, 2) - x.max(-1).T[..., None]).sum(-1)
+
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 2, 300000)), jnp.float32)
+    x = x * jnp.asarray([[1, 2], [3, 9]])[..., None]
+    ours = j2t.fuse(program, backend="interpret")(x)
+    np.testing.assert_allclose(ours, jax.jit(program)(x), rtol=1e-4)
+
+
 def test_sums_behind_what_is_made_of_all_keys() -> None:
     """What depends on the result of all keys is not made of a chunk's."""
 

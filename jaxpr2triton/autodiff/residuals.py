@@ -9,7 +9,7 @@ results of anything else can only be kept. Too large to be kept, whatever that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from jaxpr2triton import policy
@@ -20,6 +20,7 @@ from jaxpr2triton.ir.evaluate import needed as live_for
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import nbytes
 from jaxpr2triton.rules.indexing import Indexing
+from jaxpr2triton.rules.reductions import TABLE as REDUCTIONS
 from jaxpr2triton.rules.rows import TABLE
 
 
@@ -36,7 +37,8 @@ def choose(
     live = live_for(inner.eqns, [*inner.outvars[:num_outputs], *needed], ())
     # what is compared with its own maximum is one number in both programs
     compared = met(live)
-    too_large = {eqn for eqn in live if _is_too_large(eqn) and not _is_multiplied(eqn, live)} - compared
+    outputs = variables(inner.outvars[:num_outputs])
+    too_large = {eqn for eqn in live if _is_too_large(eqn) and not _is_read_whole(eqn, live, outputs)} - compared
     products = {eqn for eqn in live if _is_by_a_small_matrix(eqn) or _is_large_of_little(eqn)} - compared | too_large
 
     def operands(var: Any) -> Sequence[Any] | None:
@@ -72,19 +74,26 @@ def _is_large_of_little(eqn: Any) -> bool:
 
 
 def _is_too_large(eqn: Any) -> bool:
-    """Whether rows of what a product makes go in chunks, which is for nothing if all of it is kept."""
-    return eqn.primitive.name == "dot_general" and nbytes(*eqn.outvars) > policy.COMMON.stored_between
+    """Whether rows of what a product makes go in chunks, which is for nothing if all of it is kept.
+
+    So it is for products of many rows and many more columns than terms: then the sums of chunks are smaller.
+    """
+    if eqn.primitive.name != "dot_general" or nbytes(*eqn.outvars) <= policy.COMMON.stored_between:
+        return False
+    terms, bytes_of_one = terms_of(eqn), eqn.outvars[0].aval.dtype.itemsize
+    fewer, more = sorted(atom.aval.size // terms for atom in eqn.invars)
+    return more >= policy.COMMON.few * terms and fewer * bytes_of_one >= policy.COMMON.few * terms
 
 
-def _is_multiplied(eqn: Any, live: Sequence[Any]) -> bool:
-    """Whether a product reads what is made of this one element by element: of a hidden layer, and not of a last one."""
-    large, size = set(eqn.outvars), eqn.outvars[0].aval.size
+def _is_read_whole(eqn: Any, live: Sequence[Any], outputs: Collection[Any]) -> bool:
+    """Whether the program puts out what is made of it, or multiplies it: of a hidden layer, and not of a last one."""
+    large = set(eqn.outvars)
     for reader in live:
         if not large.isdisjoint(variables(reader.invars)):
             if reader.primitive.name == "dot_general":
                 return True
-            large.update(var for var in reader.outvars if 2 * getattr(var.aval, "size", 0) >= size)
-    return False
+            large.update(reader.outvars if reader.primitive.name not in REDUCTIONS else ())
+    return not large.isdisjoint(outputs)
 
 
 def _is_placed(eqn: Any) -> bool:

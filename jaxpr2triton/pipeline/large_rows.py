@@ -18,7 +18,7 @@ from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build
 from jaxpr2triton.ir.dtypes import is_bool, is_float
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Closed, Eqn, Jaxpr, Var, nbytes
+from jaxpr2triton.ir.jaxprs import Aval, Closed, Eqn, Jaxpr, Var, nbytes
 from jaxpr2triton.ir.once import makers_of, readers_of
 from jaxpr2triton.normalize.rewrite import is_plain
 from jaxpr2triton.plan.library import library_time
@@ -60,14 +60,29 @@ class Rows:
     @cached_property
     def largest(self) -> int:
         """Bytes of the largest array that is made here and that a product writes or reads."""
+        return max(map(nbytes, self._stored))
+
+    @property
+    def _stored(self) -> set[Var]:
         stored = {var for eqn in self._products for var in (*variables(eqn.invars), *eqn.outvars)}
-        return max(nbytes(var) for var in (stored & self.large).difference(self.operands))
+        return (stored & self.large).difference(self.operands)
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether rows meet in sums of results alone, products are of what is large, and nothing large comes out."""
-        puts_out = self.large.isdisjoint(self.results) and all(is_plain(var.aval.dtype) for var in self.results)
+        """Whether rows meet in sums of results alone, products are of what is large, and little comes out."""
+        is_little = self.large.isdisjoint(self.results) and 2 * self.puts_out <= self.saved
+        puts_out = is_little and all(is_plain(var.aval.dtype) for var in self.results)
         return puts_out and any(map(self.has_rows, self.operands)) and all(map(self._can_be_cut, self.eqns))
+
+    @property
+    def saved(self) -> int:
+        """Bytes of all that is made here, and that a product writes or reads, where rows are not cut."""
+        return nbytes(*self._stored)
+
+    @property
+    def puts_out(self) -> int:
+        """Bytes of all that comes out: of sums those of all chunks so far, and those of one more."""
+        return sum(nbytes(var) if self.has_rows(var) else 2 * _bytes_of_sum(var.aval) for var in self.results)
 
     def _can_be_cut(self, eqn: Eqn) -> bool:
         if eqn.primitive.name == "dot_general" and self.large.isdisjoint([*variables(eqn.invars), *eqn.outvars]):
@@ -91,8 +106,7 @@ class Rows:
 
     def longer(self, chunks: int, policy: Policy) -> float:
         """Microseconds that so many chunks take longer: launches, what all of them read, and what is added up."""
-        sums = [var.aval for var in self.results if not self.has_rows(var)]
-        added = 2 * sum(aval.size * max(aval.dtype.itemsize, SUM_BYTES) for aval in sums)
+        added = 2 * sum(_bytes_of_sum(var.aval) for var in self.results if not self.has_rows(var))
         launches = policy.loops.loop_overhead_launches + len(self._products)
         each = policy.target.moving(added) + launches * policy.products.launch_after_gap_us
         return (chunks - 1) * each + sum(self._reading_again(eqn, chunks, policy) for eqn in self._products)
@@ -110,6 +124,10 @@ class Rows:
     @property
     def _products(self) -> list[Eqn]:
         return [eqn for eqn in self.eqns if eqn.primitive.name == "dot_general"]
+
+
+def _bytes_of_sum(aval: Aval) -> int:
+    return aval.size * max(aval.dtype.itemsize, SUM_BYTES)
 
 
 def _can_be_f32(eqn: Eqn) -> bool:

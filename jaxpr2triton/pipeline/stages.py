@@ -52,7 +52,8 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
         plain = remove_dead(left_in_place(plain, policy))
     plain = left_to_library(divide_once(exchange_sums(plain)), roles.contractions, policy)
     plain = double_sums(take_out_factors(plain))
-    return plain if roles.strict or roles.exact_order else chunk_rows(plain, policy), tuple(convolved)
+    is_whole = roles.strict or roles.exact_order or bool(roles.asked)
+    return plain if is_whole else chunk_rows(plain, policy), tuple(convolved)
 
 
 def schedule_regions(program: Any, name: str, decisions: Decisions, roles: Roles, policy: Policy) -> Units | Wish:

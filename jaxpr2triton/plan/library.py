@@ -29,6 +29,7 @@ from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
+from jaxpr2triton.graph.same_places import dims_along, is_at
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.hardware import ALIGNED
 from jaxpr2triton.ir import build
@@ -50,6 +51,8 @@ from jaxpr2triton.rules.rows import TABLE
 
 ASKED_FOR = WhyNot('contractions="xla" leaves them to a library', 'contractions="triton" makes kernels of them')
 TAKES = 'contractions="triton" makes a kernel of it'
+EXTREMES = ("reduce_max", "reduce_min")
+REDUCED = (*EXTREMES, "reduce_sum")
 FREE = frozenset({"convert_element_type", "copy", "copy_p", "neg"})  # what libraries do on the way
 
 
@@ -111,27 +114,11 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
 
 
 def walked_along(jaxpr: Jaxpr, policy: Policy) -> set[Var]:
-    """The results of products that kernels walk along, and so never store.
-
-    Not of those that end with sums of rows that are summed once more, as in a mean: programs would be too few.
-    """
+    """The results of products that kernels walk along, and so never store."""
     around = Around(jaxpr, policy)
     products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
-    chains = [chain for chain in _chains(around, products) if not _is_summed_again(jaxpr, chain.last)]
-    every = (eqn for chain in chains for eqn in chain.between)
+    every = (eqn for chain in _chains(around, products) for eqn in chain.between)
     return {eqn.outvars[0] for eqn in every if eqn.primitive is not library_p}
-
-
-def _is_summed_again(jaxpr: Jaxpr, last: Eqn) -> bool:
-    if last.primitive.name not in REDUCTIONS:
-        return False
-    after = set(last.outvars)
-    for eqn in jaxpr.eqns:
-        if not after.isdisjoint(variables(eqn.invars)):
-            if eqn.primitive.name in REDUCTIONS:
-                return True
-            after.update(eqn.outvars)
-    return False
 
 
 @dataclass(frozen=True)
@@ -182,7 +169,7 @@ def _together(chains: Iterable[Chained]) -> list[list[Chained]]:
 def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
     """Whether one kernel makes these with what is between them, if all else is in memory; or the sums there as well.
 
-    Of one row, or in chunks, only where nobody else reads what is between them.
+    Of one row, or in chunks, only if nobody else reads what is between them.
     """
     others = [eqn for eqn in inside if eqn.primitive.name not in REDUCTIONS]
     return any(_is_chain(around, chain, each) for each in ([inside, others] if len(others) < len(inside) else [inside]))
@@ -195,12 +182,36 @@ def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bo
     except TooManyPlaces:
         return False
     found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
-    if found is None or (found.rows and found.fits(around.policy)):
-        return found is not None
+    if found is None:
+        return False
+    if found.rows and found.fits(around.policy):
+        return True
+    return found.fits_in_chunks(around.policy) and _is_of_one_extreme(around, chain, inside)
+
+
+def _is_of_one_extreme(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
+    """Whether a product is of what is reduced along the way, element by element, and nobody else reads any of that."""
+    last, eqns = chain[-1], around.jaxpr.eqns
     own = frozenset(map(id, (*chain, *inside)))
-    readers = (each for eqn in (*chain[:-1], *inside) for var in eqn.outvars for each in around.readers.get(var, ()))
-    is_alone = all(each is not None and (id(each) in own or each.primitive.name in REDUCTIONS) for each in readers)
-    return is_alone and found.fits_in_chunks(around.policy)
+    readers = [each for eqn in (*chain[:-1], *inside) for var in eqn.outvars for each in around.readers.get(var, ())]
+    others = [each for each in readers if each is None or id(each) not in own]
+    extremes = [eqn for eqn in eqns if id(eqn) in own | set(map(id, others)) and eqn.primitive.name in EXTREMES]
+    if len(extremes) != 1 or last.primitive.name != "dot_general":
+        return False
+    (extreme,), (reduced,), (sums, _) = extremes, variables(extremes[0].invars), last.params["dimension_numbers"]
+    along = dims_along([eqn for eqn in eqns if eqn.primitive.name not in REDUCTIONS], reduced)
+    factors = [(atom, dims) for atom, dims in zip(last.invars, sums) if isinstance(atom, Var) and atom in along]
+    if len(factors) != 1 or not all(each is not None and _is_beside(each, extreme) for each in others):
+        return False
+    ((factor, dims),) = factors
+    is_here = is_at(along[factor], factor, range(len(factor.aval.shape)))
+    return is_here and factor.aval.shape == reduced.aval.shape and tuple(dims) == tuple(extreme.params["axes"])
+
+
+def _is_beside(eqn: Eqn, extreme: Eqn) -> bool:
+    """Whether it reduces as much, along the same dimensions."""
+    alike = eqn.primitive.name in REDUCED and tuple(eqn.params["axes"]) == tuple(extreme.params["axes"])
+    return alike and eqn.invars[0].aval.shape == extreme.invars[0].aval.shape
 
 
 def _estimate_of_chains(chains: Sequence[Chained], policy: Policy) -> Estimate:

@@ -160,6 +160,7 @@ class Products:
     of_a_thread: int = _thread(128)  # results that one thread accumulates
     terms_of_a_chunk: int = 512  # that one program adds at least, where there are too few results to share
     exactly: int = 4  # times fewer results of a chain, where all bits are multiplied
+    warps_at_once: int = 16  # of a processor, each of which waits for several products in a step while others go on
     band: int = 8  # rows of blocks that programs walk down together, so that they share what they read
     library: float = 0.75  # of the products that a processor could add in a cycle, those that XLA's library does
     own: float = 0.65  # … and a kernel: 0.65 to 0.8 as measured on an H100

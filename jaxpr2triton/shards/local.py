@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import (
@@ -192,8 +193,9 @@ class Part:
             d = eqn.params["dimension"]
             kind = self.flow.classes.of(eqn.outvars[0])[d]
             if kind is not None and kind in self.split:
-                shift = lax.convert_element_type(self.indices[kind] * params["shape"][d], params["dtype"])
-                results = [lax.add(results[0], lax.broadcast(shift, params["shape"]))]
+                places = lax.broadcasted_iota(np.int32, params["shape"], d)
+                places = lax.add(places, lax.broadcast(self.indices[kind] * params["shape"][d], params["shape"]))
+                results = [lax.convert_element_type(places, params["dtype"])]  # each is rounded once
         return [self._cut(results[0], eqn.outvars[0])] if eqn.primitive.name in CUT else results
 
     def _cut(self, value: Value, var: Var) -> Value:

@@ -414,6 +414,10 @@ MINE: dict[str, tuple[Fn, tuple[Any, ...]]] = {
     "products of waves": (lambda x, w: jnp.exp(x) @ w, (halves(4096, 512), halves(512, 512))),
     "products of many terms": (lambda x, y: x.T @ y, (floats(8192, 32), floats(8192, 16))),
     "products of 16 bits": (jnp.matmul, (halves(4096, 512), halves(512, 4096))),
+    "gradients of attention": (
+        lambda q, k, v, g: jax.vjp(lambda q, k, v: jax.nn.softmax(q @ k.T) @ v, q, k, v)[1](g),
+        (halves(32768, 64),) * 4,
+    ),
     "sums over pairs": (lambda x, y: jnp.exp(-((x[:, None] - y) ** 2)).sum(1), (floats(10_000), floats(10_000))),
     "two products": (lambda x, w, v: jax.nn.silu(x @ w) * (x @ v), (halves(4096, 512), *[halves(512, 4096)] * 2)),
     "two arrays": (lambda x, y: (jnp.sin(x), jnp.cos(y)), (floats(100), floats(100))),

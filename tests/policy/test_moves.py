@@ -57,6 +57,7 @@ CASES = {
     "products.of_a_thread": Case("two products", 1 / 2, contractions=True),
     "products.terms_of_a_chunk": Case("products of many terms", 1 / 2, contractions=True),
     "products.exactly": Case("exact perceptron", 1 / 4, contractions=True),
+    "products.warps_at_once": Case("gradients of attention", 1 / 2, contractions=True),
     "products.band": Case("products", 4, contractions=True),
     "products.library": Case("tanh of large products", 1 / 2),
     "products.own": Case("tanh of large products", 2),

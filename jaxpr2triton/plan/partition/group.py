@@ -16,6 +16,7 @@ from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Var, elements, nbytes
+from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
@@ -85,6 +86,8 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
         return
     read = {var for group in groups for var in operands_of(cuts, group.roots)}
     read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY]
+    read.update(atom for eqn in boundaries if not read.isdisjoint(eqn.outvars) for atom in variables(eqn.invars))
     for group in multiplying:
         for root in [root for root in group.roots if root not in read]:
             others = [other for other in group.roots if other is not root]

@@ -35,6 +35,7 @@ from jax import lax
 
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Compute, Reduce
+from jaxpr2triton.graph.same_places import dims_along, is_at
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.graph.streams import Moments, Shrinking, Stream, streams_along
 from jaxpr2triton.ir.dtypes import is_float
@@ -180,7 +181,7 @@ def streams_apart(cuts: Cuts, splits: Mapping[Eqn, Split]) -> list[Along]:
 def _along(cuts: Cuts, total: Total, split: Split, sums: Mapping[Atom, Eqn]) -> Along | None:
     match _stream_of(cuts, total):
         case Shrinking() as stream:
-            return _shrunk(total, split, stream)
+            return _shrunk(cuts, total, split, stream)
         case Moments() if (held := held_chunks(total.eqn, split, cuts.policy)) is not None:
             return _spread(cuts, total, held, sums)
     return None
@@ -202,7 +203,49 @@ def _stream_of(cuts: Cuts, total: Total) -> Stream | None:
     return streams_along(space.graph, frozenset(here[0].over)).get(here[0]) if here else None
 
 
-def _shrunk(total: Total, split: Split, stream: Shrinking) -> Along | None:
+def _is_of_the_same_rows(cuts: Cuts, total: Total, stream: Shrinking) -> bool:
+    """Whether each term is a multiple of the exponential at its own place, and that of the extreme of its own row."""
+    assert stream.difference is not None  # that is how it was found
+    eqns, extreme, difference = cuts.jaxpr.eqns, stream.leader.eqn, stream.difference.eqn
+    place = stream.difference.operands.index(stream.value) if stream.value is not None else 0
+    value, shift = difference.invars[place], difference.invars[1 - place]
+    after = dims_along(eqns, difference.outvars[0])
+    ends = [var for var in variables(total.eqn.invars) if var in after]
+    if len(ends) != 1 or ends[0] is not total.terms:
+        return False
+    is_here = is_at(after[ends[0]], ends[0], range(len(ends[0].aval.shape)))
+    return is_here and _is_reduced(cuts, extreme, value) and _is_of_rows(eqns, extreme, shift)
+
+
+def _is_reduced(cuts: Cuts, leader: Eqn, value: Atom) -> bool:
+    """Whether these are the elements that were reduced, before some of them were hidden."""
+    one, other = (_uncast(cuts, atom) for atom in (leader.invars[0], value))
+    if one is other:
+        return True
+    for source, target in ((one, other), (other, one)):
+        if isinstance(source, Var) and isinstance(target, Var):
+            dims = dims_along(cuts.jaxpr.eqns, source).get(target)
+            if is_at(dims, target, range(len(target.aval.shape))):
+                return True
+    return False
+
+
+def _uncast(cuts: Cuts, atom: Atom) -> Atom:
+    while (eqn := maker_of(cuts.jaxpr, atom)) is not None and eqn.primitive.name == "convert_element_type":
+        (atom,) = eqn.invars
+    return atom
+
+
+def _is_of_rows(eqns: Sequence[Eqn], leader: Eqn, shift: Atom) -> bool:
+    """Whether each element is what its own row was reduced to, or made of that."""
+    (result,), axes = leader.outvars, leader.params["axes"]
+    rows = iter(range(len(result.aval.shape)))
+    wanted = [None if d in axes else next(rows) for d in range(len(leader.invars[0].aval.shape))]
+    made = dims_along(eqns, result).get(shift) if isinstance(shift, Var) else None
+    return made is not None and len(made) == len(wanted) and is_at(made, shift, wanted)
+
+
+def _shrunk(cuts: Cuts, total: Total, split: Split, stream: Shrinking) -> Along | None:
     if stream.difference is None or not (stream.strict or stream.finite):
         return None
     extreme, difference = stream.leader.eqn, stream.difference.eqn
@@ -211,6 +254,8 @@ def _shrunk(total: Total, split: Split, stream: Shrinking) -> Along | None:
     whole = [extreme.invars[0], difference.outvars[0], difference.invars[place]]
     whole += [product.invars[at] for product, at in factors]
     if reduced_of(extreme) != total.summed or any(atom.aval.shape != total.terms.aval.shape for atom in whole):
+        return None
+    if not _is_of_the_same_rows(cuts, total, stream):
         return None
     law = Shrunk(extreme.primitive.name == "reduce_max", stream.strict)
     return Along(total, split, (Difference(difference, place, extreme, extreme.outvars[0]),), law, factors)
@@ -237,7 +282,7 @@ def _differences(cuts: Cuts, atom: Atom, total: Total, sums: Mapping[Atom, Eqn])
             leader = sums.get(eqn.invars[place]) if isinstance(eqn.invars[place], Var) else None
             if leader is None or reduced_of(leader) != total.summed:
                 continue
-            if leader in needed_in(cuts.jaxpr, [shift], ()):
+            if leader in needed_in(cuts.jaxpr, [shift], ()) and _is_of_rows(cuts.jaxpr.eqns, leader, shift):
                 yield Difference(eqn, place, leader, shift)
 
 
@@ -281,10 +326,12 @@ def _total(cuts: Cuts, how: Along, env: Values, parts: Mapping[Eqn, tuple[Array,
     wholes = [_of_all(cuts.jaxpr.eqns, how, each, env, kept) for each, kept in zip(how.differences, states)]
     there = [[how.total.spread(each, how.split) for each in of] for of in (states, wholes)]
     total = how.total.of_all(how.split, how.law.moved(how, sums, *there))
+    dtype = how.total.eqn.outvars[0].aval.dtype
     for eqn, place in how.factors:
         each_result = how.total.spread(_of_rows(how, read(env, eqn.invars[1 - place])))
+        each_result = lax.convert_element_type(each_result, total.dtype)
         total = lax.mul(total, each_result) if eqn.primitive.name == "mul" else lax.div(total, each_result)
-    return total
+    return lax.convert_element_type(total, dtype)
 
 
 def _cone(cuts: Cuts, how: Along) -> list[Eqn]:

@@ -64,7 +64,7 @@ class Total:
     def of_all(self, split: Split, sums: Array) -> Array:
         if self.eqn.primitive is not lax.dot_general_p:
             return along(self.eqn, sums, place_of_chunks(self.eqn, split))
-        return lax.convert_element_type(lax.reduce_sum(sums, (0,)), self.eqn.outvars[0].aval.dtype)
+        return lax.reduce_sum(sums, (0,))
 
     def spread(self, value: Array, split: Split | None = None) -> Array:
         """What each row of the operand has, or each chunk of it, for all that is made of it."""
@@ -93,7 +93,9 @@ class Total:
 
 def products_in_chunks(cuts: Cuts) -> dict[Total, Split]:
     """The products of few rows that may go along with what is reduced of a long factor, and so may what makes that."""
-    leaders = {reduced_of(eqn): eqn for eqn in cuts.inside if eqn.primitive.name in REDUCED[:2]}
+    leaders: dict[Summed, list[Eqn]] = {}
+    for eqn in (eqn for eqn in cuts.inside if eqn.primitive.name in REDUCED[:2]):
+        leaders.setdefault(reduced_of(eqn), []).append(eqn)
     eqns = [eqn for eqn in cuts.inside if leaders and eqn.primitive is lax.dot_general_p]
     floats = [eqn for eqn in eqns if is_float(eqn.outvars[0].aval.dtype) and eqn.invars[0] is not eqn.invars[1]]
     of_one = [eqn for eqn in floats if len(eqn.params["dimension_numbers"][0][0]) == 1]
@@ -101,7 +103,8 @@ def products_in_chunks(cuts: Cuts) -> dict[Total, Split]:
     found = {total: _chunks_of(total, cuts.policy) for total in totals if total.summed in leaders}
     found = {total: split for total, split in found.items() if split.chunks > 1}
     ends = {total.eqn for total in found}
-    return {total: split for total, split in found.items() if _is_made_for(cuts, leaders[total.summed], ends)}
+    alone = {summed for summed, each in leaders.items() if all(_is_made_for(cuts, eqn, ends) for eqn in each)}
+    return {total: split for total, split in found.items() if total.summed in alone}
 
 
 def _is_made_for(cuts: Cuts, leader: Eqn, ends: Collection[Eqn]) -> bool:
@@ -116,7 +119,8 @@ def _is_made_for(cuts: Cuts, leader: Eqn, ends: Collection[Eqn]) -> bool:
     within = [*reachable(products, reads)]
     made = [var for eqn in within for var in eqn.outvars]
     others = [eqn for eqn in within if _sums(eqn) and eqn not in products]
-    return bool(products) and not others and all(cuts.is_inside(var) and None not in readers[var] for var in made)
+    written = any(not cuts.is_inside(var) or None in readers.get(var, ()) for var in made)
+    return bool(products) and not others and not written
 
 
 def _products_before(cuts: Cuts, leader: Eqn) -> list[Eqn]:

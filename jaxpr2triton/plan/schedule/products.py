@@ -1,12 +1,12 @@
 """Schedules of contractions: a block of rows and one of columns for each program, which walks along what is summed.
 
-    y[m,n] = Σ_k x[m,k] w[k,n]         m: grid 4096 by 128 | k: loop 4096 by 64 | n: grid 4096 by 128   warps 8
+y[m,n] = Σ_k x[m,k] w[k,n]         m: grid 4096 by 128 | k: loop 4096 by 64 | n: grid 4096 by 128   warps 8
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton import policy as numbers
@@ -27,6 +27,7 @@ from jaxpr2triton.rules.reductions import TABLE
 
 LANES = 32  # of the warps that tables count
 WIDE = 64  # rows that units for matrices multiply at once
+GROUP = 4  # warps that do so together
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Contracting:
     in_step: bool = False  # a sum goes along with what it depends on, which is known in each step
     walked: Axes = frozenset()  # of what is whole: block by block
     of_a_row: int = 0  # numbers that a program has of each row all the time, where it walks
+    of_pairs: int = 1  # products that make something of each row and what it walks along
+    accumulated: int = 0  # numbers of each row that the others add up
     groups: int = 1  # of rows, each of which has terms of its own
     beside: bool = False  # what is accumulated it reads, or writes, more of the same size
 
@@ -147,14 +150,21 @@ def _chained(chain: Chain, policy: Policy) -> Contracting:
     sides = Sides(chain.rows, columns, chain.sums)
     exact, count = chain.is_exact(policy.target), len(chain.products)
     of_a_row = sum(_read_of_a_row(node, chain.rows) for node in chain.products)
-    return Contracting(Form.DOT, sides, size, exact, count, whole, walked=chain.walked, of_a_row=of_a_row)
+    sums = [node for node in chain.products if node.axes.isdisjoint(chain.walked)]
+    added = sum(_lanes_of(node.axes & columns) for node in sums)
+    found = Contracting(Form.DOT, sides, size, exact, count, whole, walked=chain.walked)
+    return replace(found, of_a_row=of_a_row, of_pairs=count - len(sums), accumulated=added)
 
 
 def _read_of_a_row(node: Reduce, rows: Axes) -> int:
     """The terms of a sum that are read of each row."""
     factors = (each for term in node.operands if isinstance(term, Product) for each in term.operands)
     read = [each for each in factors if rows <= each.axes and not _is_made(each) and not isinstance(each, Reduce)]
-    return math.prod(max(power_of_two(axis.size), LEAST) for axis in node.over) if read else 0
+    return _lanes_of(node.over) if read else 0
+
+
+def _lanes_of(axes: Iterable[Axis]) -> int:
+    return math.prod(max(power_of_two(axis.size), LEAST) for axis in axes)
 
 
 def _two_sided(space: Space, summed: Summed | None, unrolled: int) -> Sequence[Reduce]:
@@ -273,24 +283,33 @@ def with_whole_rows(block: Block, widths: Sequence[int], exact: bool, policy: Po
 def walked_block(how: Contracting, rows: int, held: int, sums: int, batch: int, shrink: int, policy: Policy) -> Block:
     """The largest block of a chain that walks, of which there are programs enough, else the smallest that is as quick.
 
-    A program accumulates so much for each row as it `held`, and has a row of all `sums` terms.
+    What it reads for each column are all `sums` terms, and as much as is `held`. One of several products of pairs waits
+    for each of them, so that several programs of few warps are better than one of many.
     """
     exactly = policy.products.exactly if how.exact else 1
     cut = [replace(each, rows=min(each.rows, max(power_of_two(rows), LEAST))) for each in policy.products.walked]
+    cut = [each for each in cut if how.of_pairs == 1 or each.warps <= GROUP]
     most = policy.products.of_a_thread * LANES
-    fitting = [each for each in cut if each.rows * (held + each.columns // 2) * exactly <= most * each.warps * 5 // 4]
+
+    def made(block: Block) -> int:
+        return block.rows * (how.accumulated + (2 * how.of_pairs - 1) * block.columns // 2) * exactly
+
+    fitting = [each for each in cut if made(each) <= most * each.warps * 5 // 4]
     fitting = [each for each in fitting if _steps_at_once(each, how, sums + held, policy) > 1] or fitting
     fitting = (fitting or cut[-1:])[shrink:] or cut[-1:]
     enough = (each for each in fitting if policy.keeps_busy(-(-rows // each.rows) * batch))
     found = next(enough, next((each for each in reversed(fitting) if each.columns >= WIDE // 2), fitting[-1]))
-    stages = max(1, min(found.stages, _steps_at_once(found, how, sums + held, policy)))
+    room = _steps_at_once(found, how, sums + held, policy)
+    programs = policy.products.warps_at_once // found.warps if how.of_pairs > 1 else 1
+    shared = _steps_at_once(found, how, sums + held, policy, programs)
+    stages = max(1, min(found.stages, room, max(2, shared)))
     warps = max(1, found.warps * LANES // policy.target.warp_size)
     return replace(found, sums=sums, warps=warps, stages=stages)
 
 
-def _steps_at_once(block: Block, how: Contracting, of_a_column: int, policy: Policy) -> int:
-    """Of how many steps shared memory has room for what is read, beside the rows."""
-    room = policy.target.shared_bytes - block.rows * how.of_a_row * how.bytes
+def _steps_at_once(block: Block, how: Contracting, of_a_column: int, policy: Policy, programs: int = 1) -> int:
+    """Of how many steps shared memory has room for what each of these programs reads, beside its rows."""
+    room = policy.target.shared_bytes // programs - block.rows * how.of_a_row * how.bytes
     return room // (block.columns * of_a_column * how.bytes)
 
 
