@@ -208,6 +208,19 @@ def test_heads_that_look_at_the_same_keys(heads: int, causal: bool) -> None:
         assert_close(found, expected, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_gradients_of_what_is_made_of_the_result(dtype: Any) -> None:
+    """The result is put aside for the kernel that multiplies it again, and not the scores for one of its features."""
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return jnp.sum((jax.nn.softmax(q @ k.T / 8) @ v).astype(jnp.float32) ** 2)
+
+    args = [jax.ShapeDtypeStruct((32768, 64), dtype)] * 3
+    made = j2t.transpile(jax.grad(loss, (0, 1, 2)), *args, for_target="sm_90")
+    assert len(made.kernels) == 3 and not made.leftovers
+    assert sum(kernel.bytes_read + kernel.bytes_written for kernel in made.kernels) < 2e8
+
+
 @pytest.mark.parametrize("name", ["plain", "causal", "library, causal"])
 def test_residuals_are_no_pairs(name: str) -> None:
     made = j2t.transpile(PROGRAMS[name], *sizes(), for_target="sm_90", grad=(0, 1, 2))

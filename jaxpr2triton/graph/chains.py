@@ -13,7 +13,7 @@ that look at the same keys, is one axis here, and becomes one in the kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,8 +89,13 @@ def aside_of(space: Space, unrolled: int) -> list[Reduce]:
     """Without what a kernel would be a chain that walks: sums that lack its rows, and would be made for each block.
 
     Or one for which all else that is summed along the same axis waits; or those along what products sum first, as that
-    of squares beside products, of which distances are made.
+    of squares beside products, of which distances are made. Of several ways it is the one that stores least.
     """
+    ways = _ways_aside(space, unrolled)
+    return min(ways, key=lambda aside: sum(_size(node.axes) for node in aside), default=[])
+
+
+def _ways_aside(space: Space, unrolled: int) -> Iterator[list[Reduce]]:
     nodes, axes = _reductions(space, unrolled), frozenset(space.axes)
     products = list(filter(_is_product, nodes))
     for rows in (axes, *(axes - {columns} for columns in space.axes)) if products else ():
@@ -101,8 +106,7 @@ def aside_of(space: Space, unrolled: int) -> list[Reduce]:
             aside = [*lacking, *aside]
             rest = _chain_of(space, [node for node in nodes if node not in aside], rows) if aside else None
             if rest is not None and rest.walked:
-                return aside
-    return []
+                yield aside
 
 
 def _reductions(space: Space, unrolled: int) -> list[Reduce]:

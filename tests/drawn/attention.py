@@ -34,10 +34,39 @@ RESULTS = (
 UNDER_A_MASK = "jax.nn.softmax({s}, -1, where={m}) @ {v}"
 
 
+LONG = (600, 1100)  # of few queries: programs share out the keys
+OF_ONE = (
+    "jax.nn.softmax({s}, -1) @ v",
+    "helpers.logsumexp({s}, -1)",
+    "(jnp.exp({s} - jnp.max({s})) @ v) / 7",
+    "jnp.where(jnp.arange({n}) % 3 > 0, jax.nn.softmax({s}, -1), 0) @ v",
+)
+
+
+def one_query(draft: Draft) -> None:
+    """A query of each row, which has keys of its own."""
+    x = draft.float_value(lambda value: value.rank == 2 and value.size > 0)
+    n, c = draft.pick((*KEYS, *LONG)), draft.pick((0, 3, 100))
+    if x.rank != 2 or not x.size or x.size * n > WORK * draft.most:
+        return
+    rows, depth = x.shape
+    k = draft.new_input((rows, n, depth), x.dtype.name)
+    v = draft.new_input((rows, n, draft.pick((1, 3, 5))), x.dtype.name)
+    scores = draft.pick(("k @ q", "(k @ q) / 3", "5 * jnp.tanh((k @ q) / 5)", "(k @ q).astype(jnp.float32)"))
+    mask = draft.pick(("", f"jnp.arange({n}) < {c}", "k[:, 0] > 0"))
+    hidden = f"jnp.where(({mask}) | (jnp.arange({n}) == 0), {scores}, -jnp.inf)" if mask else scores
+    made = f"(lambda s: {draft.pick(OF_ONE).format(s='s', n=n)})({hidden})"
+    draft.add(f"jax.vmap(lambda q, k, v: {made})({x.name}, {k.name}, {v.name})", x, k, v)
+
+
 def attention(draft: Draft) -> None:
     """Scores of rows and keys, perhaps hidden from each other, and what is made of them."""
+    if not draft.number(0, 3):
+        one_query(draft)
+        return
     x = draft.float_value(lambda value: value.rank == 2 and value.size > 0)
-    n, c = draft.pick(KEYS), draft.pick((0, 3, 100))
+    few = x.rank == 2 and x.shape[0] <= 8
+    n, c = draft.pick((*KEYS, *LONG) if few else KEYS), draft.pick((0, 3, 100))
     if x.rank != 2 or not x.size or x.shape[0] * n > WORK * draft.most:
         return
     rows, depth = x.shape

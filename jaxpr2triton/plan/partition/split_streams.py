@@ -54,7 +54,7 @@ from jaxpr2triton.plan.partition.split import (
     place_of_chunks,
     with_each,
 )
-from jaxpr2triton.plan.partition.totals import REDUCED, Total, products_in_chunks, reduced_of
+from jaxpr2triton.plan.partition.totals import REDUCED, Total, is_sum, products_in_chunks, reduced_of
 from jaxpr2triton.rules.reductions import TABLE
 
 Array = jax.Array
@@ -206,7 +206,8 @@ def _stream_of(cuts: Cuts, total: Total) -> Stream | None:
 def _is_of_the_same_rows(cuts: Cuts, total: Total, stream: Shrinking) -> bool:
     """Whether each term is a multiple of the exponential at its own place, and that of the extreme of its own row."""
     assert stream.difference is not None  # that is how it was found
-    eqns, extreme, difference = cuts.jaxpr.eqns, stream.leader.eqn, stream.difference.eqn
+    extreme, difference = stream.leader.eqn, stream.difference.eqn
+    eqns = [eqn for eqn in cuts.jaxpr.eqns if not is_sum(eqn)]  # what is made of all terms comes later
     place = stream.difference.operands.index(stream.value) if stream.value is not None else 0
     value, shift = difference.invars[place], difference.invars[1 - place]
     after = dims_along(eqns, difference.outvars[0])

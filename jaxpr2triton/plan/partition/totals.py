@@ -118,7 +118,7 @@ def _is_made_for(cuts: Cuts, leader: Eqn, ends: Collection[Eqn]) -> bool:
     products = _products_before(cuts, leader)
     within = [*reachable(products, reads)]
     made = [var for eqn in within for var in eqn.outvars]
-    others = [eqn for eqn in within if _sums(eqn) and eqn not in products]
+    others = [eqn for eqn in within if is_sum(eqn) and eqn not in products]
     written = any(not cuts.is_inside(var) or None in readers.get(var, ()) for var in made)
     return bool(products) and not others and not written
 
@@ -127,7 +127,7 @@ def _products_before(cuts: Cuts, leader: Eqn) -> list[Eqn]:
     """The last ones of which what is reduced is made."""
 
     def makes(eqn: Eqn) -> list[Eqn]:
-        made = variables(eqn.invars) if eqn is leader or not _sums(eqn) else ()
+        made = variables(eqn.invars) if eqn is leader or not is_sum(eqn) else ()
         return [cuts.maker(var) for var in made if cuts.is_inside(var)]
 
     return [eqn for eqn in reachable([leader], makes) if eqn.primitive is lax.dot_general_p]
@@ -137,7 +137,7 @@ def _is_beside(eqn: Eqn, leader: Eqn) -> bool:
     return eqn.primitive.name in REDUCED and reduced_of(eqn) == reduced_of(leader)
 
 
-def _sums(eqn: Eqn) -> bool:
+def is_sum(eqn: Eqn) -> bool:
     return eqn.primitive is lax.dot_general_p or eqn.primitive.name in TABLE
 
 
