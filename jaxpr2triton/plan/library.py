@@ -191,17 +191,23 @@ def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bo
 
 def _is_of_one_extreme(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
     """Whether a product is of what is reduced along the way, element by element, and nobody else reads any of that."""
-    last, eqns = chain[-1], around.jaxpr.eqns
-    own = frozenset(map(id, (*chain, *inside)))
+    made = {id(eqn): eqn for eqn in (*chain, *inside)}
     readers = [each for eqn in (*chain[:-1], *inside) for var in eqn.outvars for each in around.readers.get(var, ())]
-    others = [each for each in readers if each is None or id(each) not in own]
-    extremes = [eqn for eqn in eqns if id(eqn) in own | set(map(id, others)) and eqn.primitive.name in EXTREMES]
-    if len(extremes) != 1 or last.primitive.name != "dot_general":
+    others = [each for each in readers if id(each) not in made]
+    met = {id(each): each for each in (*made.values(), *others) if each is not None}
+    extremes = [eqn for eqn in met.values() if eqn.primitive.name in EXTREMES]
+    if len(extremes) != 1 or chain[-1].primitive.name != "dot_general":
         return False
-    (extreme,), (reduced,), (sums, _) = extremes, variables(extremes[0].invars), last.params["dimension_numbers"]
-    along = dims_along([eqn for eqn in eqns if eqn.primitive.name not in REDUCTIONS], reduced)
-    factors = [(atom, dims) for atom, dims in zip(last.invars, sums) if isinstance(atom, Var) and atom in along]
-    if len(factors) != 1 or not all(each is not None and _is_beside(each, extreme) for each in others):
+    alone = all(each is not None and _is_beside(each, extremes[0]) for each in others)
+    return alone and _is_multiplied(around.jaxpr, extremes[0], chain[-1])
+
+
+def _is_multiplied(jaxpr: Jaxpr, extreme: Eqn, product: Eqn) -> bool:
+    """Whether one factor is made of what is reduced, element by element, and is summed along the same dimension."""
+    (reduced,), (sums, _) = variables(extreme.invars), product.params["dimension_numbers"]
+    along = dims_along([eqn for eqn in jaxpr.eqns if eqn.primitive.name not in REDUCTIONS], reduced)
+    factors = [(atom, dims) for atom, dims in zip(product.invars, sums) if isinstance(atom, Var) and atom in along]
+    if len(factors) != 1:
         return False
     ((factor, dims),) = factors
     is_here = is_at(along[factor], factor, range(len(factor.aval.shape)))

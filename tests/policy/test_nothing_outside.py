@@ -72,7 +72,7 @@ NAMED = {
     "normalize/rewrite.py": {"DEEPEST": "what goes deeper goes on for ever"},
     "emit/branches.py": {"SIDES": "places of operands"},
     "pipeline/compiled_program.py": {"SHRINKS": "names of smaller schedules: each halves the tiles of the one before"},
-    "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT},
+    "plan/schedule/products.py": {"LANES": LIMIT, "WIDE": LIMIT, "GROUP": LIMIT},
     "pipeline/large_rows.py": {"SUM_BYTES": EXACT},
     "pipeline/quickest.py": {"COMPILED": "how many the user waits for, no threshold of a device"},
     "plan/schedule/schedule.py": {"SMALLER": "names of smaller schedules: each halves the tiles of the one before"},

@@ -15,7 +15,7 @@ from jaxpr2triton.graph.order import Order
 from jaxpr2triton.graph.sides import is_contraction
 from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Var, elements, nbytes
+from jaxpr2triton.ir.jaxprs import Atom, Var, elements, nbytes
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
@@ -76,6 +76,15 @@ def group_roots(cuts: Cuts, levels: Mapping[Var, int], chains: Sequence[list[Var
     return groups
 
 
+def _read_anywhere(cuts: Cuts, groups: Sequence[Group]) -> set[Atom]:
+    """What kernels and XLA read, and what that is called where it is made."""
+    read: set[Atom] = {var for group in groups for var in operands_of(cuts, group.roots)}
+    read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
+    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY]
+    read.update(atom for eqn in boundaries if not read.isdisjoint(eqn.outvars) for atom in variables(eqn.invars))
+    return read
+
+
 def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None:
     """Let results that nobody waits for be made by a later kernel that multiplies what they are made of.
 
@@ -84,10 +93,7 @@ def _let_wait(cuts: Cuts, groups: list[Group], order: Mapping[Var, int]) -> None
     multiplying = [group for group in groups if any(map(is_contraction, group.space.graph.of_kind(Reduce)))]
     if len({group.level for group in multiplying}) < 2:
         return
-    read = {var for group in groups for var in operands_of(cuts, group.roots)}
-    read.update(atom for eqn in (*cuts.outside, *cuts.views) for atom in variables(eqn.invars))
-    boundaries = [eqn for eqn in cuts.jaxpr.eqns if eqn.primitive in IN_MEMORY]
-    read.update(atom for eqn in boundaries if not read.isdisjoint(eqn.outvars) for atom in variables(eqn.invars))
+    read = _read_anywhere(cuts, groups)
     for group in multiplying:
         for root in [root for root in group.roots if root not in read]:
             others = [other for other in group.roots if other is not root]

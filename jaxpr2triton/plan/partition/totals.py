@@ -96,15 +96,19 @@ def products_in_chunks(cuts: Cuts) -> dict[Total, Split]:
     leaders: dict[Summed, list[Eqn]] = {}
     for eqn in (eqn for eqn in cuts.inside if eqn.primitive.name in REDUCED[:2]):
         leaders.setdefault(reduced_of(eqn), []).append(eqn)
-    eqns = [eqn for eqn in cuts.inside if leaders and eqn.primitive is lax.dot_general_p]
-    floats = [eqn for eqn in eqns if is_float(eqn.outvars[0].aval.dtype) and eqn.invars[0] is not eqn.invars[1]]
-    of_one = [eqn for eqn in floats if len(eqn.params["dimension_numbers"][0][0]) == 1]
-    totals = [Total(eqn, place) for eqn in of_one for place in (0, 1)]
-    found = {total: _chunks_of(total, cuts.policy) for total in totals if total.summed in leaders}
-    found = {total: split for total, split in found.items() if split.chunks > 1}
+    totals = (Total(eqn, place) for eqn in cuts.inside if leaders and _has_one_sum(eqn) for place in (0, 1))
+    splits = {total: _chunks_of(total, cuts.policy) for total in totals if total.summed in leaders}
+    found = {total: split for total, split in splits.items() if split.chunks > 1}
     ends = {total.eqn for total in found}
     alone = {summed for summed, each in leaders.items() if all(_is_made_for(cuts, eqn, ends) for eqn in each)}
     return {total: split for total, split in found.items() if total.summed in alone}
+
+
+def _has_one_sum(eqn: Eqn) -> bool:
+    """Whether it multiplies floats, and adds up along one dimension."""
+    if eqn.primitive is not lax.dot_general_p or eqn.invars[0] is eqn.invars[1]:
+        return False
+    return is_float(eqn.outvars[0].aval.dtype) and len(eqn.params["dimension_numbers"][0][0]) == 1
 
 
 def _is_made_for(cuts: Cuts, leader: Eqn, ends: Collection[Eqn]) -> bool:
