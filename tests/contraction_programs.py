@@ -335,7 +335,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("normed_rows", normed_rows, ("f32 50 80", "f32 80 70", "f32 70"), 1),
     Contraction("normed_rows_gradients", mean_square(normed_rows), ("f32 50 80", "f32 80 70", "f32 70"), 4, (0, 1, 2)),
     Contraction("cross_entropy", cross_entropy, ("f32 32 24", "f32 24 100", "i32 32"), 2),
-    Contraction("per_example", per_example, ("f32 20 30", "f32 5 40 20"), 2),
+    Contraction("per_example", per_example, ("f32 20 30", "f32 5 40 20"), 1),
     Contraction("distances_pullback", pullback_of_distances, ("f32 97 80", "f32 97 40", "f32 80 40"), 2),
     Contraction(
         "gaussian_gradients",
@@ -363,7 +363,7 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("losses_gradients", losses, ("f32 32 24", "f32 24 100", "i32 32"), 5, (0, 1)),
     Contraction("gradients_of_small_ones", mean_square(jnp.matmul), ("f32 70 8 8", "f32 70 8 8"), 4, (0, 1)),
     Contraction("in_order", in_order, ("f32 40 24", "f32 24 30"), 3),
-    Contraction("in_order_gradients", mean_square(in_order), ("f32 40 24", "f32 24 30"), 9, (0, 1)),
+    Contraction("in_order_gradients", mean_square(in_order), ("f32 40 24", "f32 24 30"), 8, (0, 1)),
     Contraction("of_groups", of_groups, ("f32 25 16", "f32 6 16 24", "i32 6"), 2),
     Contraction("of_many_groups", of_groups, ("f32 70 16", "f32 65 16 24", "i32 65"), 3),
     Contraction("of_many_groups_gradients", mean_square(of_groups), ("f32 70 16", "f32 65 16 24", "i32 65"), 6, (0, 1)),

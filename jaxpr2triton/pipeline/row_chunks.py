@@ -28,6 +28,7 @@ from jaxpr2triton import policy as numbers
 from jaxpr2triton._compat import bind_with, source_of
 from jaxpr2triton.errors import WhyNot
 from jaxpr2triton.ir.chunks import chunks_p
+from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.evaluate import needed, read, run, variables
 from jaxpr2triton.ir.jaxprs import Aval, Closed, Eqn, Jaxpr, Var, nbytes
 from jaxpr2triton.ir.region import library_p
@@ -85,10 +86,14 @@ def _first_cut(closed: Closed, policy: Policy) -> Cut | None:
 
 
 def _is_large(eqn: Eqn) -> bool:
-    """Whether it multiplies, and what it makes is too large; kernels may have whole rows of what is narrow."""
+    """Whether it multiplies, and what it makes is too large.
+
+    Kernels may have whole rows of what is narrow, and make what is of few terms where they need it.
+    """
     if eqn.primitive.name != "dot_general" or nbytes(eqn.outvars[0]) <= numbers.COMMON.stored_between:
         return False
-    return eqn.primitive is library_p or eqn.outvars[0].aval.shape[-1] > numbers.COMMON.side_of_a_matrix
+    most = numbers.COMMON.side_of_a_matrix
+    return eqn.primitive is library_p or min(eqn.outvars[0].aval.shape[-1], terms_of(eqn)) > most
 
 
 def _cuts_of(closed: Closed, made: Var, policy: Policy) -> Iterator[Cut]:
