@@ -72,16 +72,16 @@ def both(features: int) -> float:
     return teraflops(features, 7, kernels("library", features))
 
 
-# By Triton 3.6; the lower ones as newer versions write them.
+# By Triton 3.6, and by newer ones.
 @pytest.mark.parametrize(
     ("speed", "features", "low", "high"),
     [
         (forward, 64, 430, 463),
         (forward, 128, 405, 467),
-        (backward, 64, 375, 375),
+        (backward, 64, 375, 400),
         (backward, 128, 408, 408),
-        (both, 64, 397, 397),
-        (both, 128, 423, 423),
+        (both, 64, 397, 410),
+        (both, 128, 400, 423),
     ],
 )
 def test_teraflops(speed: Callable[[int], float], features: int, low: float, high: float) -> None:
@@ -95,7 +95,7 @@ def test_causal_ones_take_half_the_time(number: int, features: int) -> None:
     causal, whole = (kernels(name, features)[number] for name in ("library, causal", "library"))
     crowded, alone = (cycles_of(kernel, SM_90).programs_at_once for kernel in (whole, causal))
     ratio = microseconds(causal) / microseconds(whole)
-    assert 0.45 < ratio <= (0.6 if alone == crowded else 0.8)
+    assert 0.4 < ratio <= (0.6 if alone == crowded else 0.8)
 
 
 def test_what_bounds_them() -> None:
