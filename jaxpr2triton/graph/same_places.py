@@ -16,7 +16,19 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
 Dims = tuple[int | None, ...]
+Summed = tuple[tuple[int, ...], tuple[int, ...]]  # the shape of what is summed, and along which of its dimensions
+EXTREMES = ("reduce_max", "reduce_min")
+REDUCED = (*EXTREMES, "reduce_sum")
 ONE_BY_ONE = frozenset({"select_n", "convert_element_type", "copy", "stop_gradient"})
+
+
+def reduced_of(eqn: Eqn) -> Summed:
+    return tuple(eqn.invars[0].aval.shape), tuple(eqn.params["axes"])
+
+
+def reduces_alike(eqn: Eqn, other: Eqn) -> bool:
+    """Whether both reduce as much, along the same dimensions."""
+    return eqn.primitive.name in REDUCED and reduced_of(eqn) == reduced_of(other)
 
 
 def dims_along(eqns: Sequence[Eqn], value: Var) -> Mapping[Var, Dims | None]:

@@ -29,7 +29,7 @@ from jaxpr2triton.graph.classes import classes_of
 from jaxpr2triton.graph.covered import why_not
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.dynamic import TABLE as DYNAMIC
-from jaxpr2triton.graph.same_places import dims_along, is_at
+from jaxpr2triton.graph.same_places import EXTREMES, dims_along, is_at, reduced_of, reduces_alike
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.hardware import ALIGNED
 from jaxpr2triton.ir import build
@@ -51,8 +51,6 @@ from jaxpr2triton.rules.rows import TABLE
 
 ASKED_FOR = WhyNot('contractions="xla" leaves them to a library', 'contractions="triton" makes kernels of them')
 TAKES = 'contractions="triton" makes a kernel of it'
-EXTREMES = ("reduce_max", "reduce_min")
-REDUCED = (*EXTREMES, "reduce_sum")
 FREE = frozenset({"convert_element_type", "copy", "copy_p", "neg"})  # what libraries do on the way
 
 
@@ -198,7 +196,7 @@ def _is_of_one_extreme(around: Around, chain: Sequence[Eqn], inside: Sequence[Eq
     extremes = [eqn for eqn in met.values() if eqn.primitive.name in EXTREMES]
     if len(extremes) != 1 or chain[-1].primitive.name != "dot_general":
         return False
-    alone = all(each is not None and _is_beside(each, extremes[0]) for each in others)
+    alone = all(each is not None and reduces_alike(each, extremes[0]) for each in others)
     return alone and _is_multiplied(around.jaxpr, extremes[0], chain[-1])
 
 
@@ -211,13 +209,7 @@ def _is_multiplied(jaxpr: Jaxpr, extreme: Eqn, product: Eqn) -> bool:
         return False
     ((factor, dims),) = factors
     is_here = is_at(along[factor], factor, range(len(factor.aval.shape)))
-    return is_here and factor.aval.shape == reduced.aval.shape and tuple(dims) == tuple(extreme.params["axes"])
-
-
-def _is_beside(eqn: Eqn, extreme: Eqn) -> bool:
-    """Whether it reduces as much, along the same dimensions."""
-    alike = eqn.primitive.name in REDUCED and tuple(eqn.params["axes"]) == tuple(extreme.params["axes"])
-    return alike and eqn.invars[0].aval.shape == extreme.invars[0].aval.shape
+    return is_here and (factor.aval.shape, tuple(dims)) == reduced_of(extreme)
 
 
 def _estimate_of_chains(chains: Sequence[Chained], policy: Policy) -> Estimate:

@@ -35,7 +35,7 @@ from jax import lax
 
 from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.graph.nodes import Compute, Reduce
-from jaxpr2triton.graph.same_places import dims_along, is_at
+from jaxpr2triton.graph.same_places import REDUCED, dims_along, is_at, reduced_of
 from jaxpr2triton.graph.space import space_of
 from jaxpr2triton.graph.streams import Moments, Shrinking, Stream, streams_along
 from jaxpr2triton.ir.dtypes import is_float
@@ -54,7 +54,7 @@ from jaxpr2triton.plan.partition.split import (
     place_of_chunks,
     with_each,
 )
-from jaxpr2triton.plan.partition.totals import REDUCED, Total, is_sum, products_in_chunks, reduced_of
+from jaxpr2triton.plan.partition.totals import Total, is_sum, products_in_chunks
 from jaxpr2triton.rules.reductions import TABLE
 
 Array = jax.Array

@@ -10,6 +10,7 @@ import jax
 from jax import lax
 
 from jaxpr2triton.graph.chains import are_enough
+from jaxpr2triton.graph.same_places import EXTREMES, Summed, reduced_of, reduces_alike
 from jaxpr2triton.ir.dataflow import reachable
 from jaxpr2triton.ir.dtypes import is_float
 from jaxpr2triton.ir.evaluate import variables
@@ -26,12 +27,6 @@ from jaxpr2triton.rules.products import LEAST
 from jaxpr2triton.rules.reductions import TABLE
 
 Array = jax.Array
-Summed = tuple[tuple[int, ...], tuple[int, ...]]  # the shape of what is summed, and along which of its dimensions
-REDUCED = ("reduce_max", "reduce_min", "reduce_sum")
-
-
-def reduced_of(eqn: Eqn) -> Summed:
-    return tuple(eqn.invars[0].aval.shape), tuple(eqn.params["axes"])
 
 
 @dataclass(frozen=True)
@@ -94,7 +89,7 @@ class Total:
 def products_in_chunks(cuts: Cuts) -> dict[Total, Split]:
     """The products of few rows that may go along with what is reduced of a long factor, and so may what makes that."""
     leaders: dict[Summed, list[Eqn]] = {}
-    for eqn in (eqn for eqn in cuts.inside if eqn.primitive.name in REDUCED[:2]):
+    for eqn in (eqn for eqn in cuts.inside if eqn.primitive.name in EXTREMES):
         leaders.setdefault(reduced_of(eqn), []).append(eqn)
     totals = (Total(eqn, place) for eqn in cuts.inside if leaders and _has_one_sum(eqn) for place in (0, 1))
     splits = {total: _chunks_of(total, cuts.policy) for total in totals if total.summed in leaders}
@@ -117,7 +112,7 @@ def _is_made_for(cuts: Cuts, leader: Eqn, ends: Collection[Eqn]) -> bool:
 
     def reads(eqn: Eqn) -> list[Eqn]:
         found = [each for var in eqn.outvars for each in readers.get(var, ()) if each is not None]
-        return [each for each in found if each not in ends and not _is_beside(each, leader)]
+        return [each for each in found if each not in ends and not reduces_alike(each, leader)]
 
     products = _products_before(cuts, leader)
     within = [*reachable(products, reads)]
@@ -135,10 +130,6 @@ def _products_before(cuts: Cuts, leader: Eqn) -> list[Eqn]:
         return [cuts.maker(var) for var in made if cuts.is_inside(var)]
 
     return [eqn for eqn in reachable([leader], makes) if eqn.primitive is lax.dot_general_p]
-
-
-def _is_beside(eqn: Eqn, leader: Eqn) -> bool:
-    return eqn.primitive.name in REDUCED and reduced_of(eqn) == reduced_of(leader)
 
 
 def is_sum(eqn: Eqn) -> bool:

@@ -1,6 +1,6 @@
 """Schedules of contractions: a block of rows and one of columns for each program, which walks along what is summed.
 
-y[m,n] = Σ_k x[m,k] w[k,n]         m: grid 4096 by 128 | k: loop 4096 by 64 | n: grid 4096 by 128   warps 8
+    y[m,n] = Σ_k x[m,k] w[k,n]         m: grid 4096 by 128 | k: loop 4096 by 64 | n: grid 4096 by 128   warps 8
 """
 
 from __future__ import annotations
