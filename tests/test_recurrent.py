@@ -15,6 +15,7 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel
+from jaxpr2triton.launch.compile.triton_door import triton_version
 from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.loop_programs.recurrent import gru, lstm, rnn
 
@@ -94,7 +95,8 @@ def test_nothing_is_left_over(network: str, hidden: int, dtype: Any, batch: int)
 
 
 def test_cycles_of_a_step() -> None:
+    """Triton 3.9 makes these products of eight rows by groups of warps, and waits for each of the four."""
     *_, network = kernels("lstm", 64, 128, jnp.bfloat16, False)
     (loop,) = cycles_of(network, target_named("sm_90")).loops
     assert loop.steps == 512
-    assert loop.cycles <= 2100
+    assert loop.cycles <= (1500 if triton_version().startswith("3.6") else 2900)
