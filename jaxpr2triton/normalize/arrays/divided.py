@@ -1,6 +1,7 @@
 """Exponentials that are divided by their sums, wherever they are wanted → divided once, or sums of them are.
 
     p = e / l                                               r = 1 / l;  p = e * r
+    p = exp(s - m) / l                                      p = exp(s - (m + log l)), as a factor of 16 bits
     s = (d / l - b) * e                                     u = d - b * l
     y = dot_general p.T g;  z = dot_general s.T q    →      y = dot_general p.T g;  z = dot_general (u * p).T q
     x = dot_general s k                                     x = dot_general (u * e) k * r
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -31,6 +32,7 @@ from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.arrays.factors import places_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.policy import COMMON
+from jaxpr2triton.rules.products import factor_dtype
 
 HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
 DIFFERENCES = ("sub", "add", "add_any")
@@ -101,38 +103,46 @@ def divide_once(closed: Closed) -> Closed:
     return remove_dead(again(closed, rewritten))
 
 
+@dataclass(frozen=True, eq=False)
+class _Shares:
+    """Exponentials that are divided, and what is made of them."""
+
+    quotients: dict[State, Made] = field(default_factory=dict)
+    part: dict[State, Made | None] = field(default_factory=dict)  # values in which nothing else is divided
+
+
 class _Quotients:
     """What a program divides by numbers of which each row has one, exponentials among it."""
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.jaxpr, self.eqns, self._maker = jaxpr, jaxpr.eqns, partial(maker_of, jaxpr)
-        self.shares: dict[State, Made] = {}  # of an exponential and what divides it: the quotient
+        self.exact, self.rough = _Shares(), _Shares()  # for factors of more bits than 16, and of 16
         self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
         self.whole: dict[State, Made | None] = {}  # values times what divides them
-        self.part: dict[State, Made | None] = {}  # … in which exponentials are divided, and nothing else
         self.wide: dict[Atom, Made] = {}  # values of 16 bits as kernels hold them
         self.divided: dict[Atom, Divided] = {}
         for eqn in self.eqns:
             rows = self._divisor(eqn)
-            if rows is not None and self._is_exponential(eqn.invars[0]):
+            if rows is not None and self._subtracted(eqn.invars[0]) is not None:
+                state = eqn.invars[0], rows
                 if rows.base not in self.reciprocals:
                     self.reciprocals[rows.base] = Made(partial(_of_rows, 0, _sizes(rows.base)), (rows.base,))
-                beside = Made(
-                    partial(lax.reshape, new_sizes=rows.within(eqn.outvars[0].aval.shape)),
-                    (self.reciprocals[rows.base],),
-                )
-                self.shares[eqn.invars[0], rows] = Made(lax.mul, (self._held(eqn.invars[0]), beside))
+                beside = partial(lax.reshape, new_sizes=rows.within(eqn.outvars[0].aval.shape))
+                reciprocal = Made(beside, (self.reciprocals[rows.base],))
+                self.exact.quotients[state] = Made(lax.mul, (self._held(eqn.invars[0]), reciprocal))
+                self.rough.quotients[state] = self._less_log(*state) or self.exact.quotients[state]
 
     def found(self) -> Iterator[tuple[Eqn, Side]]:
-        for eqn in self.eqns if self.shares else ():
+        for eqn in self.eqns if self.reciprocals else ():
             if eqn.primitive.name == "dot_general":
                 sums = eqn.params["dimension_numbers"][0]
-                sides = (self._side(n, atom, over) for n, (atom, over) in enumerate(zip(eqn.invars, sums)))
+                dtype = factor_dtype(eqn)
+                sides = (self._side(n, atom, over, dtype) for n, (atom, over) in enumerate(zip(eqn.invars, sums)))
                 side = next((each for each in sides if each is not None), None)
                 if side is not None:
                     yield eqn, side
 
-    def _side(self, number: int, atom: Atom, over: Sequence[int]) -> Side | None:
+    def _side(self, number: int, atom: Atom, over: Sequence[int], dtype: np.dtype | None) -> Side | None:
         seen = self._divided_by(atom)
         by = seen.rows
         if by is None or by.base not in self.reciprocals or not is_float(atom.aval.dtype):
@@ -140,8 +150,9 @@ class _Quotients:
         alike = set(by.dims).isdisjoint(over)
         if alike and not seen.differs:
             return None
-        if not alike or atom.aval.dtype == np.float16:  # which may have no room for a sum that is divided later
-            made = self._with_share(atom, by)
+        is_rough = dtype is not None and dtype.itemsize == 2
+        if not alike or is_rough:
+            made = self._with_share(atom, by, self.rough if is_rough else self.exact)
             return None if made is None else Side(number, made)
         made, later = self._times(atom, by), self.reciprocals[by.base]
         later = Made(_or_zero, (later,)) if seen.hides else later
@@ -227,13 +238,14 @@ class _Quotients:
         made = [_whole(each, eqn) for each in chosen if each is not None]
         return Made(partial(_bound, eqn), (mask, *made)) if len(made) == len(chosen) else None
 
-    def _with_share(self, top: Atom, by: Rows) -> Made | None:
+    def _with_share(self, top: Atom, by: Rows, among: _Shares) -> Made | None:
         """The same value, in which nothing but exponentials is divided."""
-        for atom, rows in postorder([(top, by)], self._states, self.part):
+        part = among.part
+        for atom, rows in postorder([(top, by)], self._states, part):
             eqn = self._maker(atom)
-            made = None if eqn is None else self._shared(eqn, rows)
-            self.part[atom, rows] = made if made or eqn is None else self._again(eqn, self._known(self.part, eqn, rows))
-        return self.part[top, by]
+            made = None if eqn is None else self._shared(eqn, rows, among.quotients)
+            part[atom, rows] = made if made or eqn is None else self._again(eqn, self._known(part, eqn, rows))
+        return part[top, by]
 
     def _again(self, eqn: Eqn, known: Sequence[Made | None]) -> Made | None:
         """What an equation makes of values that were made anew, if it reads any, and all that are divided were."""
@@ -246,14 +258,14 @@ class _Quotients:
         parts = tuple(one or self._held(atom) for one, atom in zip(made, eqn.invars))
         return Made(lax.add if eqn.primitive.name == "add_any" else partial(_bound, eqn), parts)
 
-    def _shared(self, eqn: Eqn, by: Rows) -> Made | None:
+    def _shared(self, eqn: Eqn, by: Rows, quotients: Mapping[State, Made]) -> Made | None:
         """The quotient of an exponential, or its product with another one of the same divisor."""
         if (rows := self._divisor(eqn)) is not None:
-            return self.shares.get((eqn.invars[0], by)) if rows == by else None
+            return quotients.get((eqn.invars[0], by)) if rows == by else None
         if eqn.primitive.name != "mul":
             return None
         for one, other in (eqn.invars, eqn.invars[::-1]):
-            share = self.shares.get((one, by)) if isinstance(one, Var) else None
+            share = quotients.get((one, by)) if isinstance(one, Var) else None
             rest = self._times(other, by) if share is not None else None
             if share is not None and rest is not None:
                 return Made(lax.mul, (rest, share))
@@ -353,12 +365,21 @@ class _Quotients:
             atom = below
         return atom
 
-    def _is_exponential(self, atom: Atom) -> bool:
-        """Of what is left when something is subtracted from each row."""
+    def _subtracted(self, atom: Atom) -> tuple[Atom, Rows] | None:
+        """Of what an exponential is, if each row has something subtracted: that, and what."""
         eqn = self._maker(atom)
         apart = self._maker(eqn.invars[0]) if eqn is not None and eqn.primitive.name == "exp" else None
-        shape = atom.aval.shape
-        return apart is not None and apart.primitive.name == "sub" and self._rows(apart.invars[1], shape) is not None
+        rows = None if apart is None or apart.primitive.name != "sub" else self._rows(apart.invars[1], atom.aval.shape)
+        return None if apart is None or rows is None else (apart.invars[0], rows)
+
+    def _less_log(self, atom: Atom, by: Rows) -> Made | None:
+        """exp(x - m) / l as exp(x - (m + log l)): as exact as 16 bits are, and one number for each row."""
+        found = self._subtracted(atom)
+        if found is None or found[1].dims != by.dims or not _is_held_as(found[1].base, by.base):
+            return None
+        value, rows = found
+        less = Made(partial(_log_sum, rows.within(atom.aval.shape)), (rows.base, by.base))
+        return Made(lax.exp, (Made(partial(_along, lax.sub), (self._held(value), less)),))
 
     def _zero(self, atom: Atom) -> Made | None:
         zeros = Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ())
@@ -419,6 +440,12 @@ def _of_rows(above: int, shape: Sequence[int], *values: Any) -> Any:
     whole = reduce(lax.mul, top) if top else lax.full_like(values[0], 1)
     whole = lax.div(whole, reduce(lax.mul, bottom)) if bottom else whole
     return whole
+
+
+def _log_sum(shape: Sequence[int], extreme: Any, total: Any) -> Any:
+    """The logarithm of a sum of exponentials, of which each row has subtracted the extreme."""
+    extreme, total = (lax.reshape(_wide(value), [size for size in value.shape if size > 1]) for value in (extreme, total))
+    return lax.reshape(lax.add(extreme, lax.log(total)), shape)
 
 
 def _or_zero(value: Any) -> Any:

@@ -25,7 +25,7 @@ from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.rows import TABLE
 
 SUMS = ("reduce_sum", "reduce_max", "reduce_min")
-VIEWS = ("reshape", "broadcast_in_dim")  # that dimensions of one element come or go with
+VIEWS = ("reshape", "broadcast_in_dim", "squeeze")
 
 
 def end_of(cuts: Cuts, eqn: Eqn, root: Var) -> Var:
@@ -64,6 +64,8 @@ def _made_by_readers(cuts: Cuts, root: Var, readers: Sequence[Group], there: Set
     counts = Counter(atom for eqn in eqns for atom in dict.fromkeys(variables(eqn.invars)))
 
     def have(value: Var) -> bool:
+        while value not in there and value in cuts.makers and _is_view(cuts.maker(value)):
+            (value,) = variables(cuts.maker(value).invars)
         return value in there or (value in cuts.makers and not variables(cuts.maker(value).invars))
 
     return _last(cuts, root, Readers(counts, eqns, have))
@@ -98,12 +100,22 @@ def _last(cuts: Cuts, end: Var, readers: Readers, root: Var | None = None) -> Va
             open_ends[each] -= 1
             if not open_ends[each]:
                 del open_ends[each]
-        if len(open_ends) == 1 and reader.primitive.name not in VIEWS:
+        if len(open_ends) == 1 and not _is_view(reader):
             end = made
     return end
 
 
 def _is_light(eqn: Eqn) -> bool:
     """Whether it makes one number of one, place by place."""
-    sizes = {atom.aval.size for atom in variables(eqn.invars)}
-    return isinstance(TABLE.get(eqn.primitive.name), Pointwise) or (eqn.primitive.name in VIEWS and len(sizes) == 1)
+    return isinstance(TABLE.get(eqn.primitive.name), Pointwise) or _is_view(eqn)
+
+
+def _is_view(eqn: Eqn) -> bool:
+    """Whether nothing changes but where dimensions of one element are."""
+    operands, out = variables(eqn.invars), eqn.outvars[0].aval
+    if len(operands) != 1 or operands[0].aval.size != out.size:
+        return False
+    if eqn.primitive.name == "transpose":
+        long = [d for d in eqn.params["permutation"] if operands[0].aval.shape[d] > 1]
+        return long == sorted(long)
+    return eqn.primitive.name in VIEWS
