@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxpr2triton.emit.text import Spelling, Tile
-from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, operands_of
+from jaxpr2triton.emit.turns import renames
+from jaxpr2triton.graph.nodes import Graph, Load, Node, Product, Reduce, Take, operands_of
 from jaxpr2triton.ir.plan import Form, Plan
 from jaxpr2triton.ir.tree import Part, call, expr
 from jaxpr2triton.rules.products import EXACT, LEAST, factor_dtype, input_precision
@@ -48,11 +49,22 @@ def dots_of(graph: Graph, plan: Plan, spell: Spelling) -> dict[Node, Dot]:
     return {node: dot for node, dot in found if dot is not None}
 
 
-def read_for(dots: Mapping[Node, Dot], users: Mapping[Node, Sequence[object]]) -> frozenset[Node]:
-    """The factors of 16 bits that are multiplied as they are read, and serve for nothing else."""
+def read_for(spell: Spelling, dots: Mapping[Node, Dot], users: Mapping[Node, Sequence[object]]) -> frozenset[Node]:
+    """The factors of 16 bits that are multiplied as they are read, and serve for nothing else; by any names."""
     terms: dict[object, np.dtype] = {term: dot.dtype for node, dot in dots.items() for term in operands_of(node)}
-    loads = {factor for dot in dots.values() for factor in dot.factors if isinstance(factor, Load)}
-    return frozenset(load for load in loads if all(terms.get(user) == load.dtype for user in users[load]))
+    factors = {factor for dot in dots.values() for factor in dot.factors}
+    found: set[Node] = set()
+    for load in {origin for factor in factors if isinstance(origin := _origin(spell, factor), Load)}:
+        named = [user for user in users[load] if isinstance(user, Take) and renames(spell, user)]
+        serving = [user for each in (load, *named) for user in users[each] if user not in named]
+        if all(terms.get(user) == load.dtype for user in serving):
+            found |= {load, *named}
+    return frozenset(found)
+
+
+def _origin(spell: Spelling, factor: Node) -> Node:
+    """What a factor is under other names."""
+    return factor.source if isinstance(factor, Take) and renames(spell, factor) else factor
 
 
 def _dot_of(node: Reduce, plan: Plan, spell: Spelling) -> Dot | None:

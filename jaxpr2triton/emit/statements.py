@@ -98,7 +98,7 @@ class Statements:
         self.order = Order(graph, self.looped)
         self.narrow = Narrow(graph)
         self.dots = dots_of(graph, plan, self.spell)
-        self.as_read = read_for(self.dots, self.users)
+        self.as_read = read_for(self.spell, self.dots, self.users)
         self.zeros = zeros_outside(graph, frozenset(p.axis for p in plan.axes if p.is_tile and p.ragged))
         self.matrices = matrices_of(graph, self.order, self.spell, plan, buffers.inputs)
         self.spell.order = [*self.matrices.order]

@@ -14,7 +14,7 @@ from jaxpr2triton.graph.chooser import Axes, Dims, Hints, Number
 from jaxpr2triton.graph.facts import Kind, LoopFacts
 from jaxpr2triton.graph.joint_sums import join_sums
 from jaxpr2triton.graph.laid_out import lay_out
-from jaxpr2triton.graph.nodes import Graph, Keep, Place, Recurrence, axes_of
+from jaxpr2triton.graph.nodes import Graph, Keep, Place, Product, Recurrence, axes_of
 from jaxpr2triton.graph.renamed import keep_lanes, share_renamed
 from jaxpr2triton.graph.simplify import simplify
 from jaxpr2triton.graph.sound import check_graph
@@ -69,7 +69,7 @@ class Lowering:
         key = (flags, tuple(alike), streamed)
         if key not in self._known:
             graph = self._simple.get(flags) or self._simple.setdefault(flags, simplify(self._walked, flags))
-            if any(True for _ in graph.of_kind(Recurrence)) and (alike or streamed):
+            if any(True for _ in graph.of_kind(Recurrence | Product)) and (alike or streamed):
                 graph = simplify(keep_lanes(share_renamed(graph, alike), streamed), flags)
             self._known[key] = join_sums(graph)
         return self._known[key]
