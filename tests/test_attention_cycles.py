@@ -76,12 +76,12 @@ def both(features: int) -> float:
 @pytest.mark.parametrize(
     ("speed", "features", "low", "high"),
     [
-        (forward, 64, 430, 463),
-        (forward, 128, 405, 467),
-        (backward, 64, 375, 400),
-        (backward, 128, 408, 408),
-        (both, 64, 397, 410),
-        (both, 128, 400, 423),
+        (forward, 64, 440, 466),
+        (forward, 128, 435, 440),
+        (backward, 64, 447, 455),
+        (backward, 128, 452, 452),
+        (both, 64, 451, 452),
+        (both, 128, 447, 448),
     ],
 )
 def test_teraflops(speed: Callable[[int], float], features: int, low: float, high: float) -> None:
@@ -89,13 +89,12 @@ def test_teraflops(speed: Callable[[int], float], features: int, low: float, hig
 
 
 @pytest.mark.parametrize("features", [64, 128])
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_causal_ones_take_half_the_time(number: int, features: int) -> None:
-    """If as many programs run at once: by Triton 3.9 values of 64 features take 134 registers, 6 too many for two."""
-    causal, whole = (kernels(name, features)[number] for name in ("library, causal", "library"))
-    crowded, alone = (cycles_of(kernel, SM_90).programs_at_once for kernel in (whole, causal))
-    ratio = microseconds(causal) / microseconds(whole)
-    assert 0.4 < ratio <= (0.6 if alone == crowded else 0.8)
+def test_causal_ones_take_half_the_time(features: int) -> None:
+    """But for what is divided there for each pair, as a row of which all is hidden is not one number to a gradient."""
+    causal, whole = (kernels(name, features) for name in ("library, causal", "library"))
+    ratios = [microseconds(one) / microseconds(other) for one, other in zip(causal, whole, strict=True)]
+    assert all(0.4 < ratio < 0.8 for ratio in ratios)
+    assert sum(map(microseconds, causal)) <= 0.6 * sum(map(microseconds, whole))
 
 
 def test_what_bounds_them() -> None:

@@ -3,8 +3,8 @@
     exp(dot * scale - m)      →      exp2(dot * (scale * log2 e) - m * log2 e)        one multiplication and subtraction
 
 Factors of few bits leave sums of products without their last ones; nor does it matter then whether a quotient is a
-product with a reciprocal, which is made once for all that are divided by it. Numbers near the largest there is are
-infinite when they are multiplied; where such a number hides elements, the extreme is subtracted first.
+product with a reciprocal, which is made once for all that are divided by it. Large numbers lose too many digits when
+they are multiplied, or are infinite then; where such a number hides elements, the extreme is subtracted first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxpr2triton.emit.dots import Dot
 from jaxpr2triton.graph.nodes import Compute, Constant, Graph, Load, Node, Reduce, operands_of
-from jaxpr2triton.graph.spans import HUGE, shown_of
+from jaxpr2triton.graph.spans import HUGE, LARGE, shown_of
 from jaxpr2triton.graph.streams import Shrinking, factor_of
 from jaxpr2triton.hardware import Target
 from jaxpr2triton.ir.dataflow import affected, reachable
@@ -96,7 +96,7 @@ def scaled_of(value: Node, along: frozenset[Axis]) -> Scaled:
 
 
 def hides_by_numbers(values: Sequence[Node], dots: Mapping[Node, Dot]) -> bool:
-    """Whether these may be numbers near the largest there is, where something is hidden, or what is read hides it."""
+    """Whether these may be large numbers, where something is hidden, or what is read hides it."""
 
     def below(node: Node) -> Sequence[Node]:
         return () if node in dots else operands_of(node)
@@ -105,4 +105,4 @@ def hides_by_numbers(values: Sequence[Node], dots: Mapping[Node, Dot]) -> bool:
     numbers = [float(each.value) for each in found if isinstance(each, Constant)]
     read = [each.dtype for each in found if isinstance(each, Load)]
     may_be = any(is_float(dtype) and dtype != np.float16 for dtype in read)
-    return may_be or any(np.isfinite(each) and abs(each) > HUGE for each in numbers)
+    return may_be or any(np.isfinite(each) and abs(each) > LARGE for each in numbers)

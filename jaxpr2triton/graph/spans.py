@@ -37,6 +37,7 @@ from jaxpr2triton.rules.reductions import Reduction
 from jaxpr2triton.rules.rows import TABLE
 
 HUGE = 1e37  # numbers beyond it hide what they are chosen instead of
+LARGE = 4096.0  # of larger numbers, multiplied or added to before they are subtracted, powers have no 11 digits left
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
 _DENIED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 

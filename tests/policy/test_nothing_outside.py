@@ -30,7 +30,7 @@ NAMED = {
     "graph/crowded.py": {"ANY": "beyond any length, and any number of instructions"},
     "graph/dynamic.py": {"FAR": "beyond any array"},
     "graph/simplify.py": {"ROUNDS": WORK},
-    "graph/spans.py": {"HUGE": "beyond any sum"},
+    "graph/spans.py": {"HUGE": "beyond any sum", "LARGE": "2^-11 of it is what a power of two may be wrong by"},
     "hardware.py": {"MOST_PROGRAMS": LIMIT, "SECTOR": LIMIT, "LINE": LIMIT, "ALIGNED": LIMIT},
     "ir/reduced.py": {"_TRIED": WORK},
     "ir/digraph.py": dict.fromkeys(("_SOURCE", "_SINK"), "numbers of two nodes"),

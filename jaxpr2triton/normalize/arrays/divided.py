@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import jax
@@ -23,15 +23,17 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import bind_with, source_of
-from jaxpr2triton.ir.dataflow import postorder
+from jaxpr2triton.graph.spans import LARGE
+from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
-from jaxpr2triton.ir.evaluate import read, run
+from jaxpr2triton.ir.evaluate import read, run, variables
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
-from jaxpr2triton.ir.once import is_zero, maker_of
+from jaxpr2triton.ir.once import is_zero, maker_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.arrays.factors import places_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.policy import COMMON
+from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.products import factor_dtype
 
 HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
@@ -116,6 +118,7 @@ class _Quotients:
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self.jaxpr, self.eqns, self._maker = jaxpr, jaxpr.eqns, partial(maker_of, jaxpr)
+        self.readers = readers_of(jaxpr)
         self.exact, self.rough = _Shares(), _Shares()  # for factors of more bits than 16, and of 16
         self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
         self.whole: dict[State, Made | None] = {}  # values times what divides them
@@ -131,6 +134,12 @@ class _Quotients:
                 reciprocal = Made(beside, (self.reciprocals[rows.base],))
                 self.exact.quotients[state] = Made(lax.mul, (self._held(eqn.invars[0]), reciprocal))
                 self.rough.quotients[state] = self._less_log(*state) or self.exact.quotients[state]
+
+    @cached_property
+    def compared(self) -> frozenset[Eqn]:
+        """What exponentials are made of, and the extremes that are subtracted there: as it was rounded first."""
+        eqns = filter(None, (self._maker(exponential) for exponential, _ in self.exact.quotients))
+        return frozenset(reachable(eqns, lambda eqn: filter(None, map(self._maker, eqn.invars))))
 
     def found(self) -> Iterator[tuple[Eqn, Side]]:
         for eqn in self.eqns if self.reciprocals else ():
@@ -274,7 +283,8 @@ class _Quotients:
     def _held(self, top: Atom) -> Made | Atom:
         """A value of 16 bits as kernels hold it, which is not rounded between one operation and the next.
 
-        But for products that others than these are made of: maxima, say, which are of rounded ones.
+        But for products that others than these are made of: maxima, say, which are of rounded ones. A value that is
+        wider because it is to be multiplied with such ones was not rounded either, if it is a product.
         """
 
         def parts(atom: Atom) -> Sequence[Var]:
@@ -283,7 +293,7 @@ class _Quotients:
             return [each for each in operands if isinstance(each, Var)]
 
         if not is_float(top.aval.dtype) or top.aval.dtype.itemsize != 2:
-            return top
+            return self._with_all_digits(top) or top
         if (zero := self._zero(top)) is not None or isinstance(top, Literal):
             return zero or Made(_wide, (top,))
         for each in postorder([top], parts, self.wide):
@@ -297,6 +307,25 @@ class _Quotients:
             else:
                 self.wide[each] = Made(_wide, (each,))
         return self.wide[top]
+
+    def _with_all_digits(self, top: Atom) -> Made | None:
+        """Of a product that is rounded to 16 bits and cast to more, and of no use else: what it was before."""
+        eqn, views = self._maker(top), list[Eqn]()
+        while eqn is not None and eqn.primitive.name in ("transpose", "reshape", "convert_element_type"):
+            (below,) = eqn.invars
+            if len(self.readers.get(below, ())) != 1 if isinstance(below, Var) else True:
+                return None
+            views.append(eqn)
+            eqn = self._maker(below)
+        casts = [each for each in views if each.primitive.name == "convert_element_type"]
+        if eqn is None or eqn.primitive.name != "dot_general" or eqn in self.compared or not casts:
+            return None
+        if working_dtype(eqn.outvars[0].aval.dtype) != top.aval.dtype:
+            return None
+        made = Made(partial(_bound, eqn, preferred_element_type=np.dtype(top.aval.dtype)), tuple(eqn.invars))
+        for each in reversed(views):
+            made = made if each in casts else Made(partial(_bound, each), (made,))
+        return made
 
     def _rows_times(self, atom: Atom, by: Rows, eqn: Eqn) -> Made | None:
         """A number for each row times what others are divided by; what is left of it, if it is such a quotient."""
@@ -373,13 +402,34 @@ class _Quotients:
         return None if apart is None or rows is None else (apart.invars[0], rows)
 
     def _less_log(self, atom: Atom, by: Rows) -> Made | None:
-        """exp(x - m) / l as exp(x - (m + log l)): as exact as 16 bits are, and one number for each row."""
+        """exp(x - m) / l as exp(x - (m + log l)): as exact as 16 bits are, and one number for each row.
+
+        Not where m may be a large number, as of rows of which all elements are hidden: m would be all of the sum.
+        """
         found = self._subtracted(atom)
         if found is None or found[1].dims != by.dims or not _is_held_as(found[1].base, by.base):
+            return None
+        if self._may_be_large(found[0]):
             return None
         value, rows = found
         less = Made(partial(_log_sum, rows.within(atom.aval.shape)), (rows.base, by.base))
         return Made(lax.exp, (Made(partial(_along, lax.sub), (self._held(value), less)),))
+
+    def _may_be_large(self, top: Atom) -> bool:
+        """Whether a value is made of large numbers, or of floats that are given, but for products."""
+
+        def made(var: Var) -> Sequence[Atom]:
+            eqn = self._maker(var)
+            return eqn.invars if eqn is not None and eqn.primitive.name in (*POINTWISE, *VIEWS, "transpose") else ()
+
+        def is_given(var: Var) -> bool:
+            eqn, dtype = self._maker(var), var.aval.dtype
+            is_known = eqn is not None and eqn.primitive.name in ("dot_general", "iota")
+            return not is_known and not made(var) and is_float(dtype) and dtype != np.float16
+
+        found = list(reachable(variables([top]), lambda var: variables(made(var))))
+        numbers = [atom.val for var in found for atom in made(var) if isinstance(atom, Literal)]
+        return any(map(is_given, found)) or any(np.isfinite(each) and abs(each) > LARGE for each in numbers)
 
     def _zero(self, atom: Atom) -> Made | None:
         zeros = Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ())
@@ -444,8 +494,8 @@ def _of_rows(above: int, shape: Sequence[int], *values: Any) -> Any:
 
 def _log_sum(shape: Sequence[int], extreme: Any, total: Any) -> Any:
     """The logarithm of a sum of exponentials, of which each row has subtracted the extreme."""
-    extreme, total = (lax.reshape(_wide(value), [size for size in value.shape if size > 1]) for value in (extreme, total))
-    return lax.reshape(lax.add(extreme, lax.log(total)), shape)
+    extreme, total = (lax.reshape(_wide(value), shape) for value in (extreme, total))
+    return lax.add(extreme, lax.log(total))
 
 
 def _or_zero(value: Any) -> Any:

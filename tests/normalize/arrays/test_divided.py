@@ -75,6 +75,32 @@ def test_gradients_divide_nothing_of_all_pairs(program: Callable[..., Any], dtyp
         assert found <= 4 * as_before + 2e-6 * float(jnp.abs(expected).max())
 
 
+@pytest.mark.parametrize(("low", "logarithms"), [(-jnp.inf, 1), (-1e9, 0)])
+def test_a_row_of_16_bits_is_one_number(low: float, logarithms: int) -> None:
+    """The logarithm of its sum; but for rows that a large number may hide, of which the logarithm would be nothing."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax(jnp.where(jnp.arange(64)[:, None] >= jnp.arange(160), q @ k.T, low)) @ v
+
+    for dtype, expected in ((jnp.bfloat16, logarithms), (jnp.float32, 0)):
+        traced = jax.make_jaxpr(gradients(program))(*arrays(dtype))
+        after = divide_once(exchange_sums(normalize(traced)))
+        logs = [eqn.outvars[0].aval.size for eqn in after.jaxpr.eqns if eqn.primitive.name == "log"]
+        assert logs == [64] * expected
+
+
+def test_products_that_are_widened_are_not_rounded_before() -> None:
+    """… if that is all that becomes of them; what exponentials are made of is what their maxima are of."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax((q @ k.T).astype(jnp.float32)).astype(v.dtype) @ v
+
+    traced = jax.make_jaxpr(gradients(program))(*arrays(jnp.bfloat16))
+    after = divide_once(exchange_sums(normalize(traced)))
+    products = (eqn.outvars[0].aval for eqn in after.jaxpr.eqns if eqn.primitive.name == "dot_general")
+    assert [each.dtype for each in products if each.size == PAIRS] == [jnp.bfloat16, jnp.float32]
+
+
 def test_what_is_subtracted_is_a_number_of_the_row() -> None:
     """Nothing is left of the products and quotients with the sum: results times cotangents are summed."""
     args = arrays(jnp.float32)
