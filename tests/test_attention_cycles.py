@@ -90,18 +90,23 @@ def test_teraflops(speed: Callable[[int], float], features: int, low: float, hig
 
 @pytest.mark.parametrize("features", [64, 128])
 def test_causal_ones_take_half_the_time(features: int) -> None:
-    """But for what is divided there for each pair, as a row of which all is hidden is not one number to a gradient."""
+    """But for what is divided there for each pair, as a row of which all is hidden is not one number to a gradient.
+
+    By Triton 3.9 values of 64 features take 134 registers, 6 too many for two programs at once.
+    """
     causal, whole = (kernels(name, features) for name in ("library, causal", "library"))
     ratios = [microseconds(one) / microseconds(other) for one, other in zip(causal, whole, strict=True)]
     assert all(0.4 < ratio < 0.8 for ratio in ratios)
-    assert sum(map(microseconds, causal)) <= 0.6 * sum(map(microseconds, whole))
+    crowded, alone = (sum(cycles_of(each, SM_90).programs_at_once for each in some) for some in (whole, causal))
+    assert sum(map(microseconds, causal)) <= (0.6 if crowded == alone else 0.65) * sum(map(microseconds, whole))
 
 
 def test_what_bounds_them() -> None:
-    """Gradients are made by programs of four warps, of which a processor has several."""
+    """Gradients are made by programs of four warps, of which a processor has several, and wait for what they read."""
     values, of_keys, of_queries = (cycles_of(kernel, SM_90) for kernel in kernels("library", 128))
     assert values.programs_at_once == 1 and of_keys.programs_at_once == of_queries.programs_at_once == 2
-    assert all("tensor cores" in [stall.what for stall in each.shares] for each in (values, of_queries))
+    assert "tensor cores" in [stall.what for stall in values.loops[0].shares]
+    assert all([stall.what for stall in each.loops[0].shares] == ["memory pipe"] for each in (of_keys, of_queries))
 
 
 def test_tensor_cores_are_idle_where_warps_wait() -> None:
