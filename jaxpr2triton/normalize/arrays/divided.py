@@ -91,7 +91,8 @@ class Side:
 
 def divide_once(closed: Closed) -> Closed:
     """Let what contractions multiply be divided once; see above."""
-    found = dict(_Quotients(closed.jaxpr).found())
+    quotients = _Quotients(closed.jaxpr)
+    found = dict(quotients.found())
     if not found:
         return closed
     jaxpr = closed.jaxpr
@@ -99,7 +100,13 @@ def divide_once(closed: Closed) -> Closed:
     def rewritten(*args: jax.Array) -> list[jax.Array]:
         made: dict[Made, Any] = {}
         env = dict(zip(jaxpr.invars, args)) | dict(zip(jaxpr.constvars, closed.consts))
-        run(jaxpr.eqns, env, lambda eqn, _: [_contracted(eqn, found[eqn], env, made)] if eqn in found else None)
+
+        def anew(eqn: Eqn, _: object) -> list[Any] | None:
+            if eqn in quotients.products:
+                quotients.products[eqn].of(env, made)
+            return [_contracted(eqn, found[eqn], env, made)] if eqn in found else None
+
+        run(jaxpr.eqns, env, anew)
         return [read(env, atom) for atom in jaxpr.outvars]
 
     return remove_dead(again(closed, rewritten))
@@ -123,6 +130,7 @@ class _Quotients:
         self.reciprocals: dict[Var, Made] = {}  # of what divides, without dimensions of one element
         self.whole: dict[State, Made | None] = {}  # values times what divides them
         self.wide: dict[Atom, Made] = {}  # values of 16 bits as kernels hold them
+        self.products: dict[Eqn, Made] = {}  # … of these what contractions make
         self.divided: dict[Atom, Divided] = {}
         for eqn in self.eqns:
             rows = self._divisor(eqn)
@@ -299,8 +307,7 @@ class _Quotients:
         for each in postorder([top], parts, self.wide):
             eqn, below = self._maker(each), parts(each)
             if eqn is not None and eqn.primitive.name == "dot_general" and each is top:
-                dtype = working_dtype(each.aval.dtype)
-                self.wide[each] = Made(partial(_bound, eqn, preferred_element_type=dtype), tuple(eqn.invars))
+                self.wide[each] = self._product_held(eqn)
             elif eqn is not None and below:
                 held = (self.wide[atom] if isinstance(atom, Var) else Made(_wide, (atom,)) for atom in eqn.invars)
                 self.wide[each] = Made(partial(_bound, eqn), tuple(held))
@@ -322,10 +329,17 @@ class _Quotients:
             return None
         if working_dtype(eqn.outvars[0].aval.dtype) != top.aval.dtype:
             return None
-        made = Made(partial(_bound, eqn, preferred_element_type=np.dtype(top.aval.dtype)), tuple(eqn.invars))
+        made = self._product_held(eqn)
         for each in reversed(views):
             made = made if each in casts else Made(partial(_bound, each), (made,))
         return made
+
+    def _product_held(self, eqn: Eqn) -> Made:
+        """A product as kernels hold it."""
+        if eqn not in self.products:
+            dtype = working_dtype(eqn.outvars[0].aval.dtype)
+            self.products[eqn] = Made(partial(_bound, eqn, preferred_element_type=dtype), tuple(eqn.invars))
+        return self.products[eqn]
 
     def _rows_times(self, atom: Atom, by: Rows, eqn: Eqn) -> Made | None:
         """A number for each row times what others are divided by; what is left of it, if it is such a quotient."""

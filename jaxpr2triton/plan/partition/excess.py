@@ -122,12 +122,11 @@ def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept,
 
 
 def _later_half(space: Space, culprits: Sequence[Reduce | Swept]) -> Sequence[Reduce | Swept]:
-    """Half of the culprits that no other one is made of: what stores least, of that what comes later, last one first.
+    """The later half, last one first, of the culprits that no other one is made of.
 
     Once they are in memory the others may be none; and a kernel that reads hundreds takes few walks to be found.
     """
     above = sources(space.graph.nodes, operands_of, culprits)
     needed = frozenset(each for node in culprits for each in above[node] - {node})
     free = [node for node in culprits if node not in needed]
-    free.sort(key=lambda node: -node.eqn.outvars[0].aval.size)
     return free[-max(len(free) // 2, 1) :][::-1]
