@@ -14,6 +14,7 @@ import hypothesis  # these follow the flags, which JAX reads when it is imported
 import jax
 import pytest
 
+from tests.package_files import Trees, parse_files
 from tests.standin.build import why_not
 from tests.standin.start import is_started
 
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("standin"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """The files of the package, parsed once for all rules of a module."""
+    return parse_files()
 
 
 def one_in(share: int, names: list[str]) -> set[str]:
