@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 
-os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
+from tests.xla_flags import xla_flags
+
+os.environ["XLA_FLAGS"] = xla_flags()
 os.environ.pop("JAX_PLATFORMS", None)
 os.environ.pop("COLUMNS", None)  # test runners set it for their own workers
 os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes that tests start too
