@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.package_files import ROOT, Trees, assert_none, show
+
+pytestmark = pytest.mark.files
 
 TYPED = ("graph", "plan")  # rooms in which JAX's objects have the types of ir/jaxprs.py
 

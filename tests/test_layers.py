@@ -6,7 +6,11 @@ import ast
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.package_files import FILES, ROOT, Trees, assert_none, show
+
+pytestmark = pytest.mark.files
 
 LEVELS = {
     0: ("errors", "knobs", "hardware", "policy", "progress", "watching", "collector", "version", "_compat"),

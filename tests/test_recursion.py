@@ -15,6 +15,8 @@ import pytest
 
 from tests.package_files import Trees, assert_none, show
 
+pytestmark = pytest.mark.files
+
 ROOMS = ("autodiff", "emit", "graph", "ir", "normalize", "plan", "rules", "shards", "trace")
 BODIES = "as deep as a body lies within a body"
 LOOPS = "as deep as a loop lies within a loop of one kernel"

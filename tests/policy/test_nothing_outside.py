@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
+
 from tests.package_files import Trees, assert_none, show
+
+pytestmark = pytest.mark.files
 
 LARGE = 8  # below it a number counts dimensions, bytes of an element, operands, …
 
