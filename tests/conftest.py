@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import zlib
 
-os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
+from tests.xla_flags import xla_flags
+
+os.environ["XLA_FLAGS"] = xla_flags()
 os.environ.pop("JAX_PLATFORMS", None)
 os.environ.pop("COLUMNS", None)  # test runners set it for their own workers
 os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes that tests start too
@@ -14,6 +16,7 @@ import hypothesis  # these follow the flags, which JAX reads when it is imported
 import jax
 import pytest
 
+from tests.package_files import Trees, parse_files
 from tests.standin.build import why_not
 from tests.standin.start import is_started
 
@@ -49,6 +52,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("standin"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """The files of the package, parsed once for all rules of a module."""
+    return parse_files()
 
 
 def one_in(share: int, names: list[str]) -> set[str]:

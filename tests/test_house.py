@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.test_layers import FILES, ROOT, show
+from tests.package_files import ROOT, Trees, assert_none, show
+
+pytestmark = pytest.mark.files
 
 TYPED = ("graph", "plan")  # rooms in which JAX's objects have the types of ir/jaxprs.py
 
@@ -25,18 +26,15 @@ def annotations_in(tree: ast.AST) -> Iterator[ast.AST]:
                 yield from (field.annotation for field in node.body if isinstance(field, ast.AnnAssign))
 
 
-TYPED_FILES = [path for path in FILES if path.relative_to(ROOT).parts[0] in TYPED]
-
-
-@pytest.mark.parametrize("path", TYPED_FILES, ids=show)
-def test_signatures_say_what_they_are_given(path: Path) -> None:
-    unsaid = [
-        node.lineno
-        for annotation in annotations_in(ast.parse(path.read_text()))
+def test_signatures_say_what_they_are_given(trees: Trees) -> None:
+    assert_none(
+        f"{show(path)}:{node.lineno} is `Any`"
+        for path, tree in trees.items()
+        if path.relative_to(ROOT).parts[0] in TYPED
+        for annotation in annotations_in(tree)
         for node in ast.walk(annotation)
         if isinstance(node, ast.Name) and node.id == "Any"
-    ]
-    assert not unsaid, f"{show(path)}:{unsaid[0]} is `Any`"
+    )
 
 
 DECISIONS_AT_MOST = 20  # in one function
@@ -58,11 +56,10 @@ def decisions_in(function: ast.AST) -> int:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_functions_can_be_read(path: Path) -> None:
-    long = {
-        node.name: decisions
-        for node in ast.walk(ast.parse(path.read_text()))
+def test_functions_can_be_read(trees: Trees) -> None:
+    assert_none(
+        f"{show(path)}: {node.name} has {decisions} decisions"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and (decisions := decisions_in(node)) > DECISIONS_AT_MOST
-    }
-    assert not long, f"{show(path)}: {long}"
+    )

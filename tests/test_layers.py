@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "jaxpr2triton"
-FILES = sorted(ROOT.rglob("*.py"))
+from tests.package_files import FILES, ROOT, Trees, assert_none, show
+
+pytestmark = pytest.mark.files
+
 LEVELS = {
     0: ("errors", "knobs", "hardware", "policy", "progress", "watching", "collector", "version", "_compat"),
     1: ("ir", "mistakes"),
@@ -43,9 +45,9 @@ def module_of(path: Path) -> str:
     return ".".join([ROOT.name, *path.relative_to(ROOT).with_suffix("").parts])
 
 
-def imported(path: Path) -> Iterator[str]:
+def imported(tree: ast.Module) -> Iterator[str]:
     """Every module that a file imports from."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names)
@@ -58,25 +60,25 @@ def imported(path: Path) -> Iterator[str]:
                 yield "a relative import"
 
 
-def show(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+def test_every_file_has_a_level() -> None:
+    assert_none(show(path) for path in FILES if part_of(module_of(path)) not in LEVEL_OF)
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_every_file_has_a_level(path: Path) -> None:
-    assert part_of(module_of(path)) in LEVEL_OF
+def points_down(here: str, module: str) -> bool:
+    if module.split(".")[0] != ROOT.name:
+        return module != "a relative import"
+    there = part_of(module)
+    is_near = there == here or (LEVEL_OF[there] == LEVEL_OF[here] <= 1)
+    return is_near or LEVEL_OF[there] < LEVEL_OF[here]
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_imports_point_down(path: Path) -> None:
-    here = part_of(module_of(path))
-    for module in imported(path):
-        assert module != "a relative import"
-        if module.split(".")[0] != ROOT.name:
-            continue
-        there = part_of(module)
-        is_near = there == here or (LEVEL_OF[there] == LEVEL_OF[here] <= 1)
-        assert is_near or LEVEL_OF[there] < LEVEL_OF[here], f"{show(path)} imports {module}"
+def test_imports_point_down(trees: Trees) -> None:
+    assert_none(
+        f"{show(path)} imports {module}"
+        for path, tree in trees.items()
+        for module in imported(tree)
+        if not points_down(part_of(module_of(path)), module)
+    )
 
 
 def wing_of(module: str) -> str:
@@ -85,51 +87,66 @@ def wing_of(module: str) -> str:
     return wing if wing in FLOOR_OF else ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_wings_point_down(path: Path) -> None:
-    here = wing_of(module_of(path))
-    wings = {wing_of(module) for module in imported(path)} - {here, ""}
-    near = {wing for wing in wings if here and part_of(f".{wing}") == part_of(f".{here}")}
-    assert all(FLOOR_OF[wing] < FLOOR_OF[here] for wing in near), f"{show(path)} imports {near}"
+def is_wing_below(wing: str, here: str) -> bool:
+    """Wings of other rooms are of no concern."""
+    return part_of(f".{wing}") != part_of(f".{here}") or FLOOR_OF[wing] < FLOOR_OF[here]
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_no_imports_inside_functions(path: Path) -> None:
-    for function in ast.walk(ast.parse(path.read_text())):
-        if isinstance(function, ast.FunctionDef | ast.Lambda | ast.AsyncFunctionDef):
-            inner = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
-            assert not inner, f"{show(path)}:{inner[0].lineno}"
+def test_wings_point_down(trees: Trees) -> None:
+    for path, tree in trees.items():
+        if here := wing_of(module_of(path)):
+            wings = {wing_of(module) for module in imported(tree)} - {here, ""}
+            assert_none(f"{show(path)} imports {wing}" for wing in sorted(wings) if not is_wing_below(wing, here))
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_jax_src_has_one_door(path: Path) -> None:
-    private = [module for module in imported(path) if module.startswith(("jax._src", "jaxlib._src"))]
-    attributes = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _is_jax_src(node)]
-    assert path.name == "_compat.py" or not (private or attributes)
+def functions_of(tree: ast.AST) -> Iterator[ast.AST]:
+    kinds = ast.FunctionDef | ast.Lambda | ast.AsyncFunctionDef
+    return (node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_jaxprs_are_put_together_in_one_place(path: Path) -> None:
+def test_no_imports_inside_functions(trees: Trees) -> None:
+    assert_none(
+        f"{show(path)}:{node.lineno}"
+        for path, tree in trees.items()
+        for function in functions_of(tree)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def lines(trees: Trees, is_found: Callable[[ast.AST], bool], allowed: Container[str]) -> Iterator[str]:
+    """Where files but for those allowed have such a node."""
+    for path, tree in trees.items():
+        if show(path) not in allowed:
+            yield from (f"{show(path)}:{node.lineno}" for node in ast.walk(tree) if is_found(node))  # type: ignore[attr-defined]
+
+
+def test_jax_src_has_one_door(trees: Trees) -> None:
+    assert_none(
+        f"{show(path)} imports {module}"
+        for path, tree in trees.items()
+        for module in imported(tree)
+        if module.startswith(("jax._src", "jaxlib._src")) and show(path) != "_compat.py"
+    )
+    assert_none(lines(trees, _is_jax_src, ["_compat.py"]))
+
+
+def test_jaxprs_are_put_together_in_one_place(trees: Trees) -> None:
     """`ir/build.py` calls the constructors, with what `_compat.py` knows of the versions; all others use it."""
     constructors = {"Jaxpr", "ClosedJaxpr", "JaxprEqn", "Var", "new_jaxpr_eqn", "jaxpr_as_fun"}
-    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _calls(node, constructors)]
-    assert show(path) in ("ir/build.py", "_compat.py") or not found, f"{show(path)}:{found[0]}"
+    assert_none(lines(trees, lambda node: _calls(node, constructors), ["ir/build.py", "_compat.py"]))
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_scans_are_written_again_in_one_place(path: Path) -> None:
+def test_scans_are_written_again_in_one_place(trees: Trees) -> None:
     """`scanned` of `ir/scans.py` knows what a scan keeps when its step is another one."""
-    found = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _calls(node, {"scan"})]
-    assert show(path) == "ir/scans.py" or not found, f"{show(path)}:{found[0]}"
+    assert_none(lines(trees, lambda node: _calls(node, {"scan"}), ["ir/scans.py"]))
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if show(path).startswith("rules")], ids=show)
-def test_rules_are_tables(path: Path) -> None:
+def test_rules_are_tables(trees: Trees) -> None:
     """They see one equation at a time: no graph, and of jaxprs only the function of a scatter."""
-    walked = [node.lineno for node in ast.walk(ast.parse(path.read_text())) if _reads(node, {"eqns", "jaxpr"})]
-    assert show(path) == "rules/writes.py" or not walked, f"{show(path)}:{walked[0]}"
-    names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
-    assert not names & {"Graph", "Walk"}
+    rules = {path: tree for path, tree in trees.items() if show(path).startswith("rules")}
+    assert_none(lines(rules, lambda node: _reads(node, {"eqns", "jaxpr"}), ["rules/writes.py"]))
+    assert_none(lines(rules, lambda node: isinstance(node, ast.Name) and node.id in ("Graph", "Walk"), []))
 
 
 def _reads(node: ast.AST, names: set[str]) -> bool:
@@ -144,17 +161,18 @@ def _is_jax_src(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr == "_src"
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_files_explain_themselves(path: Path) -> None:
+def has_annotations(tree: ast.Module) -> bool:
+    return any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+
+
+def test_files_explain_themselves(trees: Trees) -> None:
     """A docstring on the first line, and annotations that are not evaluated."""
-    tree = ast.parse(path.read_text())
-    if tree.body:
-        assert ast.get_docstring(tree), f"{show(path)} says not what it is for"
-        later = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-        assert later or not tree.body[1:] or path.name == "__init__.py", f"{show(path)} lacks `annotations`"
+    filled = {path: tree for path, tree in trees.items() if tree.body}
+    assert_none(f"{show(path)} says not what it is for" for path, tree in filled.items() if not ast.get_docstring(tree))
+    code = {path: tree for path, tree in filled.items() if tree.body[1:] and path.name != "__init__.py"}
+    assert_none(f"{show(path)} lacks `annotations`" for path, tree in code.items() if not has_annotations(tree))
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_files_have_names_of_their_own(path: Path) -> None:
+def test_files_have_names_of_their_own() -> None:
     standard = {"inspect", "random", "types", "ast", "token", "tokenize", "typing", "copy", "queue", "select", "dis"}
-    assert path.stem not in standard
+    assert_none(show(path) for path in FILES if path.stem in standard)

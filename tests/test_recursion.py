@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from tests.test_layers import FILES, show
+from tests.package_files import Trees, assert_none, show
+
+pytestmark = pytest.mark.files
 
 ROOMS = ("autodiff", "emit", "graph", "ir", "normalize", "plan", "rules", "shards", "trace")
 BODIES = "as deep as a body lies within a body"
@@ -174,10 +175,15 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
 }
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if show(path).split("/")[0] in ROOMS], ids=show)
-def test_what_calls_itself_has_a_reason(path: Path) -> None:
-    allowed = [name for names in ALLOWED.get(show(path), {}).values() for name in names.split()]
-    assert sorted(recursive_in(ast.parse(path.read_text()))) == sorted(allowed), f"{show(path)}: see ir/dataflow.py"
+def test_what_calls_itself_has_a_reason(trees: Trees) -> None:
+    """And what has a reason calls itself."""
+    allowed = {file: {name for names in of.values() for name in names.split()} for file, of in ALLOWED.items()}
+    found = {show(path): recursive_in(tree) for path, tree in trees.items() if show(path).split("/")[0] in ROOMS}
+    assert_none(
+        f"{file}: {name}, see ir/dataflow.py"
+        for file in sorted(allowed | found)
+        for name in sorted(allowed.get(file, set()) ^ found.get(file, set()))
+    )
 
 
 TWO = "def f(x):\n    return g(x)\ndef g(x):\n    return all(map(f, x.parts))\ndef h(x):\n    return f(x)"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import io
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -161,6 +162,15 @@ def test_a_leaked_tracer_names_the_function(ours: Any) -> None:
     assert says(lambda: later(ours)) == expected
 
 
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """JAX looks for leaks among all objects that the collector knows, and what other tests have left is frozen."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("ours", [fuse, transpiled])
 def test_a_leak_is_found_where_it_happens(ours: Any) -> None:
     def checked(jitted: Any) -> Any:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from jaxpr2triton.ir.index import Axis
 from jaxpr2triton.ir.kernel import Role
 from jaxpr2triton.ir.plan import PlannedAxis
+from tests.package_files import Trees, assert_none, show
 
-ROOT = Path(__file__).parents[2] / "jaxpr2triton"
-FILES = sorted(ROOT.rglob("*.py"))
 WORDS = frozenset(role.value for role in Role)
 
 
@@ -36,9 +34,8 @@ def compared_in(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_nobody_compares_roles(path: Path) -> None:
-    assert list(compared_in(ast.parse(path.read_text()))) == []
+def test_nobody_compares_roles(trees: Trees) -> None:
+    assert_none(f"{show(path)}: {text}" for path, tree in trees.items() for text in compared_in(tree))
 
 
 def test_a_comparison_is_found() -> None:

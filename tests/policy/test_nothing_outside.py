@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "jaxpr2triton"
-FILES = [path for path in sorted(ROOT.rglob("*.py")) if ROOT / "policy" not in path.parents]
+from tests.package_files import Trees, assert_none, show
+
+pytestmark = pytest.mark.files
+
 LARGE = 8  # below it a number counts dimensions, bytes of an element, operands, …
 
 TEXT = "of text: how a kernel or a report is laid out"
@@ -157,20 +159,25 @@ def compared(tree: ast.Module) -> Iterator[float]:
                 yield value
 
 
-def show(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+def check(found: dict[str, set[Any]], listed: Mapping[str, Mapping[Any, str]]) -> None:
+    """What is listed is all there is, and all that is listed is there."""
+    assert_none(
+        f"{file}: {number}; thresholds are fields of the policy"
+        for file in sorted(found | listed)
+        for number in sorted(found.get(file, set()) ^ set(listed.get(file, {})))
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_numbers_with_names(path: Path) -> None:
-    found = set(named(ast.parse(path.read_text())))
-    assert found == set(NAMED.get(show(path), {})), "thresholds are fields of the policy"
+def outside(trees: Trees) -> dict[str, ast.Module]:
+    return {show(path): tree for path, tree in trees.items() if show(path).split("/")[0] != "policy"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=show)
-def test_numbers_without_names(path: Path) -> None:
-    found = set(compared(ast.parse(path.read_text())))
-    assert found == set(COMPARED.get(show(path), {})), "thresholds are fields of the policy"
+def test_numbers_with_names(trees: Trees) -> None:
+    check({file: set(named(tree)) for file, tree in outside(trees).items()}, NAMED)
+
+
+def test_numbers_without_names(trees: Trees) -> None:
+    check({file: set(compared(tree)) for file, tree in outside(trees).items()}, COMPARED)
 
 
 def test_what_is_looked_for_is_found() -> None:

@@ -53,12 +53,12 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ("family", "size"),
     [
         ("chain", 1600),
-        ("chain gradient", 2000),  # of so many kernels that one more or less is little
+        ("chain gradient", 1000),  # of so many kernels that one more or less is little
         ("mlp gradient", 12),
-        ("transformer", 4),
+        ("transformer", 2),
         ("carries", 24),
         ("carries gradient", 12),
-        ("physics", 12),
+        ("physics", 6),
         ("ode", 2),
     ],
 )
