@@ -33,15 +33,16 @@ def ask(demands: Demands, eqn: Eqn, wanted: Sequence[Demand]) -> list[Demand]:
     (out,) = eqn.outvars
     own = _own_axes(held, wanted, out.aval.shape)
     computed: dict[Demand, None] = {}
-    for place, guard in wanted:
+    for demand in wanted:
+        place, guard = demand
         moves = {axis: place[d] for d, axis in own.items() if _is_moved(place[d], axis)}
         if not moves or not _is_dear(demands, out, place):
-            computed[place, guard] = None
+            computed[demand] = None
             continue
         home: Place = tuple(of_axis(own[d]) if own.get(d) in moves else index for d, index in enumerate(place))
         rest = tuple(condition for condition in guard if condition.index.axes.isdisjoint(moves))
         read = demands.want(out, home, rest)
-        demands.reads[out, (place, guard)] = Brought([read], moves)
+        demands.reads[out, demand] = Brought([read], moves)
         computed[read[1]] = None
     return list(computed)
 

@@ -103,11 +103,12 @@ class Demands:
     def want_at(self, atom: Some, demand: Demand) -> tuple[Some, Demand]:
         """The same where the place and the guard are settled."""
         if not isinstance(atom, Literal):
-            if atom not in self.wanted:
-                self.wanted[atom] = {}
+            wanted = self.wanted.get(atom)
+            if wanted is None:
+                wanted = self.wanted[atom] = {}
                 if atom in self.makers and atom not in self.buffers:
                     heapq.heappush(self.asking, -self.makers[atom])
-            self.wanted[atom][demand] = None
+            wanted[demand] = None
             if atom in self.finals and atom not in self.buffers:
                 self.choose.final.update(axis for index in demand[0] for axis in index.axes)
         return atom, demand

@@ -247,12 +247,16 @@ def _parted(decisions: Decisions) -> Decisions:
 
 
 def _leaving(decisions: Decisions, wish: Leave) -> Decisions:
-    """Once loops do as little as they can, and keep nothing that takes programs away."""
+    """Once loops do as little as they can, and keep nothing that takes programs away.
+
+    Loops are known by their bodies, with what is made piece by piece in them: without that they would be others.
+    """
     if wish.multiply and not decisions.apart:
         return _parted(decisions)
     if decisions.keeps_by_choice:
         return _without_choices(decisions)
-    return replace(_undecided(decisions), refused={**decisions.refused, **wish.loops})
+    refused = {**decisions.refused, **wish.loops}
+    return replace(_undecided(decisions), refused=refused, tiled=decisions.tiled, whole=decisions.whole)
 
 
 def _undecided(decisions: Decisions) -> Decisions:

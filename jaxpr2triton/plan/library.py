@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeGuard
@@ -140,16 +140,18 @@ def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[Chained]:
             yield chain
     reduced: dict[Var, Chained] = {}
     for last in (eqn for eqn in around.jaxpr.eqns if eqn.primitive.name in REDUCTIONS and products):
-        chain = _chain_to(around, last)
-        if chain is not None and found.isdisjoint(eqn.outvars[0] for eqn in chain.products):
+        if (chain := _chain_to(around, last, found)) is not None:
             reduced |= {eqn.outvars[0]: chain for eqn in chain.products}  # the last of them goes through all others
     yield from dict.fromkeys(reduced.values())
 
 
-def _chain_to(around: Around, last: Eqn) -> Chained | None:
+def _chain_to(around: Around, last: Eqn, others: Set[Var] = frozenset()) -> Chained | None:
+    """The chain that ends with an equation, if there is one, and it begins with nothing that `others` have."""
     inside, before = around.leading_to(last)
     first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
-    if not first or not _is_walked(around, [*first, last], inside):
+    if not first or not others.isdisjoint(eqn.outvars[0] for eqn in first):
+        return None
+    if not _is_walked(around, [*first, last], inside):
         return None
     return Chained(tuple(first if last.primitive.name in REDUCTIONS else (*first, last)), last)
 
@@ -176,7 +178,7 @@ def _is_walked(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> b
 def _is_chain(around: Around, chain: Sequence[Eqn], inside: Sequence[Eqn]) -> bool:
     memory = Without(around.numbers, [var for eqn in (*chain, *inside) for var in eqn.outvars])
     try:
-        space = space_of(around.jaxpr, [chain[-1].outvars[0]], classes_of(around.jaxpr), memory)
+        space = space_of(around.jaxpr, [chain[-1].outvars[0]], classes_of(around.jaxpr), memory, may_repeat=False)
     except TooManyPlaces:
         return False
     found = None if space is None else chain_of(space, around.policy.axes.unrolled_sum)
@@ -369,15 +371,20 @@ class Around:
         most = numbers.COMMON.side_of_a_matrix // (2 if rate_of(second, self.policy)[1] else 1)
         return rows > 1 and max(columns, made[summed[0]]) <= most
 
+    @cached_property
+    def _made_on_the_way(self) -> Mapping[int, Sequence[int]]:
+        """What is light or reduces, by place: the places of what it is made of."""
+        eqns = enumerate(self.jaxpr.eqns)
+        return {place: self._makers_of(each) for place, each in eqns if _is_light_or_reduces(each)}
+
     def leading_to(self, eqn: Eqn) -> tuple[list[Eqn], list[Eqn]]:
         """What kernels compute on the way to the factors of a contraction, and the contractions it begins with."""
 
-        def before(place: int) -> list[int]:
-            each = self.jaxpr.eqns[place]
-            return self._makers_of(each) if _is_light_or_reduces(each) else []
-
-        found = [self.jaxpr.eqns[place] for place in sorted(reachable(self._makers_of(eqn), before))]
-        return [each for each in found if _is_light_or_reduces(each)], [each for each in found if _may_be_ours(each)]
+        made = self._made_on_the_way
+        found = sorted(reachable(self._makers_of(eqn), lambda place: made.get(place, ())))
+        inside = [self.jaxpr.eqns[place] for place in found if place in made]
+        others = (self.jaxpr.eqns[place] for place in found if place not in made)
+        return inside, [each for each in others if _may_be_ours(each)]
 
     def has_windows(self, eqn: Eqn) -> bool:
         """Whether it was a convolution, which is weighed as such (`plan/convolved.py`): no library takes windows."""

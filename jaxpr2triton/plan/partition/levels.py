@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.region import IN_MEMORY
 from jaxpr2triton.plan.partition.cuts import Cuts
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """What an equation reads, by where kernels find it."""
+
+    every: Sequence[Var]
+    read: Sequence[Var]  # in memory
+    made: Sequence[Var]  # … and all else
+    again: Sequence[Var]  # what kernels of its own level compute, also of what is in memory for others
+    read_only: Sequence[Var]  # in memory, but for that
+    made_before: Sequence[Var]  # … and all else, but for that
+
+
+def _most(levels: Mapping[Var, int], values: Sequence[Var]) -> int:
+    return max([levels.get(value, 0) for value in values]) if values else 0
 
 
 class Levels:
@@ -32,12 +49,11 @@ class Levels:
         self._later: dict[Var, int] = {}  # … for a root with more of them, which finds shared values in memory
         self._is_outside, self._is_root = frozenset(cuts.outside), frozenset(cuts.roots)
         self._in_memory = frozenset(cuts.views)
-        self._read = cuts.loaded.keys() - cuts.shared  # what is read wherever it is wanted
-        self._operands = [variables(eqn.invars) for eqn in cuts.jaxpr.eqns]
-        self._waits: list[Collection[Var]] = [*self._operands]  # with what the kernels of chains read
         self._last_effect = 0
         self._chains: dict[Var, Sequence[Var]] = {}  # of each root that the kernel of another one makes
         self._beside: dict[Var, set[Var]] = {}  # what that kernel reads for it
+        self._operands = [self._operands_of(eqn) for eqn in cuts.jaxpr.eqns]
+        self._waits: list[Collection[Var]] = [each.every for each in self._operands]  # with what chains' kernels read
         for chain in chains:
             self._lead(chain)
         for eqn, operands in zip(cuts.jaxpr.eqns, self._operands):
@@ -49,15 +65,22 @@ class Levels:
         self._last_effect = 0
         changed = set(roots)
         for eqn, operands, waits in zip(self._cuts.jaxpr.eqns, self._operands, self._waits):
-            if eqn.effects or not changed.isdisjoint(waits):
-                before = self._known(eqn)
-                self._see(eqn, operands)
-                if self._known(eqn) != before:
-                    changed.update(eqn.outvars)
+            if (eqn.effects or not changed.isdisjoint(waits)) and self._see(eqn, operands):
+                changed.update(eqn.outvars)
 
-    def _known(self, eqn: Eqn) -> list[tuple[int | None, ...]]:
-        facts = self._written, self._here, self._later
-        return [tuple(each.get(var) for each in facts) for var in eqn.outvars]
+    def _operands_of(self, eqn: Eqn) -> _Operands:
+        cuts, every = self._cuts, variables(eqn.invars)
+        level = max((cuts.levels[var] for var in eqn.outvars), default=0)
+        unwritten = {atom for atom in every if atom not in cuts.loaded}
+        again = {atom for atom in every if (atom in unwritten or atom in cuts.shared) and cuts.levels[atom] == level}
+        return _Operands(
+            every,
+            read=[atom for atom in every if atom not in unwritten],
+            made=[atom for atom in every if atom in unwritten],
+            again=[atom for atom in every if atom in again],
+            read_only=[atom for atom in every if atom not in unwritten and atom not in again],
+            made_before=[atom for atom in every if atom in unwritten and atom not in again],
+        )
 
     def _lead(self, chain: Sequence[Var]) -> None:
         for root in chain[1:]:
@@ -67,29 +90,33 @@ class Levels:
                 place = self._cuts.makers[root]
                 self._waits[place] = {*self._waits[place], *self._beside[root], root}
 
-    def _see(self, eqn: Eqn, operands: Sequence[Var]) -> None:
-        """Find the levels of what an equation makes, from those of its operands."""
-        cuts, written = self._cuts, self._written
-        before = max((written.get(atom, 0) for atom in operands), default=0)
+    def _see(self, eqn: Eqn, operands: _Operands) -> bool:
+        """Find the levels of what an equation makes, from those of its operands; whether any has changed."""
+        written, here, later = self._written, self._here, self._later
         if eqn in self._is_outside:
+            before = _most(written, operands.every)
             if eqn.effects:
                 before = self._last_effect = max(before, self._last_effect)
+            is_new = self.outside.get(eqn) != before
             self.outside[eqn] = before
             self.of.update(dict.fromkeys(eqn.outvars, before))
             written.update(dict.fromkeys(eqn.outvars, before + 1))
-            return
+            return is_new
+        is_new = False
         if eqn in self._in_memory or eqn.primitive in IN_MEMORY:
-            written[eqn.outvars[0]] = before
-        level = max((cuts.levels[var] for var in eqn.outvars), default=0)
-        here_too = [atom not in cuts.loaded for atom in operands]
-        seen = [(self._later if made else written).get(atom, 0) for atom, made in zip(operands, here_too)]
-        again = [atom not in self._read and cuts.levels[atom] == level for atom in operands]
-        own = max((self._here.get(atom, 0) if a else n for atom, n, a in zip(operands, seen, again)), default=0)
-        self._here.update(dict.fromkeys(eqn.outvars, own))
-        self._later.update(dict.fromkeys(eqn.outvars, max(seen, default=0)))
-        for var in (var for var in eqn.outvars if var in self._is_root):
-            self.of[var] = self._in_chain(var) if var in self._chains else own
-            written[var] = self.of[var] + 1
+            before, var = _most(written, operands.every), eqn.outvars[0]
+            is_new = written.get(var) != before
+            written[var] = before
+        seen = max(_most(written, operands.read), _most(later, operands.made))
+        own = max(_most(here, operands.again), _most(written, operands.read_only), _most(later, operands.made_before))
+        for var in eqn.outvars:
+            is_new |= here.get(var) != own or later.get(var) != seen
+            here[var], later[var] = own, seen
+            if var in self._is_root:
+                level = self._in_chain(var) if var in self._chains else own
+                is_new |= self.of.get(var) != level
+                self.of[var], written[var] = level, level + 1
+        return is_new
 
     def _in_chain(self, root: Var) -> int:
         """What comes before a root that the kernel of another one makes, which it reads."""
