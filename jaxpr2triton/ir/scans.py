@@ -75,6 +75,11 @@ class Body:
         return self.closed.jaxpr
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """Of all that is carried."""
+        return tuple(range(self.num_carry))
+
+    @property
     def consts(self) -> list[Var]:
         return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
 
@@ -116,6 +121,12 @@ class Body:
             if not eqn.effects and all(isinstance(atom, Literal) or atom in known for atom in eqn.invars):
                 known.update(eqn.outvars)
         return known
+
+    def with_invariants(self, fixed: Mapping[Var, Any], eqns: Sequence[Eqn] | None = None) -> dict[Var, Any]:
+        """The constants, and what these equations, by default all of them, make of them alone."""
+        env, still = dict(fixed), self.invariants()
+        evaluate.run([eqn for eqn in (self.jaxpr.eqns if eqns is None else eqns) if still.issuperset(eqn.outvars)], env)
+        return env
 
     def leading_to(self, targets: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
         """The equations that a step needs for these atoms, and the xs that it reads then."""

@@ -153,7 +153,7 @@ def _step(
 ) -> tuple[list[Value], list[Value]]:
     """What was drawn is used, and what the next step needs is drawn."""
     body = plan.body
-    env = _with_what_stays(body, fixed)
+    env = body.with_invariants(fixed)
     later, drawn = _made(plan, env, [before[place] for place in plan.places])
     others = [place for place in range(body.num_carry) if place not in plan.places]
     env.update((body.befores[place], before[place]) for place in others)
@@ -163,12 +163,6 @@ def _step(
     evaluate.run(evaluate.needed(body.jaxpr.eqns, [*afters, *body.ys], env), env)
     carried = put(body.afters, others, [evaluate.read(env, after) for after in afters])
     return [*put(carried, plan.places, later), *drawn], [evaluate.read(env, atom) for atom in body.ys]
-
-
-def _with_what_stays(body: Body, fixed: Mapping[Var, Value]) -> dict[Var, Value]:
-    env, still = dict(fixed), body.invariants()
-    evaluate.run([eqn for eqn in body.jaxpr.eqns if still.issuperset(eqn.outvars)], env)
-    return env
 
 
 def _made(plan: Plan, fixed: Mapping[Var, Value], ahead: Sequence[Value]) -> tuple[list[Value], list[Value]]:

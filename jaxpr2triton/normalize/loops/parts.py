@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
-from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.ir.scans import LOOPS, Body, put, scanned
+from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
 from jaxpr2triton.normalize.loops.ahead import waits_of
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.loops.sweep import body_to_sweep, is_exact, is_swept
 from jaxpr2triton.normalize.rewrite import Node, Value, node_of, rewrite_planned
@@ -45,7 +42,7 @@ def part_loops(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body
         plan = _plan_of(eqn, prepare)
         return None if plan is None else replace(plan, is_read=_is_read_by_loops(closed, eqn))
 
-    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _rebuilt(node, plan))
+    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
 
 
 def _is_read_by_loops(closed: Closed, loop: Eqn) -> bool:
@@ -265,47 +262,16 @@ def _steps_of(plan: Plan, part: Part) -> tuple[list[Eqn], list[Atom]]:
 
 def _is_swept(eqn: Eqn, plan: Plan, prepare: Callable[[Closed], Closed], places: Collection[int]) -> bool:
     """Whether tiles are made of the part that has these places."""
-    closed = made(jax.make_jaxpr(lambda *args: _rebuilt(node_of(eqn, args), plan))(*(atom.aval for atom in eqn.invars)))
+    closed = made(
+        jax.make_jaxpr(lambda *args: _distributed(node_of(eqn, args), plan))(*(atom.aval for atom in eqn.invars))
+    )
     scans = [each for each in closed.jaxpr.eqns if each.primitive.name == "scan"]
     return all(
         is_swept(scan, prepare) for scan, part in zip(scans, plan.parts, strict=True) if set(part.places) == set(places)
     )
 
 
-def _rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body = plan.body
-    inits = [jnp.asarray(init, var.aval.dtype) for init, var in zip(body.inits(node.args), body.befores)]  # or numbers
-    fixed = {**body.fixed(node.args), **{body.befores[place]: inits[place] for place in plan.same}}
-    there, ends = dict(zip(body.xs, body.stacked(node.args))), list(inits)
-    for part in plan.parts:
-        eqns, targets = _steps_of(plan, part)
-        read = set(evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)]))
-        moving = [var for var in there if var in read]
-        step = partial(_step, body, part, eqns, fixed, moving)
-        last, ys = scanned(node.params, step, [inits[p] for p in part.places], [there[var] for var in moving])
-        ends = put(ends, part.places, last)
-        is_read = plan.is_read or part is not plan.parts[-1]  # by another loop, which has other lanes
-        there.update(zip(part.shown, [boundary_p.bind(y, dim=0) for y in ys] if is_read else ys))
-    return [*ends, *(_of_all_steps(atom, there, node.params["length"]) for atom in body.ys)]
-
-
-def _step(
-    body: Body,
-    part: Part,
-    eqns: Sequence[Eqn],
-    fixed: Mapping[Var, Value],
-    moving: Sequence[Var],
-    before: Sequence[Value],
-    x: Sequence[Value],
-) -> tuple[list[Value], list[Value]]:
-    env = {**fixed, **dict(zip((body.befores[place] for place in part.places), before)), **dict(zip(moving, x))}
-    evaluate.run([eqn for eqn in eqns if not env.keys() >= set(eqn.outvars)], env)
-    afters = [body.afters[place] for place in part.places]
-    found = [jnp.asarray(evaluate.read(env, after), after.aval.dtype) for after in afters]
-    return found, [env[var] for var in part.shown]
-
-
-def _of_all_steps(atom: Atom, there: Mapping[Var, Value], length: int) -> Value:
-    if isinstance(atom, Literal):
-        return lax.full((length, *atom.aval.shape), atom.val, atom.aval.dtype)
-    return there[atom]
+def _distributed(node: Node, plan: Plan) -> list[Value]:
+    """Those whose results another loop reads, which has other lanes, write them first."""
+    stages = [Stage(each.places, each.shown, plan.is_read or each is not plan.parts[-1]) for each in plan.parts]
+    return distribute(node, plan.body, stages, plan.same)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import jax
-
 from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
@@ -14,9 +12,10 @@ from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
-from jaxpr2triton.ir.scans import LOOPS, Body, scanned
+from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
 from jaxpr2triton.normalize.loops.deferral_choice import plan_of
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 
@@ -38,7 +37,7 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     `while`, and scans with effects.
     """
     return rewrite_planned(
-        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: rebuilt(node, plan)
+        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: distributed(node, plan)
     )
 
 
@@ -180,48 +179,6 @@ def _free(body: Body, there: set[Var]) -> set[Var]:
     return found
 
 
-def rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body, length = plan.body, node.params["length"]
-    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
-    arrays = {**xs, **of_all_steps(body, plan.before, xs, fixed, length)}
-    written = [*plan.kept, *plan.stored]
-    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], plan.before)
-    read = set(evaluate.variables([*body.afters, *written, *(atom for eqn in needed for atom in eqn.invars)]))
-    moving = [var for var in arrays if var in read]
-
-    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(moving, x))}
-        evaluate.run(needed, env)
-        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
-
-    after, ys = scanned(node.params, step, body.inits(node.args), [arrays[var] for var in moving])
-    for atom, y in zip(written, ys):
-        if not isinstance(atom, Literal):
-            arrays[atom] = y
-    asked = [body.ys[position] for position in plan.sunk]
-    given = {var: arrays[var] for var in plan.given}
-    sunk = of_all_steps(body, evaluate.variables(asked), given, fixed, length)
-    results = dict(zip((p for p in range(len(body.ys)) if p not in plan.sunk), ys))
-    results |= {position: evaluate.read(sunk, atom) for position, atom in zip(plan.sunk, asked)}
-    return [*after, *(results[position] for position in range(len(body.ys)))]
-
-
-def of_all_steps(
-    body: Body, asked: Iterable[Var], given: dict[Var, Value], fixed: dict[Var, Value], length: int
-) -> dict[Var, Value]:
-    """What these values are in every step, stacked."""
-    asked = list(dict.fromkeys(asked))
-    if not asked:
-        return {}
-    eqns = evaluate.needed(body.jaxpr.eqns, asked, given)
-    invariant = body.invariants()
-    outside = dict(fixed)
-    evaluate.run([eqn for eqn in eqns if invariant.issuperset(eqn.outvars)], outside)
-    each = [eqn for eqn in eqns if not invariant.issuperset(eqn.outvars)]
-
-    def of_a_step(*values: Value) -> list[Value]:
-        env = {**outside, **dict(zip(given, values))}
-        evaluate.run(each, env)
-        return [evaluate.read(env, var) for var in asked]
-
-    return dict(zip(asked, jax.vmap(of_a_step, axis_size=length)(*given.values())))
+def distributed(node: Node, plan: Plan) -> list[Value]:
+    written = dict.fromkeys([*evaluate.variables(plan.kept), *plan.stored])
+    return distribute(node, plan.body, [Stage(None, plan.before), Stage(plan.body.places, tuple(written))])

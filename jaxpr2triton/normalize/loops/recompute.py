@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.extend.core as jex
 
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
@@ -14,7 +13,8 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest, price
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Closed, nbytes
-from jaxpr2triton.ir.scans import Body, scanned
+from jaxpr2triton.ir.scans import Body
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
@@ -61,7 +61,7 @@ def recompute_stored(
     def plan_of(eqn: Any) -> Plan | None:
         return _plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again)
 
-    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _rebuilt(node, plan))
+    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
 
 
 @dataclass(frozen=True)
@@ -120,38 +120,7 @@ def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
 
 
-def _rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body = plan.body
-    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
-    kept = [atom for position, atom in enumerate(body.ys) if position not in plan.sunk]
-    written = [*kept, *plan.stored]
-    needed, live_xs = body.leading_to([*body.afters, *written])
-
-    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(live_xs, x))}
-        evaluate.run(needed, env)
-        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
-
-    after, ys = scanned(node.params, step, body.inits(node.args), [xs[var] for var in live_xs])
-    arrays = {**xs, **{a: y for a, y in zip(written, ys) if not isinstance(a, jex.Literal)}}
-    sunk = iter(_afterwards(plan, fixed, arrays, node.params["length"]))
-    rest = iter(ys)
-    return [*after, *(next(sunk if position in plan.sunk else rest) for position in range(len(body.ys)))]
-
-
-def _afterwards(plan: Plan, fixed: dict[Any, Value], arrays: dict[Any, Value], length: int) -> list[Value]:
-    """The sunk ys of all steps."""
-    body = plan.body
-    asked = [body.ys[position] for position in plan.sunk]
-    unchanging = [var for var in plan.given if var in body.invariants()]
-    outside = dict(fixed)
-    evaluate.run(evaluate.needed(body.jaxpr.eqns, unchanging, outside), outside)
-    moving = [var for var in arrays if var in plan.given]
-    eqns = evaluate.needed(body.jaxpr.eqns, asked, plan.given)
-
-    def of_a_step(*values: Value) -> list[Value]:
-        env = {**outside, **dict(zip(moving, values))}
-        evaluate.run(eqns, env)
-        return [evaluate.read(env, atom) for atom in asked]
-
-    return jax.vmap(of_a_step, axis_size=length)(*[arrays[var] for var in moving])
+def _distributed(node: Node, plan: Plan) -> list[Value]:
+    kept = [atom for position, atom in enumerate(plan.body.ys) if position not in plan.sunk]
+    written = dict.fromkeys([*evaluate.variables(kept), *plan.stored])
+    return distribute(node, plan.body, [Stage(plan.body.places, tuple(written))])

@@ -17,7 +17,7 @@ from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.deferral_choice import mixing_of_the_rest
-from jaxpr2triton.normalize.loops.products_apart import Plan, not_waited_for, rebuilt, sunk_of
+from jaxpr2triton.normalize.loops.products_apart import Plan, distributed, not_waited_for, sunk_of
 from jaxpr2triton.normalize.loops.recompute import does_again
 from jaxpr2triton.normalize.rewrite import rewrite_planned
 from jaxpr2triton.rules.reductions import TABLE
@@ -43,7 +43,7 @@ def sums_apart(closed: Closed) -> Closed:
     of loops that programs enough share out all the same, and what would have more bytes stored than `times_stored`
     times those that a step reads, writes and carries.
     """
-    return rewrite_planned(closed, {"scan"}, _plan_of, lambda node, plan, _: rebuilt(node, plan))
+    return rewrite_planned(closed, {"scan"}, _plan_of, lambda node, plan, _: distributed(node, plan))
 
 
 def _plan_of(eqn: Eqn) -> Plan | None:
