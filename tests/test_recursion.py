@@ -148,7 +148,6 @@ ALLOWED: dict[str, dict[str, str]] = {  # of each file, the functions for each r
     "normalize/foreign.py": {BODIES: "_inside _written"},
     "normalize/loops/bodies.py": {BODIES: "_may_not_end"},
     "normalize/loops/handed.py": {BODIES: "_operations _work"},
-    "normalize/loops/prune.py": {BODIES: "_evaluate _live_parts _live_scan _pruned _pruned.step _step_for"},
     # to operands whose terms are there, and what leads to these
     "normalize/loops/terms.py": {ONCE: "Reading._component Reading._given_out Reading._made Reading.of"},
     "normalize/numbers/algebra.py": {STEPS: "_negated _negated_by"},

@@ -94,7 +94,7 @@ def _plan_of(eqn: Eqn) -> Plan | None:
 
 def _chosen_alike(body: Body) -> Iterator[dict[Var, Later]]:
     """What carried values are for the next step: those that the same flags leave as they were, together; then all."""
-    makers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    makers = body.dependences.definitions
     groups: dict[tuple[tuple[Var, int], ...], dict[Var, Later]] = {}
     for before, after in zip(body.befores, body.afters):
         later = _peeled(before, after, makers)
@@ -138,7 +138,7 @@ def _computed_again(body: Body, carried: Mapping[Var, Later]) -> Iterator[tuple[
     Found equation by equation: one is computed again if there is an equal one that reads, in the place of each of its
     operands, what is this operand for the next step.
     """
-    there = {var: Later(var) for var in body.invariants()} | dict(carried)
+    there = {var: Later(var) for var in body.dependences.invariant} | dict(carried)
     now = {var: later.now for var, later in there.items()}
     known = {key: eqn for eqn in body.jaxpr.eqns if _is_pure(eqn) and (key := equality(eqn)) is not None}
     for eqn in body.jaxpr.eqns:
@@ -185,12 +185,11 @@ def _is_pure(eqn: Eqn) -> bool:
 
 def _to_carry(body: Body, again: Mapping[Var, Later]) -> tuple[Var, ...]:
     """The fewest bytes from which moves and cheap arithmetic lead to all that is read besides."""
-    eqns = body.jaxpr.eqns
-    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
+    eqns, makers = body.jaxpr.eqns, body.dependences.definitions
     read = evaluate.variables(
         [*body.afters, *body.ys, *(atom for eqn in eqns if again.keys().isdisjoint(eqn.outvars) for atom in eqn.invars)]
     )
-    there = {*body.consts, *body.befores, *body.invariants()}
+    there = {*body.befores, *body.dependences.invariant}
 
     def cost(var: Var) -> int:
         return 0 if var in there else nbytes(var) or 1

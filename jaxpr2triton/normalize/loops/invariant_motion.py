@@ -11,6 +11,7 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.dataflow import computable
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
 from jaxpr2triton.ir.scans import LOOPS, UNKNOWN, Body, apart, body_of, body_of_loop, scanned
 from jaxpr2triton.normalize.loops.affine import groups_of
@@ -104,10 +105,10 @@ def _motion_of(eqn: Eqn, given: set[Var]) -> Motion | None:
     body = body_of(eqn.params)
     known = [isinstance(atom, Literal) or atom in given for atom in eqn.invars]
     outside = {*body.jaxpr.constvars, *(var for var, is_known in zip(body.jaxpr.invars, known) if is_known)}
-    still = _made_of(body, outside.difference(body.befores))
+    still = computable(body.jaxpr.eqns, outside.difference(body.befores))
     places = [place for place, before in enumerate(body.befores) if before in outside]
     while True:
-        found = _made_of(body, {*still, *(body.befores[place] for place in places)})
+        found = computable(body.jaxpr.eqns, {*still, *(body.befores[place] for place in places)})
         fewer = [place for place in places if _is_among(body.afters[place], found - still)]
         if fewer == places:
             break
@@ -118,14 +119,6 @@ def _motion_of(eqn: Eqn, given: set[Var]) -> Motion | None:
     ys = tuple(position for position, atom in enumerate(body.ys) if _is_among(atom, run))
     motion = Motion(eqn, body, tuple(places), ys)
     return replace(motion, shown=_shown(motion, run))
-
-
-def _made_of(body: Body, given: set[Var]) -> set[Var]:
-    found = set(given)
-    for eqn in body.jaxpr.eqns:
-        if not eqn.effects and found.issuperset(evaluate.variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
 
 
 def _is_among(atom: Atom, variables: set[Var]) -> bool:
@@ -139,7 +132,7 @@ def _read_by(eqns: Iterable[Eqn], targets: Iterable[Atom]) -> set[Var]:
 def _shown(motion: Motion, run: set[Var]) -> tuple[Var, ...]:
     """The fewest bytes of what is moved of which the rest can be made with moves."""
     body = motion.body
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    producer = body.dependences.definitions
     read = _read_by(evaluate.needed(body.jaxpr.eqns, motion.rest, run), motion.rest)
     put_out = {body.ys[position] for position in motion.ys}
 

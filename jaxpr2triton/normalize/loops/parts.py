@@ -11,7 +11,9 @@ from jaxpr2triton import policy
 from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
+from jaxpr2triton.ir.dataflow import affected, made_of, reachable
+from jaxpr2triton.ir.digraph import backwards
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var, made, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
 from jaxpr2triton.normalize.loops.ahead import waits_of
@@ -46,13 +48,9 @@ def part_loops(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body
 
 
 def _is_read_by_loops(closed: Closed, loop: Eqn) -> bool:
-    found = set(loop.outvars)
-    for eqn in closed.jaxpr.eqns:
-        if not found.isdisjoint(evaluate.variables(eqn.invars)):
-            if eqn.primitive.name in (*LOOPS, "while"):
-                return True
-            found.update(eqn.outvars)
-    return False
+    found = made_of(closed.jaxpr.eqns, loop.outvars)
+    loops = (eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name in (*LOOPS, "while"))
+    return any(not found.isdisjoint(evaluate.variables(eqn.invars)) for eqn in loops)
 
 
 @dataclass(frozen=True)
@@ -91,11 +89,9 @@ class _Groups:
     def without(self, group: frozenset[int]) -> _Groups:
         """With one more in the loop in between, and those that cannot be elsewhere then."""
         places = frozenset[int]().union(*(self.first if group in self.first else self.last))
-        gone = group
-        for _ in places:
-            readers = {place for place in places if gone & self.needs.get(place, frozenset())}
-            read = frozenset[int]().union(*(self.needs.get(place, frozenset()) for place in gone)) & places
-            gone |= readers if group in self.first else read
+        within = {place: self.needs[place] & places for place in places}
+        near = backwards(within) if group in self.first else within  # readers, or what they read
+        gone = frozenset(reachable(group, near.__getitem__))
         first, last = (tuple(each for each in several if not gone & each) for several in (self.first, self.last))
         return replace(self, steps=self.steps | gone, first=first, last=last)
 
@@ -140,13 +136,10 @@ def _may_be_parted(eqn: Eqn) -> bool:
 
 def _groups(body: Body, found: Sequence[tuple[list[int], Carried | None]]) -> _Groups:
     same = frozenset(places[0] for places, each in found if each and each.kind is Kind.SAME)
-    causes = _causes(body, same)
+    causes = {var: places - same for var, places in body.dependences.reached_by.items()}
     steps = {place for places, each in found if each is None or not _is_exact(each) for place in places}
-    needs = {place: causes[after] for place, after in enumerate(body.afters) if not isinstance(after, Literal)}
-    behind, ahead = set(steps), set(steps)  # what needs one of them, and what one of them needs
-    for _ in needs:
-        behind |= {place for place, others in needs.items() if not behind.isdisjoint(others)}
-        ahead |= {other for place in ahead for other in needs.get(place, ())}
+    needs = {place: others - same for place, others in body.dependences.needs.items()}
+    behind, ahead = affected(needs, needs.__getitem__, steps), set(reachable(steps, needs.__getitem__))
     others = frozenset(range(body.num_carry)) - same - (behind & ahead)
     first, last = (_connected(each, needs) for each in (others & ahead, others - ahead))
     return _Groups(same, frozenset(behind & ahead), first, last, causes, needs)
@@ -161,20 +154,9 @@ def _connected(places: Iterable[int], needs: Mapping[int, frozenset[int]]) -> tu
     """Those of these places together that have to do with each other."""
     found: list[frozenset[int]] = []
     for place in sorted(places):
-        near = [each for each in found if needs.get(place, each) & each or any(place in needs.get(p, ()) for p in each)]
+        near = [each for each in found if needs[place] & each or any(place in needs[p] for p in each)]
         found = [each for each in found if each not in near] + [frozenset((place,)).union(*near)]
     return tuple(found)
-
-
-def _causes(body: Body, same: frozenset[int]) -> dict[Var, frozenset[int]]:
-    """The places of what is carried, and changes, that each value is made of."""
-    nothing = frozenset[int]()
-    found = dict.fromkeys([*body.jaxpr.constvars, *body.jaxpr.invars], nothing)
-    found |= {var: frozenset((place,)) - same for place, var in enumerate(body.befores)}
-    for eqn in body.jaxpr.eqns:
-        of = nothing.union(*(found[var] for var in evaluate.variables(eqn.invars)))
-        found.update(dict.fromkeys(eqn.outvars, of))
-    return found
 
 
 def _parted(body: Body, groups: _Groups) -> Plan:
@@ -223,7 +205,7 @@ def _cheapest(
     body: Body, asked: Sequence[Var], free: Collection[Var], made: Sequence[Eqn], again: Callable[[Eqn], bool]
 ) -> list[Var]:
     """The fewest bytes from which that is made again; of as many those that are `made` anyway, or there first."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    producer = body.dependences.definitions
     waits, anyway = waits_of(body.jaxpr.eqns), {var for eqn in made for var in eqn.outvars}
 
     def cost(var: Var) -> int:

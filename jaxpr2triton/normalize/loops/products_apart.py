@@ -10,7 +10,7 @@ from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.cheapest import cheapest
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.dataflow import made_of
+from jaxpr2triton.ir.dataflow import computable, made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
@@ -78,7 +78,7 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 def _stacked(body: Body) -> tuple[Var, ...]:
     """What is written for the sake of sums that are taken after the loop (`defer.py`)."""
     deferred = plan_of(replace(body, closed=sum_pieces(body.closed)))
-    made = {var for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    made = body.dependences.definitions
     return tuple(root for root in deferred.stacks if root in made) if deferred is not None else ()
 
 
@@ -89,8 +89,7 @@ def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
         return ()
     products = [each for each in plan.body.jaxpr.eqns if each.primitive.name == "dot_general"]
     gone = {*plan.before, *(not_waited_for(plan.body, products, plan.before) if plan.sunk else ())}
-    invariant = frozenset(plan.body.invariants())
-    return tuple((each, invariant) for each in products if each.outvars[0] in gone)
+    return tuple((each, plan.body.dependences.invariant) for each in products if each.outvars[0] in gone)
 
 
 def _is_much(product: Eqn, length: int) -> bool:
@@ -102,15 +101,16 @@ def _is_much(product: Eqn, length: int) -> bool:
 
 def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
     """The results that no carried value leads to, the last ones of each chain, where they are not much to write."""
-    free = {*body.consts, *body.xs}
-    for eqn in body.jaxpr.eqns:
-        if not eqn.effects and eqn.primitive.name not in LOOPS and free.issuperset(evaluate.variables(eqn.invars)):
-            free.update(eqn.outvars)
-    invariant = body.invariants()
+    free = computable(body.jaxpr.eqns, [*body.consts, *body.xs], lambda eqn: not eqn.effects and not _is_loop(eqn))
+    invariant = body.dependences.invariant
     found = [eqn.outvars[0] for eqn in products if eqn.outvars[0] in free - invariant and _is_worth_writing(eqn)]
     rest = evaluate.needed(body.jaxpr.eqns, [*body.afters, *body.ys], found)
     read = set(evaluate.variables([*body.afters, *body.ys, *(atom for eqn in rest for atom in eqn.invars)]))
     return tuple(var for var in found if var in read)
+
+
+def _is_loop(eqn: Eqn) -> bool:
+    return eqn.primitive.name in LOOPS
 
 
 def _is_worth_writing(product: Eqn) -> bool:
@@ -120,8 +120,7 @@ def _is_worth_writing(product: Eqn) -> bool:
 
 def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
     """The results that lead to no carried value."""
-    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
-    there = {*needed, *before, *body.invariants()}
+    there = {*body.dependences.waited_for, *before, *body.dependences.invariant}
     return frozenset(eqn.outvars[0] for eqn in made if eqn.outvars[0] not in there)
 
 
@@ -141,9 +140,9 @@ def sunk_of(
     behind = made_of(body.jaxpr.eqns, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
     sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
-    if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
+    if not sunk or any(eqn.effects or _is_loop(eqn) for eqn in moved):
         return (), ()
-    invariant, written = body.invariants(), set(evaluate.variables(body.ys)) - behind
+    invariant, written = body.dependences.invariant, set(evaluate.variables(body.ys)) - behind
     there = {*invariant, *body.xs, *before, *written, *stacked}
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
@@ -157,8 +156,8 @@ def _made_of(
     body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var], more: frozenset[Var]
 ) -> tuple[Var, ...]:
     """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    again = behind | (_free(body, there) - there) | (more - there)
+    producer = body.dependences.definitions
+    again = behind | (computable(body.jaxpr.eqns, there, does_again) - there) | (more - there)
     never = sum(nbytes(var) for var in producer) + 1
 
     def cost(var: Var) -> int:
@@ -168,15 +167,6 @@ def _made_of(
         return producer[var].invars if var in again else None
 
     return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
-
-
-def _free(body: Body, there: set[Var]) -> set[Var]:
-    """What is in memory, and what is made of that by elementwise and index work."""
-    found = set(there)
-    for eqn in body.jaxpr.eqns:
-        if does_again(eqn) and found.issuperset(evaluate.variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
 
 
 def distributed(node: Node, plan: Plan) -> list[Value]:

@@ -85,7 +85,7 @@ def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bo
     there = {*body.xs, *pinned}
     given = _cheapest(body, asked, there, again)
 
-    free = there | body.invariants()
+    free = there | body.dependences.invariant
     kept = [var for var in given if var not in free]
     gone = {atom for atom in asked if atom not in kept}
     if not gone or nbytes(*kept) >= nbytes(*asked):
@@ -105,8 +105,7 @@ def _pinned_and_asked(body: Body, is_output: Sequence[bool]) -> tuple[set[Any], 
 
 def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:
     """The cheapest variables from which the asked ones can be computed; what no step changes costs nothing."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    invariant, asked = body.invariants(), tuple(asked)
+    producer, invariant, asked = body.dependences.definitions, body.dependences.invariant, tuple(asked)
     wanted = frozenset(asked)
 
     def cost(var: Any) -> int:
