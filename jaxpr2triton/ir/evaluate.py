@@ -29,6 +29,15 @@ def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn,
         env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
 
 
+def outputs(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], rewrite: Rewrite = lambda eqn, values: None
+) -> list[Any]:
+    """What a program returns, some of its equations rewritten."""
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
+    run(jaxpr.eqns, env, rewrite)
+    return [read(env, atom) for atom in jaxpr.outvars]
+
+
 def needed(eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var], effects: bool = False) -> list[Eqn]:
     """The equations that the targets need when `given` is already there, in order; on demand all effects as well."""
     there = set(given)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import computable
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var, elements
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, put
-from jaxpr2triton.normalize.loops.again import loop_again
+from jaxpr2triton.normalize.loops.critical_path import waits_of
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned
-from jaxpr2triton.rules.base import Pointwise
-from jaxpr2triton.rules.rows import TABLE
+from jaxpr2triton.normalize.loops.rewrite_loops import loop_again, rewrite_loops
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value
 
 
 def make_ahead(closed: Closed) -> Closed:
@@ -33,7 +30,7 @@ def make_ahead(closed: Closed) -> Closed:
     many lanes that others have something to do anyway.
     """
     read = set(evaluate.variables([*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars)]))
-    return rewrite_planned(closed, LOOPS, lambda eqn: _plan_of(eqn, read), _rebuilt)
+    return rewrite_loops(closed, LOOPS, lambda eqn: _plan_of(eqn, read), _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -49,8 +46,6 @@ class Plan:
 
 def _plan_of(eqn: Eqn, read: Collection[Var]) -> Plan | None:
     numbers = policy.COMMON
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     if eqn.primitive.name == "scan" and eqn.params["length"] < numbers.steps_worth_ahead:
         return None
     body = body_of_loop(eqn)
@@ -112,17 +107,6 @@ def _independent(body: Body, own: set[Var], is_ended: bool) -> dict[int, tuple[i
         return made and ends.isdisjoint(places) and all(found.needs[place].issubset(places) for place in places)
 
     return {place: places for places in found.recurrences if is_independent(places) for place in places}
-
-
-def waits_of(eqns: Iterable[Eqn]) -> defaultdict[Var, float]:
-    """The instructions on the longest way to each value, which wait for each other; as if lanes met twice at most."""
-    found: defaultdict[Var, float] = defaultdict(float)
-    for eqn in eqns:
-        row = TABLE.get(eqn.primitive.name)
-        own = row.weight if isinstance(row, Pointwise) else 0 if does_again(eqn) else policy.COMMON.worth_ahead / 2
-        longest = max((found[var] for var in evaluate.variables(eqn.invars)), default=0)
-        found.update(dict.fromkeys(eqn.outvars, longest + own))
-    return found
 
 
 def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:

@@ -13,7 +13,7 @@ from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.jaxprs import Atom, Eqn, Literal, Params, Var
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.scans import Body, apart, put, scanned
-from jaxpr2triton.normalize.rewrite import Node, Value
+from jaxpr2triton.normalize.rewrite import Node, Value, is_plain
 
 Env = Mapping[Var, Value]
 
@@ -44,18 +44,24 @@ def distribute(node: Node, body: Body, stages: Sequence[Stage], same: Collection
         if stage.carries is None:
             there.update(zip(stage.shown, all_steps(body, stage.shown, there, fixed, length)))
             continue
-        last, ys = run_stage(node.params, body, stage, fixed, [ends[place] for place in stage.carries], there)
+        starts = [ends[place] for place in stage.carries]
+        last, ys = run_stage(node.params, body, stage.carries, stage.shown, fixed, starts, there)
         ends = put(ends, stage.carries, last)
         there.update(zip(stage.shown, [boundary_p.bind(y, dim=0) for y in ys] if stage.in_memory else ys))
     return [*ends, *all_steps(body, body.ys, there, fixed, length)]
 
 
 def run_stage(
-    params: Params, body: Body, stage: Stage, fixed: Env, starts: Sequence[Value], there: Env
+    params: Params,
+    body: Body,
+    places: Sequence[int],
+    shown: Sequence[Atom],
+    fixed: Env,
+    starts: Sequence[Value],
+    there: Env,
 ) -> tuple[list[Value], list[Value]]:
-    """What a stage carries in the end, and what it shows, where `there` is known of all steps."""
-    places = stage.carries or ()
-    befores, targets = [body.befores[place] for place in places], [*(body.afters[p] for p in places), *stage.shown]
+    """What a loop carries in the end in some of the places, and what it shows, where `there` is known of all steps."""
+    befores, targets = [body.befores[place] for place in places], [*(body.afters[p] for p in places), *shown]
     eqns = evaluate.needed(body.jaxpr.eqns, targets, there)
     moving = _read(there, eqns, targets)
 
@@ -69,8 +75,11 @@ def run_stage(
 
 
 def all_steps(body: Body, atoms: Sequence[Atom], there: Env, fixed: Env, length: int) -> list[Value]:
-    """What these atoms are in every step, stacked; made at once of what is `there` of all steps."""
-    asked = list(dict.fromkeys(evaluate.variables(atoms)))
+    """What these atoms are in every step, stacked; made at once of what is `there` of all steps.
+
+    Arrays without elements are made of nothing.
+    """
+    asked = list(dict.fromkeys(var for var in evaluate.variables(atoms) if not _is_empty(var, length)))
     eqns = evaluate.needed(body.jaxpr.eqns, asked, there)
     known = body.with_invariants(fixed, eqns)
     each = [eqn for eqn in eqns if not known.keys() >= set(eqn.outvars)]
@@ -83,10 +92,18 @@ def all_steps(body: Body, atoms: Sequence[Atom], there: Env, fixed: Env, length:
 
     found = jax.vmap(of_a_step, axis_size=length)(*(there[var] for var in moving)) if asked else []
     made = dict(zip(asked, found))
-    return [
-        lax.full((length, *atom.aval.shape), atom.val, atom.aval.dtype) if isinstance(atom, Literal) else made[atom]
-        for atom in atoms
-    ]
+
+    def known_or_made(atom: Atom) -> Value:
+        if isinstance(atom, Var) and not _is_empty(atom, length):
+            return made[atom]
+        number = atom.val if isinstance(atom, Literal) else 0
+        return lax.full((length, *atom.aval.shape), number, atom.aval.dtype)
+
+    return [known_or_made(atom) for atom in atoms]
+
+
+def _is_empty(var: Var, length: int) -> bool:
+    return 0 in (length, *var.aval.shape) and is_plain(var.aval.dtype)
 
 
 def _read(there: Env, eqns: Iterable[Eqn], targets: Sequence[Atom]) -> list[Var]:

@@ -10,21 +10,19 @@ from itertools import pairwise
 from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
-from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import loop_again, rewrite_loops
 from jaxpr2triton.normalize.rewrite import (
     Node,
     Rewriter,
     Value,
     is_plain,
-    rewrite_planned,
 )
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.dims import dims_of
@@ -44,7 +42,7 @@ def hand_on(closed: Closed) -> Closed:
     value is chosen alike. What is carried is as little as the rest can be computed from with moves and cheap
     arithmetic. Left alone: what is worth less than the numbers that would be carried; loops with effects.
     """
-    return rewrite_planned(closed, LOOPS, _plan_of, _rebuilt)
+    return rewrite_loops(closed, LOOPS, _plan_of, _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,6 @@ class Plan:
 
 
 def _plan_of(eqn: Eqn) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body = body_of_loop(eqn)
     again: dict[Var, Later] = {}
     for carried in _chosen_alike(body):
@@ -185,7 +181,7 @@ def _is_pure(eqn: Eqn) -> bool:
 
 def _to_carry(body: Body, again: Mapping[Var, Later]) -> tuple[Var, ...]:
     """The fewest bytes from which moves and cheap arithmetic lead to all that is read besides."""
-    eqns, makers = body.jaxpr.eqns, body.dependences.definitions
+    eqns = body.jaxpr.eqns
     read = evaluate.variables(
         [*body.afters, *body.ys, *(atom for eqn in eqns if again.keys().isdisjoint(eqn.outvars) for atom in eqn.invars)]
     )
@@ -194,11 +190,8 @@ def _to_carry(body: Body, again: Mapping[Var, Later]) -> tuple[Var, ...]:
     def cost(var: Var) -> int:
         return 0 if var in there else nbytes(var) or 1
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return makers[var].invars if var in again and _is_cheap(makers[var]) else None
-
     asked = dict.fromkeys(var for var in read if var in again)
-    found = cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *makers], cost, operands)
+    found = cheapest_of_step(body, asked, cost, lambda var, eqn: var in again and _is_cheap(eqn))
     return tuple(var for var in found if var in again)
 
 

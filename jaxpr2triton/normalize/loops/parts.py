@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 import jax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
 from jaxpr2triton.ir.dataflow import affected, made_of, reachable
 from jaxpr2triton.ir.digraph import backwards
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var, made, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
-from jaxpr2triton.normalize.loops.ahead import waits_of
+from jaxpr2triton.normalize.loops.critical_path import longest, waits_of
 from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.normalize.loops.sweep import body_to_sweep, is_exact, is_swept
-from jaxpr2triton.normalize.rewrite import Node, Value, node_of, rewrite_planned
+from jaxpr2triton.normalize.rewrite import Node, Value, node_of
 from jaxpr2triton.rules.indexing import MOVES
 
 
@@ -44,7 +45,7 @@ def part_loops(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body
         plan = _plan_of(eqn, prepare)
         return None if plan is None else replace(plan, is_read=_is_read_by_loops(closed, eqn))
 
-    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
+    return rewrite_loops(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
 
 
 def _is_read_by_loops(closed: Closed, loop: Eqn) -> bool:
@@ -129,9 +130,8 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 def _may_be_parted(eqn: Eqn) -> bool:
     numbers, (num_consts, num_carry) = policy.COMMON, scan_counts_of(eqn.params)
     lanes = [atom.aval.size for atom in eqn.invars[num_consts : num_consts + num_carry]]
-    is_plain = not eqn.effects and not any(varies_over_mesh(atom.aval) for atom in eqn.invars)
     is_long = eqn.params["length"] >= numbers.shortest_swept
-    return is_plain and is_long and num_carry > 1 and 0 < max(lanes) <= numbers.lanes_of_steps
+    return is_long and num_carry > 1 and 0 < max(lanes) <= numbers.lanes_of_steps
 
 
 def _groups(body: Body, found: Sequence[tuple[list[int], Carried | None]]) -> _Groups:
@@ -205,17 +205,12 @@ def _cheapest(
     body: Body, asked: Sequence[Var], free: Collection[Var], made: Sequence[Eqn], again: Callable[[Eqn], bool]
 ) -> list[Var]:
     """The fewest bytes from which that is made again; of as many those that are `made` anyway, or there first."""
-    producer = body.dependences.definitions
     waits, anyway = waits_of(body.jaxpr.eqns), {var for eqn in made for var in eqn.outvars}
 
     def cost(var: Var) -> int:
         return 0 if var in free else (nbytes(var) << 16) + (0 if var in anyway else int(waits[var]))
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return producer[var].invars if var in producer and var not in free and again(producer[var]) else None
-
-    order = [*body.jaxpr.constvars, *body.jaxpr.invars, *producer]
-    return list(cheapest(asked, order, cost, operands))
+    return list(cheapest_of_step(body, asked, cost, lambda var, eqn: var not in free and again(eqn)))
 
 
 def _saved(plan: Plan, length: int) -> float:
@@ -223,16 +218,11 @@ def _saved(plan: Plan, length: int) -> float:
     numbers, body = policy.COMMON, plan.body
     ys = set(evaluate.variables(body.ys))
     stored = sum(nbytes(var) for part in plan.parts for var in part.shown if var not in ys)
-    before = _longest(body.jaxpr.eqns, [*body.afters, *body.ys])
-    after = max((_longest(*_steps_of(plan, part)) for part in plan.parts if not part.is_swept), default=0)
+    before = longest(body.jaxpr.eqns, [*body.afters, *body.ys])
+    after = max((longest(*_steps_of(plan, part)) for part in plan.parts if not part.is_swept), default=0)
     least = 0 if all(part.is_swept for part in plan.parts) else numbers.worth_parting
     a_step = before - after - least - stored / numbers.bytes_of_a_wait
     return a_step * length - sum(part.is_swept for part in plan.parts) * numbers.waits_of_a_kernel
-
-
-def _longest(eqns: Sequence[Eqn], targets: Iterable[Atom]) -> float:
-    waits = waits_of(eqns)
-    return max((waits[var] for var in evaluate.variables(targets)), default=0)
 
 
 def _steps_of(plan: Plan, part: Part) -> tuple[list[Eqn], list[Atom]]:

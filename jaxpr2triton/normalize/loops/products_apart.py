@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.dataflow import computable, made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
@@ -17,7 +17,8 @@ from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
 from jaxpr2triton.normalize.loops.deferral_choice import plan_of
 from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
+from jaxpr2triton.normalize.loops.rewrite_loops import may_be_distributed, rewrite_loops
+from jaxpr2triton.normalize.rewrite import Node, Value
 
 
 def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body: body) -> Closed:
@@ -36,7 +37,7 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     so few terms, in so few steps, that a launch takes longer; those whose factors are much larger than what they make;
     `while`, and scans with effects.
     """
-    return rewrite_planned(
+    return rewrite_loops(
         closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: distributed(node, plan)
     )
 
@@ -65,8 +66,6 @@ class Plan:
 
 
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body, length = Body(prepare(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)), eqn.params["length"]
     products = [each for each in body.jaxpr.eqns if each.primitive.name == "dot_general" and _is_much(each, length)]
     before = _before(body, products)
@@ -84,7 +83,7 @@ def _stacked(body: Body) -> tuple[Var, ...]:
 
 def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
     """The contractions of a scan without calls that would be taken out of it, and what no step changes."""
-    plan = _plan_of(eqn, lambda body: body)
+    plan = _plan_of(eqn, lambda body: body) if may_be_distributed(eqn) else None
     if plan is None:
         return ()
     products = [each for each in plan.body.jaxpr.eqns if each.primitive.name == "dot_general"]
@@ -156,17 +155,13 @@ def _made_of(
     body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var], more: frozenset[Var]
 ) -> tuple[Var, ...]:
     """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
-    producer = body.dependences.definitions
     again = behind | (computable(body.jaxpr.eqns, there, does_again) - there) | (more - there)
-    never = sum(nbytes(var) for var in producer) + 1
+    never = sum(map(nbytes, body.dependences.definitions)) + 1
 
     def cost(var: Var) -> int:
         return never if var in behind else 0 if var in there else nbytes(var)
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return producer[var].invars if var in again else None
-
-    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
+    return cheapest_of_step(body, asked, cost, lambda var, _: var in again)
 
 
 def distributed(node: Node, plan: Plan) -> list[Value]:

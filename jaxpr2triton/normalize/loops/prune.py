@@ -42,10 +42,11 @@ def _known(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         return None
     body = body_of(node.params)
     same = {n for n, pair in enumerate(zip(body.befores, body.afters)) if pair[0] is pair[1] or _is_empty(pair[0])}
-    if not same:
+    written = [y for y, result in zip(body.ys, eqn.outvars[body.num_carry :]) if not _is_empty(result)]
+    if not same and len(written) == len(body.ys):
         return None
     moving = tuple(place for place in body.places if place not in same)
-    return distribute(node, body, [Stage(moving, tuple(dict.fromkeys(evaluate.variables(body.ys))))], same)
+    return distribute(node, body, [Stage(moving, tuple(dict.fromkeys(evaluate.variables(written))))], same)
 
 
 def _is_empty(atom: Atom) -> bool:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir import evaluate
 from jaxpr2triton.ir.dataflow import made_of
@@ -24,10 +24,10 @@ from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.logs import pairs_of_logs
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.loops.side_by_side import side_by_side
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
-from jaxpr2triton.normalize.rewrite import rewrite_planned
 from jaxpr2triton.rules.rows import ADDED
 
 
@@ -65,7 +65,7 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
         ys = eqn.outvars[len(plan.body.afters) :]
         return replace(plan, read_again=frozenset(n for n, var in enumerate(ys) if len(readers.get(var, ())) > 1))
 
-    return rewrite_planned(
+    return rewrite_loops(
         closed,
         {"scan"},
         plan_of,
@@ -83,7 +83,7 @@ def body_to_sweep(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Body:
 
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     numbers, length = policy.COMMON, eqn.params["length"]
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars) or length < numbers.shortest_swept:
+    if length < numbers.shortest_swept:
         return None
     count = scan_counts_of(eqn.params)
     states = eqn.invars[count[0] : sum(count)]

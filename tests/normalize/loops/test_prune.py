@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, user_frame
@@ -93,6 +94,15 @@ def test_what_reads_a_dead_result_goes_too() -> None:
         return a
 
     assert primitives_of(after(prune_scans, function, A, B, A, XS)) == ["scan"]
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_arrays_without_elements_are_not_written(length: int) -> None:
+    def function(a: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c * x, (c[None][:0], c) if length else c), a, xs)
+
+    result = after(prune_scans, function, A, XS[:length])
+    assert shape_of_scan(result) == (0, 1, 1, int(length > 0))
 
 
 def test_what_is_all_alive_is_returned_as_it_is() -> None:
