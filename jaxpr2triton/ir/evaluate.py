@@ -21,6 +21,11 @@ def variables(atoms: Iterable[Atom]) -> list[Var]:
     return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
+def read_by(eqns: Iterable[Eqn], targets: Iterable[Atom] = ()) -> list[Var]:
+    """The variables among the targets, and those that equations read, as often as they are."""
+    return variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)])
+
+
 def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
     """Evaluate the equations in order, adding their results to `env`."""
     for eqn in eqns:

@@ -128,7 +128,7 @@ class Body:
     def leading_to(self, targets: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
         """The equations that a step needs for these atoms, and the xs that it reads then."""
         eqns = evaluate.needed(self.jaxpr.eqns, targets, ())
-        read = set(evaluate.variables((*targets, *(atom for eqn in eqns for atom in eqn.invars))))
+        read = set(evaluate.read_by(eqns, targets))
         return eqns, [var for var in self.xs if var in read]
 
 

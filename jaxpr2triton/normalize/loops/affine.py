@@ -109,12 +109,11 @@ def _read_elsewhere(body: Body, places: Sequence[int], links: Sequence[Eqn]) -> 
     """What is read by anything but the links, and what it leads to, but for these carried values."""
     beside = [eqn for eqn in body.jaxpr.eqns if eqn not in set(links)]
     others = [*body.ys, *(atom for p, atom in enumerate(body.afters) if p not in places)]
-    return set(evaluate.variables([*others, *(atom for eqn in beside for atom in eqn.invars)]))
+    return set(evaluate.read_by(beside, others))
 
 
 def _is_read(body: Body, before: Var) -> bool:
-    read = evaluate.variables([*body.ys, *body.afters, *(atom for eqn in body.jaxpr.eqns for atom in eqn.invars)])
-    return before in read
+    return before in evaluate.read_by(body.jaxpr.eqns, body.jaxpr.outvars)
 
 
 def _adds(eqn: Eqn, waiting: set[Var]) -> bool:

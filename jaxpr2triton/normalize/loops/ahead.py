@@ -29,7 +29,7 @@ def make_ahead(closed: Closed) -> Closed:
     numbers than the loop carries; loops of few steps, or that read what they need for it step by step; loops with so
     many lanes that others have something to do anyway.
     """
-    read = set(evaluate.variables([*closed.jaxpr.outvars, *(atom for eqn in closed.jaxpr.eqns for atom in eqn.invars)]))
+    read = set(evaluate.read_by(closed.jaxpr.eqns, closed.jaxpr.outvars))
     return rewrite_loops(closed, LOOPS, lambda eqn: _plan_of(eqn, read), _rebuilt)
 
 

@@ -108,5 +108,5 @@ def _is_empty(var: Var, length: int) -> bool:
 
 def _read(there: Env, eqns: Iterable[Eqn], targets: Sequence[Atom]) -> list[Var]:
     """What of it is read by these equations, or is a target itself."""
-    read = set(evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)]))
+    read = set(evaluate.read_by(eqns, targets))
     return [var for var in there if var in read]

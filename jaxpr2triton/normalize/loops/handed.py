@@ -181,10 +181,8 @@ def _is_pure(eqn: Eqn) -> bool:
 
 def _to_carry(body: Body, again: Mapping[Var, Later]) -> tuple[Var, ...]:
     """The fewest bytes from which moves and cheap arithmetic lead to all that is read besides."""
-    eqns = body.jaxpr.eqns
-    read = evaluate.variables(
-        [*body.afters, *body.ys, *(atom for eqn in eqns if again.keys().isdisjoint(eqn.outvars) for atom in eqn.invars)]
-    )
+    others = (eqn for eqn in body.jaxpr.eqns if again.keys().isdisjoint(eqn.outvars))
+    read = evaluate.read_by(others, body.jaxpr.outvars)
     there = {*body.befores, *body.dependences.invariant}
 
     def cost(var: Var) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
@@ -73,7 +73,7 @@ class Motion:
     def operands(self) -> dict[Var, Atom]:
         """What the moved part needs of the body around, by the variables of its own."""
         eqns = evaluate.needed(self.body.jaxpr.eqns, self.moved, ())
-        read = {*_read_by(eqns, self.moved), *(self.body.befores[place] for place in self.places)}
+        read = {*evaluate.read_by(eqns, self.moved), *(self.body.befores[place] for place in self.places)}
         return {var: atom for var, atom in zip(self.body.jaxpr.invars, self.eqn.invars, strict=True) if var in read}
 
 
@@ -124,14 +124,10 @@ def _is_among(atom: Atom, variables: set[Var]) -> bool:
     return not isinstance(atom, Literal) and atom in variables
 
 
-def _read_by(eqns: Iterable[Eqn], targets: Iterable[Atom]) -> set[Var]:
-    return set(evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)]))
-
-
 def _shown(motion: Motion, run: set[Var]) -> tuple[Var, ...]:
     """The fewest bytes of what is moved of which the rest can be made with moves."""
     body = motion.body
-    read = _read_by(evaluate.needed(body.jaxpr.eqns, motion.rest, run), motion.rest)
+    read = set(evaluate.read_by(evaluate.needed(body.jaxpr.eqns, motion.rest, run), motion.rest))
     put_out = {body.ys[position] for position in motion.ys}
 
     def cost(var: Var) -> int:

@@ -197,7 +197,7 @@ def _moves(eqn: Eqn) -> bool:
 def _asked(body: Body, targets: Sequence[Atom], given: Collection[Var]) -> list[Var]:
     """What of these values leads to the targets."""
     eqns = evaluate.needed(body.jaxpr.eqns, targets, given)
-    read = evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)])
+    read = evaluate.read_by(eqns, targets)
     return [var for var in dict.fromkeys(read) if var in given]
 
 

@@ -104,7 +104,7 @@ def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
     invariant = body.dependences.invariant
     found = [eqn.outvars[0] for eqn in products if eqn.outvars[0] in free - invariant and _is_worth_writing(eqn)]
     rest = evaluate.needed(body.jaxpr.eqns, [*body.afters, *body.ys], found)
-    read = set(evaluate.variables([*body.afters, *body.ys, *(atom for eqn in rest for atom in eqn.invars)]))
+    read = set(evaluate.read_by(rest, body.jaxpr.outvars))
     return tuple(var for var in found if var in read)
 
 
