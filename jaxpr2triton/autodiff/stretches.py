@@ -107,14 +107,7 @@ def _rule(checkpoint: Checkpoint, live: set[Var] | None = None) -> evaluate.Rewr
 def _as_function(closed: Closed, checkpoint: Checkpoint) -> Callable[..., list[Any]]:
     """What a program does, its loops in stretches."""
     flat: Closed = flatten(closed) if _has_loops(closed) else closed
-
-    def run(*args: Any) -> list[Any]:
-        inner = flat.jaxpr
-        env = dict(zip([*inner.constvars, *inner.invars], [*flat.consts, *args]))
-        evaluate.run(inner.eqns, env, _rule(checkpoint))
-        return [evaluate.read(env, atom) for atom in inner.outvars]
-
-    return run
+    return lambda *args: evaluate.outputs(flat.jaxpr, flat.consts, args, _rule(checkpoint))
 
 
 def _stretched(eqn: Eqn, values: list[Any], checkpoint: Checkpoint) -> list[Any] | None:

@@ -26,16 +26,11 @@ def flatten(jaxpr: Any) -> Any:
         if body is None:
             return None
         with source_of(eqn):
-            return results(*body, values)
-
-    def results(inner: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-        env = dict(zip([*inner.constvars, *inner.invars], [*consts, *args]))
-        evaluate.run(inner.eqns, env, inline)
-        return [evaluate.read(env, atom) for atom in inner.outvars]
+            return evaluate.outputs(*body, values, inline)
 
     if not any(_body(eqn) for eqn in jaxpr.jaxpr.eqns):
         return jaxpr
-    return again(jaxpr, lambda *args: results(jaxpr.jaxpr, jaxpr.consts, args))
+    return again(jaxpr, lambda *args: evaluate.outputs(jaxpr.jaxpr, jaxpr.consts, args, inline))
 
 
 def _body(eqn: Any) -> tuple[Any, Sequence[Any]] | None:
@@ -56,9 +51,7 @@ def lower(jaxpr: Any) -> Lowered:
         return Lowered(jaxpr)
 
     def results(*args: Any) -> list[Any]:
-        env = dict(zip(jaxpr.jaxpr.invars, args))
-        evaluate.run(jaxpr.jaxpr.eqns, env, low_level_results)
-        return [evaluate.read(env, atom) for atom in jaxpr.jaxpr.outvars]
+        return evaluate.outputs(jaxpr.jaxpr, jaxpr.consts, args, low_level_results)
 
     program, captured = hoist(traced(results, *avals(jaxpr), names=argument_names(jaxpr)))
     return Lowered(with_result_names(program, result_names(jaxpr)), tuple(captured))

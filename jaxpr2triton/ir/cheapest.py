@@ -14,7 +14,8 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.digraph import Edge, behind_cut
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import nbytes_of
+from jaxpr2triton.ir.jaxprs import Eqn, Var, nbytes_of
+from jaxpr2triton.ir.scans import Body
 
 _START, _END = "inputs", "asked for"
 
@@ -63,3 +64,16 @@ def cheapest(
             todo.append(source)
     behind = behind_cut(edges, _START, _END)
     return tuple(var for var in order if var in seen and (var, "in") not in behind and (var, "out") in behind)
+
+
+def cheapest_of_step(
+    body: Body, asked: Iterable[Var], cost: Callable[[Var], int], again: Callable[[Var, Eqn], bool]
+) -> tuple[Var, ...]:
+    """`cheapest` in a step of a loop, where `again` says which equations may be done elsewhere for a variable."""
+    made = body.dependences.definitions
+
+    def operands(var: Var) -> Sequence[Any] | None:
+        eqn = made.get(var)
+        return eqn.invars if eqn is not None and again(var, eqn) else None
+
+    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *made], cost, operands)

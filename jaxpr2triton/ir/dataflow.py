@@ -140,9 +140,9 @@ def fixpoint(
     return facts
 
 
-def readers_of(values: Iterable[Node], operands: Callable[[Node], Iterable[Node]]) -> dict[Node, list[Node]]:
-    """The values that each value is an operand of, as often as it is one."""
-    found: defaultdict[Node, list[Node]] = defaultdict(list)
+def readers_of(values: Iterable[Node], operands: Callable[[Node], Iterable[Source]]) -> dict[Source, list[Node]]:
+    """The values that each operand is one of, as often as it is."""
+    found: defaultdict[Source, list[Node]] = defaultdict(list)
     for value in values:
         for operand in operands(value):
             found[operand].append(value)
@@ -170,6 +170,17 @@ def made_of(eqns: Iterable[Eqn], values: Iterable[Var]) -> set[Var]:
     found = set(values)
     for eqn in eqns:
         if not found.isdisjoint(variables(eqn.invars)):
+            found.update(eqn.outvars)
+    return found
+
+
+def computable(
+    eqns: Iterable[Eqn], given: Iterable[Var], by: Callable[[Eqn], bool] = lambda eqn: not eqn.effects
+) -> set[Var]:
+    """These variables, and what can be computed of nothing else, `by` some of the equations."""
+    found = set(given)
+    for eqn in eqns:
+        if found.issuperset(variables(eqn.invars)) and by(eqn):
             found.update(eqn.outvars)
     return found
 

@@ -21,12 +21,26 @@ def variables(atoms: Iterable[Atom]) -> list[Var]:
     return [atom for atom in atoms if not isinstance(atom, Literal)]
 
 
+def read_by(eqns: Iterable[Eqn], targets: Iterable[Atom] = ()) -> list[Var]:
+    """The variables among the targets, and those that equations read, as often as they are."""
+    return variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)])
+
+
 def run(eqns: Iterable[Eqn], env: dict[Var, Any], rewrite: Rewrite = lambda eqn, values: None) -> None:
     """Evaluate the equations in order, adding their results to `env`."""
     for eqn in eqns:
         values = [read(env, atom) for atom in eqn.invars]
         results = rewrite(eqn, values)
         env.update(zip(eqn.outvars, bind_equation(eqn, values) if results is None else results))
+
+
+def outputs(
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any], rewrite: Rewrite = lambda eqn, values: None
+) -> list[Any]:
+    """What a program returns, some of its equations rewritten."""
+    env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args]))
+    run(jaxpr.eqns, env, rewrite)
+    return [read(env, atom) for atom in jaxpr.outvars]
 
 
 def needed(eqns: Sequence[Eqn], targets: Iterable[Atom], given: Iterable[Var], effects: bool = False) -> list[Eqn]:

@@ -67,12 +67,8 @@ def _without_calls(closed: Closed) -> Closed:
     def once(closed: Closed) -> Closed:
         inner = closed.jaxpr
 
-        def evaluated(*args: Any) -> list[Any]:
-            env = dict(zip(inner.invars, args))
-            evaluate.run(inner.eqns, env, _called)
-            return [evaluate.read(env, atom) for atom in inner.outvars]
-
-        return made(jax.make_jaxpr(evaluated)(*(var.aval for var in inner.invars)))
+        evaluated = jax.make_jaxpr(lambda *args: evaluate.outputs(inner, closed.consts, args, _called))
+        return made(evaluated(*(var.aval for var in inner.invars)))
 
     while any(called_jaxpr(eqn.primitive.name, eqn.params) is not None for eqn in closed.jaxpr.eqns):
         closed = once(closed)

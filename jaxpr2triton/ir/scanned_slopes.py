@@ -27,6 +27,7 @@ from jax import lax
 from jax.interpreters import ad, mlir
 
 from jaxpr2triton.ir import batched, evaluate
+from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, made
 from jaxpr2triton.ir.scanned import Combination, combination, combined, is_associative
 from jaxpr2triton.ir.tracing import is_differentiable
@@ -139,12 +140,8 @@ def _without_ones(closed: Closed) -> Closed:
         others = [value for atom, value in zip(eqn.invars, values) if not _is_one(atom)]
         return others if eqn.primitive.name == "mul" and len(others) == 1 else None
 
-    def run(*args: Any) -> list[Any]:
-        env: dict[Any, Any] = dict(zip(closed.jaxpr.invars, args))
-        evaluate.run(closed.jaxpr.eqns, env, factor)
-        return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
-
-    return made(jax.make_jaxpr(run)(*closed.in_avals))
+    run = jax.make_jaxpr(lambda *args: evaluate.outputs(closed.jaxpr, closed.consts, args, factor))
+    return made(run(*closed.in_avals))
 
 
 def _is_one(atom: Atom) -> bool:
@@ -154,10 +151,7 @@ def _is_one(atom: Atom) -> bool:
 def _reached(combine: Combination, operand: int) -> set[int]:
     """The results that are made of an operand."""
     inner = combine.closed.jaxpr
-    live = {inner.invars[operand]}
-    for eqn in inner.eqns:
-        if any(not isinstance(atom, Literal) and atom in live for atom in eqn.invars):
-            live.update(eqn.outvars)
+    live = made_of(inner.eqns, [inner.invars[operand]])
     return {n for n, atom in enumerate(inner.outvars) if not isinstance(atom, Literal) and atom in live}
 
 

@@ -14,6 +14,7 @@ from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dependences import Dependences, dependences_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import once
 
@@ -75,6 +76,11 @@ class Body:
         return self.closed.jaxpr
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """Of all that is carried."""
+        return tuple(range(self.num_carry))
+
+    @property
     def consts(self) -> list[Var]:
         return [*self.jaxpr.constvars, *self.jaxpr.invars[: self.num_consts]]
 
@@ -109,18 +115,20 @@ class Body:
         """The xs among the operands."""
         return list(args[self._first_x :])
 
-    def invariants(self) -> set[Var]:
-        """What is the same in every step."""
-        known = set(self.consts)
-        for eqn in self.jaxpr.eqns:
-            if not eqn.effects and all(isinstance(atom, Literal) or atom in known for atom in eqn.invars):
-                known.update(eqn.outvars)
-        return known
+    @property
+    def dependences(self) -> Dependences:
+        return dependences_of(self.jaxpr, self.num_consts, self.num_carry)
+
+    def with_invariants(self, fixed: Mapping[Var, Any], eqns: Sequence[Eqn] | None = None) -> dict[Var, Any]:
+        """The constants, and what these equations, by default all of them, make of them alone."""
+        env, still = dict(fixed), self.dependences.invariant
+        evaluate.run([eqn for eqn in (self.jaxpr.eqns if eqns is None else eqns) if still.issuperset(eqn.outvars)], env)
+        return env
 
     def leading_to(self, targets: Sequence[Atom]) -> tuple[list[Eqn], list[Var]]:
         """The equations that a step needs for these atoms, and the xs that it reads then."""
         eqns = evaluate.needed(self.jaxpr.eqns, targets, ())
-        read = set(evaluate.variables((*targets, *(atom for eqn in eqns for atom in eqn.invars))))
+        read = set(evaluate.read_by(eqns, targets))
         return eqns, [var for var in self.xs if var in read]
 
 

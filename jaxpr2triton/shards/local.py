@@ -1,9 +1,9 @@
 """What one device runs: the program for its part of what is split, cut where the devices have to meet.
 
-    s = reduce_sum[axes=(0,)] x; y = x / s        x:f32[8,4] split by 4 along its first dimension
-        →   s' = reduce_sum[axes=(0,)] x          x:f32[2,4]        the first section
-            s  = psum s'                          XLA's, all of a cut at once
-            y  = x / s                                              the second section
+s = reduce_sum[axes=(0,)] x; y = x / s        x:f32[8,4] split by 4 along its first dimension
+    →   s' = reduce_sum[axes=(0,)] x          x:f32[2,4]        the first section
+        s  = psum s'                          XLA's, all of a cut at once
+        y  = x / s                                              the second section
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jaxpr2triton._compat import (
 )
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.dataflow import reachable
-from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.evaluate import outputs, read, variables
 from jaxpr2triton.ir.hoisting import hoist
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Var
 from jaxpr2triton.ir.scans import apart, scanned
@@ -58,14 +58,9 @@ def opened(closed: Closed) -> tuple[Closed, list[Value]]:
             return None
         body, consts = called
         with source_of(eqn):
-            return results(body, consts, operands_of_call(eqn.primitive.name, eqn.params, values))
+            return outputs(body, consts, operands_of_call(eqn.primitive.name, eqn.params, values), inline)
 
-    def results(body: Jaxpr, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
-        env = dict(zip([*body.constvars, *body.invars], [*consts, *args]))
-        run(body.eqns, env, inline)
-        return [read(env, atom) for atom in body.outvars]
-
-    return again(program, lambda *args: results(program.jaxpr, program.consts, args)), held
+    return again(program, lambda *args: outputs(program.jaxpr, program.consts, args, inline)), held
 
 
 def run_local(
@@ -220,9 +215,7 @@ class Part:
                 return self._while(eqn, values, path)
             case "cond":
                 branches = [
-                    lambda *operands, n=n, branch=branch: self.within(
-                        branch.jaxpr, branch.consts, operands, (*path, n)
-                    )
+                    lambda *operands, n=n, branch=branch: self.within(branch.jaxpr, branch.consts, operands, (*path, n))
                     for n, branch in enumerate(eqn.params["branches"])
                 ]
                 return list(lax.switch(values[0], branches, *values[1:]))

@@ -13,6 +13,7 @@ import pytest
 
 from jaxpr2triton.ir.dataflow import (
     affected,
+    computable,
     fixpoint,
     forward,
     forward_equations,
@@ -136,3 +137,10 @@ def test_equations() -> None:
     needed = needed_for(jaxpr.eqns, [total], lambda _, wanted: wanted)
     assert y in needed and cos not in needed
 
+
+def test_what_can_be_computed_of_some_values() -> None:
+    eqns = jax.make_jaxpr(lambda x, y: (jnp.sin(x) * 2, jnp.cos(x) + y))(1.0, 2.0).jaxpr.eqns
+    x = eqns[0].invars[0]
+    assert [eqn.outvars[0] in computable(eqns, [x]) for eqn in eqns] == [True, True, True, False]
+    found = computable(eqns, [x], lambda eqn: eqn.primitive.name != "sin")
+    assert [eqn.outvars[0] in found for eqn in eqns] == [False, False, True, False]

@@ -7,7 +7,7 @@ from jax.interpreters import partial_eval as pe
 
 from jaxpr2triton._compat import close_like
 from jaxpr2triton.ir import build
-from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Jaxpr, Var, equations, made
 
 
 def remove_dead(closed: Closed) -> Closed:
@@ -27,6 +27,16 @@ def remove_dead(closed: Closed) -> Closed:
         return closed
     if not any(any(True for _ in jex.jaxprs_in_params(eqn.params)) for eqn in live):
         return build.with_equations(closed, live[::-1])
+    return live_part(closed)
+
+
+def live_part(closed: Closed) -> Closed:
+    """The same without what is dead in the bodies of loops, too: what no step needs, and what is carried for nobody."""
     every = [True] * len(closed.out_avals)
-    pruned, _ = pe.dce_jaxpr(closed.jaxpr, every, instantiate=True)  # type: ignore[arg-type]  # bodies of loops, too
-    return closed if len(pruned.eqns) == len(closed.jaxpr.eqns) else close_like(closed, pruned)
+    live = made(close_like(closed, pe.dce_jaxpr(closed.jaxpr, every, instantiate=True)[0]))  # type: ignore[arg-type]
+    return closed if _names(live.jaxpr) == _names(closed.jaxpr) else live
+
+
+def _names(jaxpr: Jaxpr) -> list[tuple[list[Atom], list[Var]]]:
+    """What all equations read and make: by that a program differs from one that has less."""
+    return [(eqn.invars, eqn.outvars) for eqn in equations(jaxpr)]

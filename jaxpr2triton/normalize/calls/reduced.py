@@ -13,7 +13,7 @@ import jax
 
 from jaxpr2triton._compat import bind_equation
 from jaxpr2triton.graph.needless import why_not_chosen
-from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.evaluate import read_by
 from jaxpr2triton.ir.jaxprs import Closed, Literal, made
 from jaxpr2triton.ir.tracing import run
 from jaxpr2triton.normalize.calls.dead import remove_dead
@@ -32,7 +32,7 @@ def reduce_in_branches(closed: Closed) -> Closed:
     jaxpr = closed.jaxpr
     if not any(eqn.primitive.name == "cond" for eqn in jaxpr.eqns):
         return closed
-    reads = Counter(variables([*jaxpr.outvars, *(atom for eqn in jaxpr.eqns for atom in eqn.invars)]))
+    reads = Counter(read_by(jaxpr.eqns, jaxpr.outvars))
 
     def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
         branches = node.params["branches"]
@@ -60,7 +60,7 @@ def _is_one(maker: Node) -> bool:
 
 def _is_read(branch: Closed, place: int) -> bool:
     jaxpr = branch.jaxpr
-    read = {*variables(jaxpr.outvars), *(atom for eqn in jaxpr.eqns for atom in variables(eqn.invars))}
+    read = set(read_by(jaxpr.eqns, jaxpr.outvars))
     return jaxpr.invars[place] in read
 
 

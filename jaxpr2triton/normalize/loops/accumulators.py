@@ -13,8 +13,8 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton._compat import bind_equation
-from jaxpr2triton.ir.dataflow import postorder
-from jaxpr2triton.ir.evaluate import read
+from jaxpr2triton.ir.dataflow import postorder, readers_of
+from jaxpr2triton.ir.evaluate import read, variables
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.sum_parts import padded_parts
 from jaxpr2triton.rules.linear import linear_in
@@ -43,12 +43,8 @@ def accumulated(body: Body) -> dict[int, tuple[tuple[Any, bool], ...]]:
 
     g1 = add_any g a;  g2 = sub g1 b  in (g2,)    →    {0: ((a, False), (b, True))}
     """
-    users: dict[Any, list[Any]] = {}
-    for eqn in body.jaxpr.eqns:
-        for atom in eqn.invars:
-            if not isinstance(atom, jex.Literal):
-                users.setdefault(atom, []).append(eqn)
-    outputs = Counter(atom for atom in body.jaxpr.outvars if not isinstance(atom, jex.Literal))
+    users = readers_of(body.jaxpr.eqns, lambda eqn: variables(eqn.invars))
+    outputs = Counter(variables(body.jaxpr.outvars))
     found = {}
     for position, (before, after) in enumerate(zip(body.befores, body.afters)):
         addends: list[tuple[Any, bool]] = []
@@ -70,8 +66,8 @@ class Terms:
     """Takes addends apart, through everything linear, down to the equations whose operands are better summed."""
 
     def __init__(self, body: Body, wanted: Callable[[Any], bool]) -> None:
-        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-        self._invariant = body.invariants()
+        self._producers = body.dependences.definitions
+        self._invariant = body.dependences.invariant
         self._wanted = wanted  # equation → is it better to sum its operands over the steps than its result?
 
     def of(self, atom: Any, negative: bool = False) -> list[Term]:

@@ -60,14 +60,10 @@ def carried_by(body: Body) -> list[Carried] | None:
 
 def groups_of(body: Body) -> list[tuple[list[int], Carried | None]]:
     """The places of values that depend on each other, after those that they depend on; None: step by step."""
-    before = {var: place for place, var in enumerate(body.befores)}
-    depends: dict[Var, frozenset[int]] = {var: frozenset((place,)) for var, place in before.items()}
-    for eqn in body.jaxpr.eqns:
-        places = (depends.get(var, frozenset()) for var in evaluate.variables(eqn.invars))
-        depends.update(dict.fromkeys(eqn.outvars, frozenset[int]().union(*places)))
-    groups = _in_order(body, depends)
+    depends = body.dependences.reached_by
     return [
-        (each, _one(body, each[0], depends) if len(each) == 1 else _several(body, each, depends)) for each in groups
+        (each, _one(body, each[0], depends) if len(each) == 1 else _several(body, each, depends))
+        for each in map(list, body.dependences.recurrences)
     ]
 
 
@@ -75,7 +71,7 @@ def _one(body: Body, place: int, depends: Mapping[Var, frozenset[int]]) -> Carri
     before, after = body.befores[place], body.afters[place]
     if after is before:
         return Carried((place,), Kind.SAME, (before,), (after,), (), True)
-    if isinstance(after, Literal) or place not in depends.get(after, frozenset()):
+    if isinstance(after, Literal) or place not in depends[after]:
         return Carried((place,), Kind.SHIFT, (before,), (after,), (), _is_read(body, before))
     found = _several(body, [place], depends)
     if found is None or found.read or after in _read_elsewhere(body, [place], found.links):
@@ -113,12 +109,11 @@ def _read_elsewhere(body: Body, places: Sequence[int], links: Sequence[Eqn]) -> 
     """What is read by anything but the links, and what it leads to, but for these carried values."""
     beside = [eqn for eqn in body.jaxpr.eqns if eqn not in set(links)]
     others = [*body.ys, *(atom for p, atom in enumerate(body.afters) if p not in places)]
-    return set(evaluate.variables([*others, *(atom for eqn in beside for atom in eqn.invars)]))
+    return set(evaluate.read_by(beside, others))
 
 
 def _is_read(body: Body, before: Var) -> bool:
-    read = evaluate.variables([*body.ys, *body.afters, *(atom for eqn in body.jaxpr.eqns for atom in eqn.invars)])
-    return before in read
+    return before in evaluate.read_by(body.jaxpr.eqns, body.jaxpr.outvars)
 
 
 def _adds(eqn: Eqn, waiting: set[Var]) -> bool:
@@ -168,18 +163,3 @@ def _is_plain_join(name: str, places: Sequence[int], join: str) -> bool:
             return 0 not in places
         case _:
             return name == join
-
-
-def _in_order(body: Body, depends: Mapping[Var, frozenset[int]]) -> list[list[int]]:
-    """The places of what is carried, those together that depend on each other, each after what it depends on."""
-    needs = [
-        frozenset((place,)) if isinstance(var, Literal) else depends.get(var, frozenset()) | {place}
-        for place, var in enumerate(body.afters)
-    ]
-    for _ in needs:  # what they need by way of others
-        needs = [each.union(*(needs[place] for place in each)) for each in needs]
-    order: list[list[int]] = []
-    for place in sorted(range(len(needs)), key=lambda place: len(needs[place])):
-        if not any(place in group for group in order):
-            order.append(sorted({place, *(each for each in needs[place] if place in needs[each])}))
-    return order

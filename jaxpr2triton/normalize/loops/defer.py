@@ -10,14 +10,15 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 
-from jaxpr2triton._compat import scan_counts_of, source_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of, source_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Closed
+from jaxpr2triton.ir.jaxprs import Closed, Eqn
 from jaxpr2triton.ir.scans import Body, scanned
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
 from jaxpr2triton.normalize.loops.accumulators import Term, apply, others, spread
 from jaxpr2triton.normalize.loops.deferral_choice import Factor, LaneSum, Plan, Stacked, plan_of
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, named, primitive_names, rewrite, splat
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, splat
 
 
 def defer_accumulation(closed: Closed) -> Closed:
@@ -43,26 +44,14 @@ def defer_accumulation(closed: Closed) -> Closed:
     afterwards. Sums are taken in another order than before, whichever way the loop runs: results differ by rounding,
     in the same way each time.
     """
-    if "scan" not in primitive_names(closed):
-        return closed
-    plans = {id(eqn.params["jaxpr"]): _plan(eqn) for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan"}
-    if not any(plans.values()):
-        return closed
 
-    def rule(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:
-        plan = plans.get(id(node.params.get("jaxpr")))
-        return None if plan is None else _rebuilt(node, rewriter, plan)
+    def plan(eqn: Eqn) -> Plan | None:
+        return plan_of(Body(sum_pieces(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)))
 
-    return rewrite(closed, rule, named({"scan"}))
+    return rewrite_loops(closed, {"scan"}, plan, _rebuilt)
 
 
-def _plan(eqn: Any) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
-    return plan_of(Body(sum_pieces(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)))
-
-
-def _rebuilt(node: Node, rewriter: Rewriter, plan: Plan) -> list[Value]:
+def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
     body = plan.body
     fixed, inits, xs = body.fixed(node.args), body.inits(node.args), dict(zip(body.xs, body.stacked(node.args)))
     stays = [position for position in range(body.num_carry) if position not in plan.removed]

@@ -91,7 +91,7 @@ class _Chooser:
     def __init__(self, body: Body, sums: Mapping[int, Sequence[tuple[Any, bool]]]) -> None:
         self.body = body
         self.terms = Terms(body, self._is_worth_it)
-        self._producers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+        self._producers = body.dependences.definitions
         self._mixing = mixing_of_the_rest(body, sums, body.ys)
         carried = [var for position, var in enumerate(body.befores) if position not in sums]
         anyway = [*body.xs, *body.ys, *carried]

@@ -10,21 +10,19 @@ from itertools import pairwise
 from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import build, evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
 from jaxpr2triton.ir.contracted import terms_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
 from jaxpr2triton.ir.scans import LOOPS, Body, body_of_loop, scan_of
 from jaxpr2triton.normalize.calls.sharing import STATEFUL, equality
-from jaxpr2triton.normalize.loops.again import loop_again
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import loop_again, rewrite_loops
 from jaxpr2triton.normalize.rewrite import (
     Node,
     Rewriter,
     Value,
     is_plain,
-    rewrite_planned,
 )
 from jaxpr2triton.rules.base import Pointwise
 from jaxpr2triton.rules.dims import dims_of
@@ -44,7 +42,7 @@ def hand_on(closed: Closed) -> Closed:
     value is chosen alike. What is carried is as little as the rest can be computed from with moves and cheap
     arithmetic. Left alone: what is worth less than the numbers that would be carried; loops with effects.
     """
-    return rewrite_planned(closed, LOOPS, _plan_of, _rebuilt)
+    return rewrite_loops(closed, LOOPS, _plan_of, _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,6 @@ class Plan:
 
 
 def _plan_of(eqn: Eqn) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body = body_of_loop(eqn)
     again: dict[Var, Later] = {}
     for carried in _chosen_alike(body):
@@ -94,7 +90,7 @@ def _plan_of(eqn: Eqn) -> Plan | None:
 
 def _chosen_alike(body: Body) -> Iterator[dict[Var, Later]]:
     """What carried values are for the next step: those that the same flags leave as they were, together; then all."""
-    makers = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    makers = body.dependences.definitions
     groups: dict[tuple[tuple[Var, int], ...], dict[Var, Later]] = {}
     for before, after in zip(body.befores, body.afters):
         later = _peeled(before, after, makers)
@@ -138,7 +134,7 @@ def _computed_again(body: Body, carried: Mapping[Var, Later]) -> Iterator[tuple[
     Found equation by equation: one is computed again if there is an equal one that reads, in the place of each of its
     operands, what is this operand for the next step.
     """
-    there = {var: Later(var) for var in body.invariants()} | dict(carried)
+    there = {var: Later(var) for var in body.dependences.invariant} | dict(carried)
     now = {var: later.now for var, later in there.items()}
     known = {key: eqn for eqn in body.jaxpr.eqns if _is_pure(eqn) and (key := equality(eqn)) is not None}
     for eqn in body.jaxpr.eqns:
@@ -185,21 +181,15 @@ def _is_pure(eqn: Eqn) -> bool:
 
 def _to_carry(body: Body, again: Mapping[Var, Later]) -> tuple[Var, ...]:
     """The fewest bytes from which moves and cheap arithmetic lead to all that is read besides."""
-    eqns = body.jaxpr.eqns
-    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
-    read = evaluate.variables(
-        [*body.afters, *body.ys, *(atom for eqn in eqns if again.keys().isdisjoint(eqn.outvars) for atom in eqn.invars)]
-    )
-    there = {*body.consts, *body.befores, *body.invariants()}
+    others = (eqn for eqn in body.jaxpr.eqns if again.keys().isdisjoint(eqn.outvars))
+    read = evaluate.read_by(others, body.jaxpr.outvars)
+    there = {*body.befores, *body.dependences.invariant}
 
     def cost(var: Var) -> int:
         return 0 if var in there else nbytes(var) or 1
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return makers[var].invars if var in again and _is_cheap(makers[var]) else None
-
     asked = dict.fromkeys(var for var in read if var in again)
-    found = cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *makers], cost, operands)
+    found = cheapest_of_step(body, asked, cost, lambda var, eqn: var in again and _is_cheap(eqn))
     return tuple(var for var in found if var in again)
 
 

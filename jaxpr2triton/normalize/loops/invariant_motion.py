@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import jax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import varies_over_mesh
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
+from jaxpr2triton.ir.dataflow import computable
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
 from jaxpr2triton.ir.scans import LOOPS, UNKNOWN, Body, apart, body_of, body_of_loop, scanned
 from jaxpr2triton.normalize.loops.affine import groups_of
-from jaxpr2triton.normalize.loops.ahead import waits_of
+from jaxpr2triton.normalize.loops.critical_path import longest
+from jaxpr2triton.normalize.loops.distribute import run_stage
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.normalize.loops.sweep import is_swept
-from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value, rewrite_planned
+from jaxpr2triton.normalize.rewrite import Node, Rewriter, Value
 from jaxpr2triton.rules.indexing import MOVES
 
 
@@ -32,7 +34,7 @@ def move_invariant_loops(closed: Closed) -> Closed:
     fewest bytes that it can be made of with moves. Left alone: where all steps together wait no less than as long as
     one more kernel takes, and what is written and read for that; a `repeat` in a step; loops with effects.
     """
-    return rewrite_planned(closed, LOOPS, _plan_of, _rebuilt)
+    return rewrite_loops(closed, LOOPS, _plan_of, _rebuilt)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Motion:
     def operands(self) -> dict[Var, Atom]:
         """What the moved part needs of the body around, by the variables of its own."""
         eqns = evaluate.needed(self.body.jaxpr.eqns, self.moved, ())
-        read = {*_read_by(eqns, self.moved), *(self.body.befores[place] for place in self.places)}
+        read = {*evaluate.read_by(eqns, self.moved), *(self.body.befores[place] for place in self.places)}
         return {var: atom for var, atom in zip(self.body.jaxpr.invars, self.eqn.invars, strict=True) if var in read}
 
 
@@ -82,8 +84,6 @@ class Plan:
 
 
 def _plan_of(eqn: Eqn) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body, motions = body_of_loop(eqn), list[Motion]()
     times = eqn.params["length"] if eqn.primitive.name == "scan" else UNKNOWN
     given = set(body.consts)
@@ -104,10 +104,10 @@ def _motion_of(eqn: Eqn, given: set[Var]) -> Motion | None:
     body = body_of(eqn.params)
     known = [isinstance(atom, Literal) or atom in given for atom in eqn.invars]
     outside = {*body.jaxpr.constvars, *(var for var, is_known in zip(body.jaxpr.invars, known) if is_known)}
-    still = _made_of(body, outside.difference(body.befores))
+    still = computable(body.jaxpr.eqns, outside.difference(body.befores))
     places = [place for place, before in enumerate(body.befores) if before in outside]
     while True:
-        found = _made_of(body, {*still, *(body.befores[place] for place in places)})
+        found = computable(body.jaxpr.eqns, {*still, *(body.befores[place] for place in places)})
         fewer = [place for place in places if _is_among(body.afters[place], found - still)]
         if fewer == places:
             break
@@ -120,37 +120,21 @@ def _motion_of(eqn: Eqn, given: set[Var]) -> Motion | None:
     return replace(motion, shown=_shown(motion, run))
 
 
-def _made_of(body: Body, given: set[Var]) -> set[Var]:
-    found = set(given)
-    for eqn in body.jaxpr.eqns:
-        if not eqn.effects and found.issuperset(evaluate.variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
-
-
 def _is_among(atom: Atom, variables: set[Var]) -> bool:
     return not isinstance(atom, Literal) and atom in variables
-
-
-def _read_by(eqns: Iterable[Eqn], targets: Iterable[Atom]) -> set[Var]:
-    return set(evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)]))
 
 
 def _shown(motion: Motion, run: set[Var]) -> tuple[Var, ...]:
     """The fewest bytes of what is moved of which the rest can be made with moves."""
     body = motion.body
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    read = _read_by(evaluate.needed(body.jaxpr.eqns, motion.rest, run), motion.rest)
+    read = set(evaluate.read_by(evaluate.needed(body.jaxpr.eqns, motion.rest, run), motion.rest))
     put_out = {body.ys[position] for position in motion.ys}
 
     def cost(var: Var) -> int:
         return 0 if var in put_out else nbytes(var)
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return producer[var].invars if var in producer and producer[var].primitive.name in MOVES else None
-
-    order = [*body.jaxpr.constvars, *body.jaxpr.invars, *producer]
-    found = cheapest([var for var in order if var in read & run], order, cost, operands)
+    asked = [var for var in body.dependences.reached_by if var in read & run]
+    found = cheapest_of_step(body, asked, cost, lambda _, eqn: eqn.primitive.name in MOVES)
     return tuple(var for var in found if var in run)
 
 
@@ -160,8 +144,8 @@ def _saved(motion: Motion, times: int) -> float:
     Where the rest alone is affine, combined in tiles once XLA runs the loop around it, its steps do not wait at all.
     """
     numbers, eqns = policy.COMMON, motion.body.jaxpr.eqns
-    before = _longest(eqns, [*motion.body.afters, *motion.body.ys])
-    after = _longest(evaluate.needed(eqns, motion.rest, motion.shown), motion.rest)
+    before = longest(eqns, [*motion.body.afters, *motion.body.ys])
+    after = longest(evaluate.needed(eqns, motion.rest, motion.shown), motion.rest)
     affine = {place for places, each in groups_of(motion.body) if each is not None for place in places}
     if motion.rest and not affine.issuperset(motion.places) and is_swept(_equation_of_rest(motion), _as_it_is):
         after = 0
@@ -184,11 +168,6 @@ def _equation_of_rest(motion: Motion) -> Eqn:
 
     closed = made(jax.make_jaxpr(rest)(*avals))
     return next(eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name == "scan")
-
-
-def _longest(eqns: Sequence[Eqn], targets: Iterable[Atom]) -> float:
-    waits = waits_of(eqns)
-    return max((waits[var] for var in evaluate.variables(targets)), default=0)
 
 
 def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
@@ -237,37 +216,21 @@ def _rebuilt(node: Node, plan: Plan, rewriter: Rewriter) -> list[Value]:
 
 def _before(motion: Motion, given: Mapping[Var, Value]) -> list[Value]:
     """What is carried for itself in the end; then, of all steps, what is put out, and shown to the rest."""
-    body = motion.body
-    befores = [body.befores[place] for place in motion.places]
-    xs = [var for var in body.xs if var in given]
-    consts = {**dict(zip(body.jaxpr.constvars, body.closed.consts)), **given}
-
-    def step(carried: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        return _made({**consts, **dict(zip([*befores, *xs], [*carried, *x]))}, body, motion.moved, len(befores))
-
-    after, ys = scanned(motion.eqn.params, step, [given[var] for var in befores], [given[var] for var in xs])
+    body, params = motion.body, motion.eqn.params
+    fixed = {**dict(zip(body.jaxpr.constvars, body.closed.consts)), **given}
+    there = {var: given[var] for var in body.xs if var in given}
+    starts, shown = [given[body.befores[place]] for place in motion.places], motion.moved[len(motion.places) :]
+    after, ys = run_stage(params, body, motion.places, shown, fixed, starts, there)
     return [*after, *ys]
 
 
 def _rest(motion: Motion, shown: Sequence[Value], args: Sequence[Value], there: Mapping[Var, Value]) -> list[Value]:
     """The results of a loop of which a part has been moved; these are there."""
-    body = motion.body
+    body, params = motion.body, motion.eqn.params
     results = {var: there[var] for var in motion.results}
     if motion.rest:
-        befores, starts = ([each[place] for place in motion.left] for each in (body.befores, body.inits(args)))
-        xs = [*body.xs, *motion.shown]
-
-        def step(carried: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-            env = {**body.fixed(args), **dict(zip([*befores, *xs], [*carried, *x]))}
-            return _made(env, body, motion.rest, len(befores))
-
-        after, ys = scanned(motion.eqn.params, step, starts, [*body.stacked(args), *shown])
-        results.update(zip((var for var in motion.eqn.outvars if var not in results), [*after, *ys]))
+        starts, ys = [body.inits(args)[place] for place in motion.left], motion.rest[len(motion.left) :]
+        stacked = dict(zip([*body.xs, *motion.shown], [*body.stacked(args), *shown]))
+        after, found = run_stage(params, body, motion.left, ys, body.fixed(args), starts, stacked)
+        results.update(zip((var for var in motion.eqn.outvars if var not in results), [*after, *found]))
     return [results[var] for var in motion.eqn.outvars]
-
-
-def _made(
-    env: dict[Var, Value], body: Body, targets: Sequence[Atom], num_carry: int
-) -> tuple[list[Value], list[Value]]:
-    evaluate.run(evaluate.needed(body.jaxpr.eqns, targets, env), env)
-    return apart((evaluate.read(env, atom) for atom in targets), num_carry)

@@ -165,7 +165,7 @@ class _Shared:
         if any(result in self._read for _, before, _, result in carries if before not in kept):
             return False
         eqns = evaluate.needed(self._scan.body.eqns, [alive.atom], ())
-        below = set(evaluate.variables([alive.atom, *(atom for eqn in eqns for atom in eqn.invars)]))
+        below = set(evaluate.read_by(eqns, [alive.atom]))
         if not below & set(self._befores) <= kept:
             return False  # a lane that has ended might go on again
         ended = self._terms.known(np.bool_(not alive.says))

@@ -41,12 +41,7 @@ def carry_last(closed: Closed) -> Closed:
             return results
         return None
 
-    def run(*args: Value) -> list[Value]:
-        env = dict([*zip(closed.jaxpr.constvars, closed.consts), *zip(closed.jaxpr.invars, args)])
-        evaluate.run(closed.jaxpr.eqns, env, rewritten)
-        return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
-
-    return again(closed, run)
+    return again(closed, lambda *args: evaluate.outputs(closed.jaxpr, closed.consts, args, rewritten))
 
 
 def _taken(closed: Closed) -> dict[Var, dict[Eqn, Var]]:

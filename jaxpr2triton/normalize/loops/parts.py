@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest
-from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, made, nbytes
-from jaxpr2triton.ir.region import boundary_p
-from jaxpr2triton.ir.scans import LOOPS, Body, put, scanned
+from jaxpr2triton.ir.cheapest import cheapest_of_step
+from jaxpr2triton.ir.dataflow import affected, made_of, reachable
+from jaxpr2triton.ir.digraph import backwards
+from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Var, made, nbytes
+from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, groups_of
-from jaxpr2triton.normalize.loops.ahead import waits_of
+from jaxpr2triton.normalize.loops.critical_path import longest, waits_of
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.normalize.loops.sweep import body_to_sweep, is_exact, is_swept
-from jaxpr2triton.normalize.rewrite import Node, Value, node_of, rewrite_planned
+from jaxpr2triton.normalize.rewrite import Node, Value, node_of
 from jaxpr2triton.rules.indexing import MOVES
 
 
@@ -45,17 +45,13 @@ def part_loops(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body
         plan = _plan_of(eqn, prepare)
         return None if plan is None else replace(plan, is_read=_is_read_by_loops(closed, eqn))
 
-    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _rebuilt(node, plan))
+    return rewrite_loops(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
 
 
 def _is_read_by_loops(closed: Closed, loop: Eqn) -> bool:
-    found = set(loop.outvars)
-    for eqn in closed.jaxpr.eqns:
-        if not found.isdisjoint(evaluate.variables(eqn.invars)):
-            if eqn.primitive.name in (*LOOPS, "while"):
-                return True
-            found.update(eqn.outvars)
-    return False
+    found = made_of(closed.jaxpr.eqns, loop.outvars)
+    loops = (eqn for eqn in closed.jaxpr.eqns if eqn.primitive.name in (*LOOPS, "while"))
+    return any(not found.isdisjoint(evaluate.variables(eqn.invars)) for eqn in loops)
 
 
 @dataclass(frozen=True)
@@ -94,11 +90,9 @@ class _Groups:
     def without(self, group: frozenset[int]) -> _Groups:
         """With one more in the loop in between, and those that cannot be elsewhere then."""
         places = frozenset[int]().union(*(self.first if group in self.first else self.last))
-        gone = group
-        for _ in places:
-            readers = {place for place in places if gone & self.needs.get(place, frozenset())}
-            read = frozenset[int]().union(*(self.needs.get(place, frozenset()) for place in gone)) & places
-            gone |= readers if group in self.first else read
+        within = {place: self.needs[place] & places for place in places}
+        near = backwards(within) if group in self.first else within  # readers, or what they read
+        gone = frozenset(reachable(group, near.__getitem__))
         first, last = (tuple(each for each in several if not gone & each) for several in (self.first, self.last))
         return replace(self, steps=self.steps | gone, first=first, last=last)
 
@@ -136,20 +130,16 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 def _may_be_parted(eqn: Eqn) -> bool:
     numbers, (num_consts, num_carry) = policy.COMMON, scan_counts_of(eqn.params)
     lanes = [atom.aval.size for atom in eqn.invars[num_consts : num_consts + num_carry]]
-    is_plain = not eqn.effects and not any(varies_over_mesh(atom.aval) for atom in eqn.invars)
     is_long = eqn.params["length"] >= numbers.shortest_swept
-    return is_plain and is_long and num_carry > 1 and 0 < max(lanes) <= numbers.lanes_of_steps
+    return is_long and num_carry > 1 and 0 < max(lanes) <= numbers.lanes_of_steps
 
 
 def _groups(body: Body, found: Sequence[tuple[list[int], Carried | None]]) -> _Groups:
     same = frozenset(places[0] for places, each in found if each and each.kind is Kind.SAME)
-    causes = _causes(body, same)
+    causes = {var: places - same for var, places in body.dependences.reached_by.items()}
     steps = {place for places, each in found if each is None or not _is_exact(each) for place in places}
-    needs = {place: causes[after] for place, after in enumerate(body.afters) if not isinstance(after, Literal)}
-    behind, ahead = set(steps), set(steps)  # what needs one of them, and what one of them needs
-    for _ in needs:
-        behind |= {place for place, others in needs.items() if not behind.isdisjoint(others)}
-        ahead |= {other for place in ahead for other in needs.get(place, ())}
+    needs = {place: others - same for place, others in body.dependences.needs.items()}
+    behind, ahead = affected(needs, needs.__getitem__, steps), set(reachable(steps, needs.__getitem__))
     others = frozenset(range(body.num_carry)) - same - (behind & ahead)
     first, last = (_connected(each, needs) for each in (others & ahead, others - ahead))
     return _Groups(same, frozenset(behind & ahead), first, last, causes, needs)
@@ -164,20 +154,9 @@ def _connected(places: Iterable[int], needs: Mapping[int, frozenset[int]]) -> tu
     """Those of these places together that have to do with each other."""
     found: list[frozenset[int]] = []
     for place in sorted(places):
-        near = [each for each in found if needs.get(place, each) & each or any(place in needs.get(p, ()) for p in each)]
+        near = [each for each in found if needs[place] & each or any(place in needs[p] for p in each)]
         found = [each for each in found if each not in near] + [frozenset((place,)).union(*near)]
     return tuple(found)
-
-
-def _causes(body: Body, same: frozenset[int]) -> dict[Var, frozenset[int]]:
-    """The places of what is carried, and changes, that each value is made of."""
-    nothing = frozenset[int]()
-    found = dict.fromkeys([*body.jaxpr.constvars, *body.jaxpr.invars], nothing)
-    found |= {var: frozenset((place,)) - same for place, var in enumerate(body.befores)}
-    for eqn in body.jaxpr.eqns:
-        of = nothing.union(*(found[var] for var in evaluate.variables(eqn.invars)))
-        found.update(dict.fromkeys(eqn.outvars, of))
-    return found
 
 
 def _parted(body: Body, groups: _Groups) -> Plan:
@@ -218,7 +197,7 @@ def _moves(eqn: Eqn) -> bool:
 def _asked(body: Body, targets: Sequence[Atom], given: Collection[Var]) -> list[Var]:
     """What of these values leads to the targets."""
     eqns = evaluate.needed(body.jaxpr.eqns, targets, given)
-    read = evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)])
+    read = evaluate.read_by(eqns, targets)
     return [var for var in dict.fromkeys(read) if var in given]
 
 
@@ -226,17 +205,12 @@ def _cheapest(
     body: Body, asked: Sequence[Var], free: Collection[Var], made: Sequence[Eqn], again: Callable[[Eqn], bool]
 ) -> list[Var]:
     """The fewest bytes from which that is made again; of as many those that are `made` anyway, or there first."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
     waits, anyway = waits_of(body.jaxpr.eqns), {var for eqn in made for var in eqn.outvars}
 
     def cost(var: Var) -> int:
         return 0 if var in free else (nbytes(var) << 16) + (0 if var in anyway else int(waits[var]))
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return producer[var].invars if var in producer and var not in free and again(producer[var]) else None
-
-    order = [*body.jaxpr.constvars, *body.jaxpr.invars, *producer]
-    return list(cheapest(asked, order, cost, operands))
+    return list(cheapest_of_step(body, asked, cost, lambda var, eqn: var not in free and again(eqn)))
 
 
 def _saved(plan: Plan, length: int) -> float:
@@ -244,16 +218,11 @@ def _saved(plan: Plan, length: int) -> float:
     numbers, body = policy.COMMON, plan.body
     ys = set(evaluate.variables(body.ys))
     stored = sum(nbytes(var) for part in plan.parts for var in part.shown if var not in ys)
-    before = _longest(body.jaxpr.eqns, [*body.afters, *body.ys])
-    after = max((_longest(*_steps_of(plan, part)) for part in plan.parts if not part.is_swept), default=0)
+    before = longest(body.jaxpr.eqns, [*body.afters, *body.ys])
+    after = max((longest(*_steps_of(plan, part)) for part in plan.parts if not part.is_swept), default=0)
     least = 0 if all(part.is_swept for part in plan.parts) else numbers.worth_parting
     a_step = before - after - least - stored / numbers.bytes_of_a_wait
     return a_step * length - sum(part.is_swept for part in plan.parts) * numbers.waits_of_a_kernel
-
-
-def _longest(eqns: Sequence[Eqn], targets: Iterable[Atom]) -> float:
-    waits = waits_of(eqns)
-    return max((waits[var] for var in evaluate.variables(targets)), default=0)
 
 
 def _steps_of(plan: Plan, part: Part) -> tuple[list[Eqn], list[Atom]]:
@@ -265,47 +234,16 @@ def _steps_of(plan: Plan, part: Part) -> tuple[list[Eqn], list[Atom]]:
 
 def _is_swept(eqn: Eqn, plan: Plan, prepare: Callable[[Closed], Closed], places: Collection[int]) -> bool:
     """Whether tiles are made of the part that has these places."""
-    closed = made(jax.make_jaxpr(lambda *args: _rebuilt(node_of(eqn, args), plan))(*(atom.aval for atom in eqn.invars)))
+    closed = made(
+        jax.make_jaxpr(lambda *args: _distributed(node_of(eqn, args), plan))(*(atom.aval for atom in eqn.invars))
+    )
     scans = [each for each in closed.jaxpr.eqns if each.primitive.name == "scan"]
     return all(
         is_swept(scan, prepare) for scan, part in zip(scans, plan.parts, strict=True) if set(part.places) == set(places)
     )
 
 
-def _rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body = plan.body
-    inits = [jnp.asarray(init, var.aval.dtype) for init, var in zip(body.inits(node.args), body.befores)]  # or numbers
-    fixed = {**body.fixed(node.args), **{body.befores[place]: inits[place] for place in plan.same}}
-    there, ends = dict(zip(body.xs, body.stacked(node.args))), list(inits)
-    for part in plan.parts:
-        eqns, targets = _steps_of(plan, part)
-        read = set(evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)]))
-        moving = [var for var in there if var in read]
-        step = partial(_step, body, part, eqns, fixed, moving)
-        last, ys = scanned(node.params, step, [inits[p] for p in part.places], [there[var] for var in moving])
-        ends = put(ends, part.places, last)
-        is_read = plan.is_read or part is not plan.parts[-1]  # by another loop, which has other lanes
-        there.update(zip(part.shown, [boundary_p.bind(y, dim=0) for y in ys] if is_read else ys))
-    return [*ends, *(_of_all_steps(atom, there, node.params["length"]) for atom in body.ys)]
-
-
-def _step(
-    body: Body,
-    part: Part,
-    eqns: Sequence[Eqn],
-    fixed: Mapping[Var, Value],
-    moving: Sequence[Var],
-    before: Sequence[Value],
-    x: Sequence[Value],
-) -> tuple[list[Value], list[Value]]:
-    env = {**fixed, **dict(zip((body.befores[place] for place in part.places), before)), **dict(zip(moving, x))}
-    evaluate.run([eqn for eqn in eqns if not env.keys() >= set(eqn.outvars)], env)
-    afters = [body.afters[place] for place in part.places]
-    found = [jnp.asarray(evaluate.read(env, after), after.aval.dtype) for after in afters]
-    return found, [env[var] for var in part.shown]
-
-
-def _of_all_steps(atom: Atom, there: Mapping[Var, Value], length: int) -> Value:
-    if isinstance(atom, Literal):
-        return lax.full((length, *atom.aval.shape), atom.val, atom.aval.dtype)
-    return there[atom]
+def _distributed(node: Node, plan: Plan) -> list[Value]:
+    """Those whose results another loop reads, which has other lanes, write them first."""
+    stages = [Stage(each.places, each.shown, plan.is_read or each is not plan.parts[-1]) for each in plan.parts]
+    return distribute(node, plan.body, stages, plan.same)

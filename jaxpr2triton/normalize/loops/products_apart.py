@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import jax
-
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest
+from jaxpr2triton.ir.cheapest import cheapest_of_step
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.dataflow import made_of
+from jaxpr2triton.ir.dataflow import computable, made_of
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Literal, Var, elements, nbytes
-from jaxpr2triton.ir.scans import LOOPS, Body, scanned
+from jaxpr2triton.ir.scans import LOOPS, Body
 from jaxpr2triton.normalize.arrays.sum_parts import sum_pieces
 from jaxpr2triton.normalize.loops.deferral_choice import plan_of
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
+from jaxpr2triton.normalize.loops.rewrite_loops import may_be_distributed, rewrite_loops
+from jaxpr2triton.normalize.rewrite import Node, Value
 
 
 def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda body: body) -> Closed:
@@ -37,8 +37,8 @@ def products_apart(closed: Closed, prepare: Callable[[Closed], Closed] = lambda 
     so few terms, in so few steps, that a launch takes longer; those whose factors are much larger than what they make;
     `while`, and scans with effects.
     """
-    return rewrite_planned(
-        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: rebuilt(node, plan)
+    return rewrite_loops(
+        closed, {"scan"}, lambda eqn: _plan_of(eqn, prepare), lambda node, plan, _: distributed(node, plan)
     )
 
 
@@ -66,8 +66,6 @@ class Plan:
 
 
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body, length = Body(prepare(eqn.params["jaxpr"]), *scan_counts_of(eqn.params)), eqn.params["length"]
     products = [each for each in body.jaxpr.eqns if each.primitive.name == "dot_general" and _is_much(each, length)]
     before = _before(body, products)
@@ -79,19 +77,18 @@ def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
 def _stacked(body: Body) -> tuple[Var, ...]:
     """What is written for the sake of sums that are taken after the loop (`defer.py`)."""
     deferred = plan_of(replace(body, closed=sum_pieces(body.closed)))
-    made = {var for eqn in body.jaxpr.eqns for var in eqn.outvars}
+    made = body.dependences.definitions
     return tuple(root for root in deferred.stacks if root in made) if deferred is not None else ()
 
 
 def left_of(eqn: Eqn) -> tuple[tuple[Eqn, frozenset[Var]], ...]:
     """The contractions of a scan without calls that would be taken out of it, and what no step changes."""
-    plan = _plan_of(eqn, lambda body: body)
+    plan = _plan_of(eqn, lambda body: body) if may_be_distributed(eqn) else None
     if plan is None:
         return ()
     products = [each for each in plan.body.jaxpr.eqns if each.primitive.name == "dot_general"]
     gone = {*plan.before, *(not_waited_for(plan.body, products, plan.before) if plan.sunk else ())}
-    invariant = frozenset(plan.body.invariants())
-    return tuple((each, invariant) for each in products if each.outvars[0] in gone)
+    return tuple((each, plan.body.dependences.invariant) for each in products if each.outvars[0] in gone)
 
 
 def _is_much(product: Eqn, length: int) -> bool:
@@ -103,15 +100,16 @@ def _is_much(product: Eqn, length: int) -> bool:
 
 def _before(body: Body, products: Sequence[Eqn]) -> tuple[Var, ...]:
     """The results that no carried value leads to, the last ones of each chain, where they are not much to write."""
-    free = {*body.consts, *body.xs}
-    for eqn in body.jaxpr.eqns:
-        if not eqn.effects and eqn.primitive.name not in LOOPS and free.issuperset(evaluate.variables(eqn.invars)):
-            free.update(eqn.outvars)
-    invariant = body.invariants()
+    free = computable(body.jaxpr.eqns, [*body.consts, *body.xs], lambda eqn: not eqn.effects and not _is_loop(eqn))
+    invariant = body.dependences.invariant
     found = [eqn.outvars[0] for eqn in products if eqn.outvars[0] in free - invariant and _is_worth_writing(eqn)]
     rest = evaluate.needed(body.jaxpr.eqns, [*body.afters, *body.ys], found)
-    read = set(evaluate.variables([*body.afters, *body.ys, *(atom for eqn in rest for atom in eqn.invars)]))
+    read = set(evaluate.read_by(rest, body.jaxpr.outvars))
     return tuple(var for var in found if var in read)
+
+
+def _is_loop(eqn: Eqn) -> bool:
+    return eqn.primitive.name in LOOPS
 
 
 def _is_worth_writing(product: Eqn) -> bool:
@@ -121,8 +119,7 @@ def _is_worth_writing(product: Eqn) -> bool:
 
 def not_waited_for(body: Body, made: Iterable[Eqn], before: Iterable[Var]) -> frozenset[Var]:
     """The results that lead to no carried value."""
-    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
-    there = {*needed, *before, *body.invariants()}
+    there = {*body.dependences.waited_for, *before, *body.dependences.invariant}
     return frozenset(eqn.outvars[0] for eqn in made if eqn.outvars[0] not in there)
 
 
@@ -142,9 +139,9 @@ def sunk_of(
     behind = made_of(body.jaxpr.eqns, after)
     moved = [eqn for eqn in body.jaxpr.eqns if not behind.isdisjoint(eqn.outvars)]
     sunk = tuple(p for p, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind)
-    if not sunk or any(eqn.effects or eqn.primitive.name in LOOPS for eqn in moved):
+    if not sunk or any(eqn.effects or _is_loop(eqn) for eqn in moved):
         return (), ()
-    invariant, written = body.invariants(), set(evaluate.variables(body.ys)) - behind
+    invariant, written = body.dependences.invariant, set(evaluate.variables(body.ys)) - behind
     there = {*invariant, *body.xs, *before, *written, *stacked}
     asked = dict.fromkeys(var for var in evaluate.variables(body.ys) if var in behind)
     given = _made_of(body, asked, behind, there, more)
@@ -158,70 +155,15 @@ def _made_of(
     body: Body, asked: Iterable[Var], behind: set[Var], there: set[Var], more: frozenset[Var]
 ) -> tuple[Var, ...]:
     """The fewest bytes that lead to what is asked for, all of it `behind` contractions; what is there costs nothing."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    again = behind | (_free(body, there) - there) | (more - there)
-    never = sum(nbytes(var) for var in producer) + 1
+    again = behind | (computable(body.jaxpr.eqns, there, does_again) - there) | (more - there)
+    never = sum(map(nbytes, body.dependences.definitions)) + 1
 
     def cost(var: Var) -> int:
         return never if var in behind else 0 if var in there else nbytes(var)
 
-    def operands(var: Var) -> Sequence[Atom] | None:
-        return producer[var].invars if var in again else None
-
-    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
+    return cheapest_of_step(body, asked, cost, lambda var, _: var in again)
 
 
-def _free(body: Body, there: set[Var]) -> set[Var]:
-    """What is in memory, and what is made of that by elementwise and index work."""
-    found = set(there)
-    for eqn in body.jaxpr.eqns:
-        if does_again(eqn) and found.issuperset(evaluate.variables(eqn.invars)):
-            found.update(eqn.outvars)
-    return found
-
-
-def rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body, length = plan.body, node.params["length"]
-    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
-    arrays = {**xs, **of_all_steps(body, plan.before, xs, fixed, length)}
-    written = [*plan.kept, *plan.stored]
-    needed = evaluate.needed(body.jaxpr.eqns, [*body.afters, *written], plan.before)
-    read = set(evaluate.variables([*body.afters, *written, *(atom for eqn in needed for atom in eqn.invars)]))
-    moving = [var for var in arrays if var in read]
-
-    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(moving, x))}
-        evaluate.run(needed, env)
-        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
-
-    after, ys = scanned(node.params, step, body.inits(node.args), [arrays[var] for var in moving])
-    for atom, y in zip(written, ys):
-        if not isinstance(atom, Literal):
-            arrays[atom] = y
-    asked = [body.ys[position] for position in plan.sunk]
-    given = {var: arrays[var] for var in plan.given}
-    sunk = of_all_steps(body, evaluate.variables(asked), given, fixed, length)
-    results = dict(zip((p for p in range(len(body.ys)) if p not in plan.sunk), ys))
-    results |= {position: evaluate.read(sunk, atom) for position, atom in zip(plan.sunk, asked)}
-    return [*after, *(results[position] for position in range(len(body.ys)))]
-
-
-def of_all_steps(
-    body: Body, asked: Iterable[Var], given: dict[Var, Value], fixed: dict[Var, Value], length: int
-) -> dict[Var, Value]:
-    """What these values are in every step, stacked."""
-    asked = list(dict.fromkeys(asked))
-    if not asked:
-        return {}
-    eqns = evaluate.needed(body.jaxpr.eqns, asked, given)
-    invariant = body.invariants()
-    outside = dict(fixed)
-    evaluate.run([eqn for eqn in eqns if invariant.issuperset(eqn.outvars)], outside)
-    each = [eqn for eqn in eqns if not invariant.issuperset(eqn.outvars)]
-
-    def of_a_step(*values: Value) -> list[Value]:
-        env = {**outside, **dict(zip(given, values))}
-        evaluate.run(each, env)
-        return [evaluate.read(env, var) for var in asked]
-
-    return dict(zip(asked, jax.vmap(of_a_step, axis_size=length)(*given.values())))
+def distributed(node: Node, plan: Plan) -> list[Value]:
+    written = dict.fromkeys([*evaluate.variables(plan.kept), *plan.stored])
+    return distribute(node, plan.body, [Stage(None, plan.before), Stage(plan.body.places, tuple(written))])

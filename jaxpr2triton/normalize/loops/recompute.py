@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import jax.extend.core as jex
 
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.cheapest import cheapest, price
+from jaxpr2triton.ir.cheapest import cheapest_of_step, price
 from jaxpr2triton.ir.contracted import terms_of
-from jaxpr2triton.ir.jaxprs import Closed, nbytes
-from jaxpr2triton.ir.scans import Body, scanned
-from jaxpr2triton.normalize.rewrite import Node, Value, rewrite_planned
+from jaxpr2triton.ir.jaxprs import Closed, Eqn, Var, nbytes
+from jaxpr2triton.ir.scans import Body
+from jaxpr2triton.normalize.loops.distribute import Stage, distribute
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
+from jaxpr2triton.normalize.rewrite import Node, Value
 from jaxpr2triton.rules.indexing import MOVES
 from jaxpr2triton.rules.pointwise.table import POINTWISE
 
@@ -61,7 +62,7 @@ def recompute_stored(
     def plan_of(eqn: Any) -> Plan | None:
         return _plan_of(eqn, prepare(eqn.params["jaxpr"]), outputs, again)
 
-    return rewrite_planned(closed, {"scan"}, plan_of, lambda node, plan, _: _rebuilt(node, plan))
+    return rewrite_loops(closed, {"scan"}, plan_of, lambda node, plan, _: _distributed(node, plan))
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,12 @@ def _plan_of(eqn: Any, closed: Any, outputs: set[Any], again: Callable[[Any], bo
     ys = (y, 1 - y, (1 - y) * y), none of them an output of the program
         →    sunk = (1, 2), stored = (), given = {y}
     """
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body = Body(closed, *scan_counts_of(eqn.params))
     pinned, asked = _pinned_and_asked(body, [var in outputs for var in eqn.outvars[body.num_carry :]])
     there = {*body.xs, *pinned}
     given = _cheapest(body, asked, there, again)
 
-    free = there | body.invariants()
+    free = there | body.dependences.invariant
     kept = [var for var in given if var not in free]
     gone = {atom for atom in asked if atom not in kept}
     if not gone or nbytes(*kept) >= nbytes(*asked):
@@ -103,55 +102,20 @@ def _pinned_and_asked(body: Body, is_output: Sequence[bool]) -> tuple[set[Any], 
     return pinned, dict.fromkeys(atom for atom, _ in written if atom not in pinned)
 
 
-def _cheapest(body: Body, asked: Iterable[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:
+def _cheapest(body: Body, asked: Collection[Any], there: set[Any], again: Callable[[Any], bool]) -> tuple[Any, ...]:
     """The cheapest variables from which the asked ones can be computed; what no step changes costs nothing."""
-    producer = {var: eqn for eqn in body.jaxpr.eqns for var in eqn.outvars}
-    invariant, asked = body.invariants(), tuple(asked)
-    wanted = frozenset(asked)
+    invariant, wanted = body.dependences.invariant, frozenset(asked)
 
     def cost(var: Any) -> int:
         return 0 if var in invariant else price(var.aval, var in there)
 
-    def operands(var: Any) -> Sequence[Any] | None:
-        eqn = producer.get(var)
-        free = eqn is not None and var not in invariant and (again(eqn) or (var in wanted and is_outer(eqn)))
-        return eqn.invars if eqn is not None and free else None
+    def is_again(var: Var, eqn: Eqn) -> bool:
+        return var not in invariant and (again(eqn) or (var in wanted and is_outer(eqn)))
 
-    return cheapest(asked, [*body.jaxpr.constvars, *body.jaxpr.invars, *producer], cost, operands)
+    return cheapest_of_step(body, asked, cost, is_again)
 
 
-def _rebuilt(node: Node, plan: Plan) -> list[Value]:
-    body = plan.body
-    fixed, xs = body.fixed(node.args), dict(zip(body.xs, body.stacked(node.args)))
-    kept = [atom for position, atom in enumerate(body.ys) if position not in plan.sunk]
-    written = [*kept, *plan.stored]
-    needed, live_xs = body.leading_to([*body.afters, *written])
-
-    def step(before: Sequence[Value], x: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        env = {**fixed, **dict(zip(body.befores, before)), **dict(zip(live_xs, x))}
-        evaluate.run(needed, env)
-        return [evaluate.read(env, atom) for atom in body.afters], [evaluate.read(env, atom) for atom in written]
-
-    after, ys = scanned(node.params, step, body.inits(node.args), [xs[var] for var in live_xs])
-    arrays = {**xs, **{a: y for a, y in zip(written, ys) if not isinstance(a, jex.Literal)}}
-    sunk = iter(_afterwards(plan, fixed, arrays, node.params["length"]))
-    rest = iter(ys)
-    return [*after, *(next(sunk if position in plan.sunk else rest) for position in range(len(body.ys)))]
-
-
-def _afterwards(plan: Plan, fixed: dict[Any, Value], arrays: dict[Any, Value], length: int) -> list[Value]:
-    """The sunk ys of all steps."""
-    body = plan.body
-    asked = [body.ys[position] for position in plan.sunk]
-    unchanging = [var for var in plan.given if var in body.invariants()]
-    outside = dict(fixed)
-    evaluate.run(evaluate.needed(body.jaxpr.eqns, unchanging, outside), outside)
-    moving = [var for var in arrays if var in plan.given]
-    eqns = evaluate.needed(body.jaxpr.eqns, asked, plan.given)
-
-    def of_a_step(*values: Value) -> list[Value]:
-        env = {**outside, **dict(zip(moving, values))}
-        evaluate.run(eqns, env)
-        return [evaluate.read(env, atom) for atom in asked]
-
-    return jax.vmap(of_a_step, axis_size=length)(*[arrays[var] for var in moving])
+def _distributed(node: Node, plan: Plan) -> list[Value]:
+    kept = [atom for position, atom in enumerate(plan.body.ys) if position not in plan.sunk]
+    written = dict.fromkeys([*evaluate.variables(kept), *plan.stored])
+    return distribute(node, plan.body, [Stage(plan.body.places, tuple(written))])

@@ -21,13 +21,23 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Literal, Var, made
+from jaxpr2triton.ir.jaxprs import Var, made
 from jaxpr2triton.ir.region import boundary_p, repeat_p
 from jaxpr2triton.ir.scans import put, scanned
 from jaxpr2triton.normalize.loops.affine import Carried, Kind
-from jaxpr2triton.normalize.loops.products_apart import of_all_steps
+from jaxpr2triton.normalize.loops.distribute import all_steps
 from jaxpr2triton.normalize.loops.rings import Ring
-from jaxpr2triton.normalize.loops.tiles import Plan, Steps, coefficients_of, largest_of, last_of, moved_on, next_of
+from jaxpr2triton.normalize.loops.tiles import (
+    Plan,
+    Steps,
+    coefficients_of,
+    everywhere,
+    given_to,
+    largest_of,
+    last_of,
+    moved_on,
+    next_of,
+)
 from jaxpr2triton.normalize.rewrite import Node, Value
 
 Env = Mapping[Var, Value]
@@ -63,14 +73,14 @@ def _around_stretches(
 ) -> tuple[list[Value], list[Value]]:
     """What each stretch begins with, and what the last one ends with; but for totals, which begin with nothing."""
     count, size = length // plan.size, plan.size
-    begins, last = [_everywhere(start, count) for start in starts], list(starts)
+    begins, last = [everywhere(start, count) for start in starts], list(starts)
     for each in plan.carried:
         before = [starts[place] for place in each.places]
         match each.kind:
             case Kind.SAME:
-                there[each.befores[0]] = _everywhere(before[0], length)
+                there[each.befores[0]] = everywhere(before[0], length)
             case Kind.SHIFT:
-                moved = _all(plan, each.afters[0], there, fixed, length)
+                (moved,) = all_steps(plan.body, each.afters, there, fixed, length)
                 there[each.befores[0]] = moved_on(plan, before[0], moved)
                 first = size - 1 if plan.reverse else 0
                 begins = put(begins, each.places, [lax.slice_in_dim(there[each.befores[0]], first, None, size)])
@@ -87,19 +97,8 @@ def _how(plan: Plan, steps: int) -> dict[str, Any]:
     return {"length": steps, "reverse": plan.reverse, "unroll": 1}
 
 
-def _everywhere(x: Value, count: int) -> Value:
-    return lax.broadcast_in_dim(x, (count, *x.shape), range(1, x.ndim + 1))
-
-
 def _cut(x: Value, count: int) -> Value:
     return lax.reshape(x, (count, x.shape[0] // count, *x.shape[1:]))
-
-
-def _all(plan: Plan, atom: Any, there: Steps, fixed: dict[Var, Value], length: int) -> Value:
-    """What an atom is in all steps."""
-    if isinstance(atom, Literal):
-        return _everywhere(jnp.asarray(atom.val, atom.aval.dtype), length)
-    return of_all_steps(plan.body, [atom], there, fixed, length)[atom]
 
 
 def _step(
@@ -117,11 +116,7 @@ def _begins(
     plan: Plan, carried: Carried, starts: list[Value], there: Steps, fixed: dict[Var, Value], length: int
 ) -> tuple[list[Value], list[Value]]:
     """What the last stretch ends with, and what each of them begins with."""
-    still = dict(fixed)
-    evaluate.run([eqn for eqn in plan.body.jaxpr.eqns if plan.body.invariants().issuperset(eqn.outvars)], still)
-    known = {**fixed, **{var: still[var] for var in carried.given if var in still}}
-    moving = [var for var in carried.given if var not in known]
-    given = of_all_steps(plan.body, moving, there, fixed, length)
+    given, known = given_to(plan.body, carried, there, fixed, length)
     size, count, ring = len(starts), length // plan.size, carried.ring
     maps, bounds = _maps(plan, carried, coefficients_of(carried, given, known, length), count)
 
@@ -168,9 +163,7 @@ def _maps(plan: Plan, carried: Carried, found: Sequence[Value], count: int) -> t
     return stored[: len(found)], stored[len(found) :]
 
 
-def _bounds(
-    ring: Ring, before: Sequence[Value], now: Sequence[Value], both: Sequence[Value], size: int
-) -> list[Value]:
+def _bounds(ring: Ring, before: Sequence[Value], now: Sequence[Value], both: Sequence[Value], size: int) -> list[Value]:
     grown, added = before
     if ring is not Ring.SUMS:
         grown = lax.add(grown, largest_of(now[: size * size], ring))

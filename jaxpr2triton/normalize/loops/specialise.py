@@ -67,7 +67,8 @@ def _scan(node: Node, rewriter: Rewriter) -> list[Value] | None:
     rest = [const for n, const in enumerate(consts) if n not in given]
 
     def step(carry: Sequence[Value], xs: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        return apart(_run(body.closed, [*_all(consts, given, rest), *carry, *xs]), body.num_carry)
+        args = [*_all(consts, given, rest), *carry, *xs]
+        return apart(evaluate.outputs(body.jaxpr, body.closed.consts, args), body.num_carry)
 
     final, ys = scanned(node.params, step, body.inits(node.args), body.stacked(node.args))
     return [*final, *ys]
@@ -98,15 +99,10 @@ def _while(node: Node, rewriter: Rewriter) -> list[Value] | None:
 
 def _with(closed: Any, args: Sequence[Value], given: Given, rest: Sequence[Any], start: Sequence[Any]) -> Any:
     def run(*values: Value) -> list[Value]:
-        return _run(closed, [*_all(args, given, values[: len(rest)]), *values[len(rest) :]])
+        whole = [*_all(args, given, values[: len(rest)]), *values[len(rest) :]]
+        return evaluate.outputs(closed.jaxpr, closed.consts, whole)
 
     return jax.make_jaxpr(run)(*rest, *start)
-
-
-def _run(closed: Any, args: Sequence[Value]) -> list[Value]:
-    env = dict(zip(closed.jaxpr.invars, args)) | dict(zip(closed.jaxpr.constvars, closed.consts))
-    evaluate.run(closed.jaxpr.eqns, env)
-    return [evaluate.read(env, atom) for atom in closed.jaxpr.outvars]
 
 
 RULES = {"platform_index": _platform, "cond": _branch, "scan": _scan, "while": _while}

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.graph import dynamic
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir import evaluate
@@ -17,9 +17,9 @@ from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.loops.accumulators import accumulated
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.deferral_choice import mixing_of_the_rest
-from jaxpr2triton.normalize.loops.products_apart import Plan, not_waited_for, rebuilt, sunk_of
+from jaxpr2triton.normalize.loops.products_apart import Plan, distributed, not_waited_for, sunk_of
 from jaxpr2triton.normalize.loops.recompute import does_again
-from jaxpr2triton.normalize.rewrite import rewrite_planned
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.rules.reductions import TABLE
 
 
@@ -43,12 +43,10 @@ def sums_apart(closed: Closed) -> Closed:
     of loops that programs enough share out all the same, and what would have more bytes stored than `times_stored`
     times those that a step reads, writes and carries.
     """
-    return rewrite_planned(closed, {"scan"}, _plan_of, lambda node, plan, _: rebuilt(node, plan))
+    return rewrite_loops(closed, {"scan"}, _plan_of, lambda node, plan, _: distributed(node, plan))
 
 
 def _plan_of(eqn: Eqn) -> Plan | None:
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars):
-        return None
     body = Body(eqn.params["jaxpr"], *scan_counts_of(eqn.params))
     return _spread(body, eqn.params["length"]) or _of_lanes(body)
 

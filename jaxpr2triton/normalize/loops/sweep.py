@@ -11,21 +11,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpr2triton import policy
-from jaxpr2triton._compat import scan_counts_of, varies_over_mesh
+from jaxpr2triton._compat import scan_counts_of
 from jaxpr2triton.hardware import DEFAULT_TARGET
 from jaxpr2triton.ir import evaluate
+from jaxpr2triton.ir.dataflow import made_of
 from jaxpr2triton.ir.jaxprs import Closed, Eqn, Literal, Var, nbytes
 from jaxpr2triton.ir.once import readers_of
+from jaxpr2triton.ir.plan import power_of_two
 from jaxpr2triton.ir.scans import Body
 from jaxpr2triton.normalize.arrays.outer import multiplied
 from jaxpr2triton.normalize.loops.affine import Carried, Kind, carried_by
 from jaxpr2triton.normalize.loops.coupled import Coupling
 from jaxpr2triton.normalize.loops.logs import pairs_of_logs
 from jaxpr2triton.normalize.loops.recompute import does_again
+from jaxpr2triton.normalize.loops.rewrite_loops import rewrite_loops
 from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.loops.side_by_side import side_by_side
 from jaxpr2triton.normalize.loops.tiles import Plan, in_tiles
-from jaxpr2triton.normalize.rewrite import rewrite_planned
 from jaxpr2triton.rules.rows import ADDED
 
 
@@ -63,7 +65,7 @@ def sweep_affine(closed: Closed, prepare: Callable[[Closed], Closed] = lambda bo
         ys = eqn.outvars[len(plan.body.afters) :]
         return replace(plan, read_again=frozenset(n for n, var in enumerate(ys) if len(readers.get(var, ())) > 1))
 
-    return rewrite_planned(
+    return rewrite_loops(
         closed,
         {"scan"},
         plan_of,
@@ -81,7 +83,7 @@ def body_to_sweep(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Body:
 
 def _plan_of(eqn: Eqn, prepare: Callable[[Closed], Closed]) -> Plan | None:
     numbers, length = policy.COMMON, eqn.params["length"]
-    if eqn.effects or any(varies_over_mesh(atom.aval) for atom in eqn.invars) or length < numbers.shortest_swept:
+    if length < numbers.shortest_swept:
         return None
     count = scan_counts_of(eqn.params)
     states = eqn.invars[count[0] : sum(count)]
@@ -125,12 +127,13 @@ def _is_little_to_store(body: Body, carried: Sequence[Carried]) -> bool:
 
 def _moves_what_was_run(body: Body, carried: Sequence[Carried]) -> bool:
     """Whether coefficients that are moved on by a step are made of what was combined, which lanes would exchange."""
-    run = {var for each in carried if each.kind is Kind.RUNNING for var in each.befores}
-    for eqn in body.jaxpr.eqns:
-        if not run.isdisjoint(evaluate.variables(eqn.invars)):
-            run.update(eqn.outvars)
+    run = _made_of_running(body, carried)
     moved = [each for each in carried if each.read]
     return any(not run.isdisjoint({*each.given, *evaluate.variables(each.afters)} - _own(each)) for each in moved)
+
+
+def _made_of_running(body: Body, carried: Sequence[Carried]) -> set[Var]:
+    return made_of(body.jaxpr.eqns, [var for each in carried if each.kind is Kind.RUNNING for var in each.befores])
 
 
 def _own(carried: Carried) -> set[Var]:
@@ -172,7 +175,7 @@ def _size_of_tile(length: int, lanes: int, held: int) -> int | None:
     if length <= most:
         return length
     sizes = [size for size in range(most, most // 4, -1) if length % size == 0]
-    return min(sizes, key=lambda size: (_padded(size) * (length // size), -size), default=None)
+    return min(sizes, key=lambda size: (power_of_two(size) * (length // size), -size), default=None)
 
 
 def _size_of_stretch(length: int, lanes: int) -> int | None:
@@ -187,14 +190,7 @@ def _size_of_stretch(length: int, lanes: int) -> int | None:
 
 def _have_maps(body: Body, carried: Sequence[Carried]) -> bool:
     """Whether what the steps of each value are is known before any of these values are."""
-    run = {var for each in carried if each.kind is Kind.RUNNING for var in each.befores}
-    for eqn in body.jaxpr.eqns:
-        if not run.isdisjoint(evaluate.variables(eqn.invars)):
-            run.update(eqn.outvars)
+    run = _made_of_running(body, carried)
     read = [each.given if each.kind is Kind.RUNNING else evaluate.variables(each.afters) for each in carried]
     kinds = (Kind.RUNNING, Kind.SHIFT)
     return all(run.isdisjoint(vars_) for each, vars_ in zip(carried, read) if each.kind in kinds)
-
-
-def _padded(size: int) -> int:
-    return 1 << (size - 1).bit_length()

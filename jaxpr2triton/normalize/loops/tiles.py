@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 
@@ -13,13 +13,13 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.jaxprs import Atom, Literal, Var, made
+from jaxpr2triton.ir.jaxprs import Atom, Var, made
 from jaxpr2triton.ir.region import boundary_p, repeat_p
 from jaxpr2triton.ir.scanned import Combination, combination, scanned_p
 from jaxpr2triton.ir.scans import Body, put, scanned
 from jaxpr2triton.normalize.loops.affine import Carried, Kind
+from jaxpr2triton.normalize.loops.distribute import all_steps
 from jaxpr2triton.normalize.loops.forms import coefficients
-from jaxpr2triton.normalize.loops.products_apart import of_all_steps
 from jaxpr2triton.normalize.loops.rings import Ring
 from jaxpr2triton.normalize.rewrite import Node, Value
 
@@ -107,30 +107,17 @@ def _tile(
     there: Steps = {**dict(zip(body.xs, xs)), **(found or {})}
     ends = list(starts)
 
-    def values(asked: Iterable[Atom]) -> list[Value]:
-        """What these atoms are in all steps."""
-        asked = list(asked)
-        there_now = of_all_steps(body, evaluate.variables(asked), there, fixed, plan.size)
-        return [
-            _each(jnp.asarray(atom.val, atom.aval.dtype), plan.size) if isinstance(atom, Literal) else there_now[atom]
-            for atom in asked
-        ]
-
-    still = dict(fixed)  # what no step changes
-    evaluate.run([eqn for eqn in body.jaxpr.eqns if body.invariants().issuperset(eqn.outvars)], still)
     for each in plan.carried:
         if found is not None and each.kind is Kind.RUNNING:
             continue
         before = [starts[place] for place in each.places]
-        known = {**fixed, **{var: still[var] for var in each.given if var in still}}
-        moving = [var for var in each.given if var not in known]
-        given = dict(zip(moving, values(moving)))
+        given, known = given_to(body, each, there, fixed, plan.size)
         match each.kind:
             case Kind.SAME:
-                there[each.befores[0]] = _each(before[0], plan.size)
+                there[each.befores[0]] = everywhere(before[0], plan.size)
                 after = before
             case Kind.SHIFT:
-                (moved,) = values(each.afters)
+                (moved,) = all_steps(body, each.afters, there, fixed, plan.size)
                 there[each.befores[0]] = moved_on(plan, before[0], moved)
                 after = [last_of(plan, moved)]
             case Kind.TOTAL:
@@ -139,7 +126,17 @@ def _tile(
             case Kind.RUNNING:
                 after = _run(plan, each, given, before, known, there)
         ends = put(ends, each.places, after)
-    return ends, values(asked)
+    return ends, all_steps(body, asked, there, fixed, plan.size)
+
+
+def given_to(
+    body: Body, carried: Carried, there: Steps, fixed: Mapping[Var, Value], length: int
+) -> tuple[Steps, dict[Var, Value]]:
+    """What the links read besides: of all steps, and with the constants what no step changes."""
+    still = body.with_invariants(fixed)
+    known = {**fixed, **{var: still[var] for var in carried.given if var in still}}
+    moving = [var for var in carried.given if var not in known]
+    return dict(zip(moving, all_steps(body, moving, there, fixed, length))), known
 
 
 def _run(
@@ -292,7 +289,7 @@ def _at(here: Value, x: Value) -> Value:
     return lax.bitcast_convert_type(found, x.dtype) if bits is not x else found
 
 
-def _each(x: Value, size: int) -> Value:
+def everywhere(x: Value, size: int) -> Value:
     return lax.broadcast_in_dim(x, (size, *x.shape), list(range(1, x.ndim + 1)))
 
 

@@ -95,7 +95,7 @@ def _control(scan: Scan) -> tuple[list[Eqn], list[Var] | None]:
         targets = [afters[before] for before in control]
         eqns = evaluate.needed(scan.body.eqns, targets, ())
         made = {var for eqn in eqns for var in eqn.outvars}
-        read = evaluate.variables([*targets, *(atom for eqn in eqns for atom in eqn.invars)])
+        read = evaluate.read_by(eqns, targets)
         more = [var for var in dict.fromkeys(read) if var not in made and var not in control]
         if any(var not in afters or var.aval.shape for var in more):
             return [], None

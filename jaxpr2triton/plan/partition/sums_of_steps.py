@@ -92,14 +92,13 @@ class _Late:
 
 def _late(body: Body, sums: Sequence[Eqn]) -> _Late | None:
     """These sums and what is made of them, if none of it is carried; None without any that is put out."""
-    needed = {var for eqn in evaluate.needed(body.jaxpr.eqns, body.afters, ()) for var in eqn.outvars}
-    chosen = [eqn for eqn in sums if needed.isdisjoint(eqn.outvars)]
+    chosen = [eqn for eqn in sums if body.dependences.waited_for.isdisjoint(eqn.outvars)]
     made = {var for eqn in chosen for var in eqn.outvars}
     behind = made_of(body.jaxpr.eqns, made)
     places = [place for place, atom in enumerate(body.ys) if not isinstance(atom, Literal) and atom in behind]
     rest = evaluate.needed(body.jaxpr.eqns, [body.ys[place] for place in places], made)
     read = _read_by(rest) - made
-    if not places or any(eqn.effects for eqn in rest) or not read <= {*body.xs, *body.invariants()}:
+    if not places or any(eqn.effects for eqn in rest) or not read <= {*body.xs, *body.dependences.invariant}:
         return None
     return _Late(tuple(chosen), tuple(rest), tuple(places), tuple(var for var in body.xs if var in read))
 
@@ -205,7 +204,7 @@ def _of_no_step(
     body: Body, eqns: Sequence[Eqn], wanted: Iterable[Var], fixed: Mapping[Var, jax.Array], steps: int
 ) -> dict[Var, jax.Array]:
     """Those among them that all steps have alike, for each of the steps."""
-    invariant, env = body.invariants(), dict(fixed)
+    invariant, env = body.dependences.invariant, dict(fixed)
     evaluate.run([each for each in eqns if invariant.issuperset(each.outvars)], env)
     same = {var: env[var] for var in wanted if var in invariant}
     return {var: lax.broadcast_in_dim(x, (steps, *x.shape), range(1, 1 + x.ndim)) for var, x in same.items()}

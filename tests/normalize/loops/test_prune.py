@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 from jaxpr2triton._compat import scan_counts_of, user_frame
@@ -95,6 +96,15 @@ def test_what_reads_a_dead_result_goes_too() -> None:
     assert primitives_of(after(prune_scans, function, A, B, A, XS)) == ["scan"]
 
 
+@pytest.mark.parametrize("length", [0, 3])
+def test_arrays_without_elements_are_not_written(length: int) -> None:
+    def function(a: Any, xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c * x, (c[None][:0], c) if length else c), a, xs)
+
+    result = after(prune_scans, function, A, XS[:length])
+    assert shape_of_scan(result) == (0, 1, 1, int(length > 0))
+
+
 def test_what_is_all_alive_is_returned_as_it_is() -> None:
     before = traced(lambda a, xs: lax.scan(lambda c, x: (c * x, c), a, xs), A, XS)
     assert prune_scans(before) is before
@@ -108,8 +118,10 @@ def test_effects_stay() -> None:
 
         return lax.scan(step, (a, a), xs)[0][0]
 
-    before = traced(function, A, XS)
-    assert prune_scans(before) is before
+    result = after(prune_scans, function, A, XS)
+    assert shape_of_scan(result) == (0, 1, 1, 0)
+    (scan,) = result.jaxpr.eqns
+    assert scan.effects and "add" not in primitives_of(scan.params["jaxpr"])
 
 
 def test_the_line_of_the_user_stays() -> None:
