@@ -17,6 +17,7 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 from jaxpr2triton.shards import walks
+from jaxpr2triton.shards.flow import Classes
 from jaxpr2triton.shards.told import divided
 
 X = np.ones((16, 6), np.float32)
@@ -34,6 +35,11 @@ def mixed(x: Any) -> Any:
 
 def meeting(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c * x).sum(0) * c, jnp.ones(6))
+
+
+def printing_in_order(x: Any) -> Any:
+    jax.debug.print("{}", x[0, 0], ordered=True)
+    return x * 2
 
 
 def printing_in_a_loop(x: Any) -> Any:
@@ -72,12 +78,19 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: lax.scan(lambda c, r: (jnp.sin(c + r), c * 2), jnp.ones(6), x)[1], "a loop goes along it"),
         (meeting, "devices would meet in each step of a loop, at `mul`"),
         (printing_in_a_loop, "a loop in it has side effects"),
+        (printing_in_order, "its side effects are in order"),
     ],
 )
 def test_the_first_axis(fn: Callable[..., Any], why: str) -> None:
     found = divided(jax.make_jaxpr(fn)(X))
     (first,) = [each for each in found if any(place.endswith("x[0]") or place == "arg0[0]" for place in each.places)]
     assert first.why_whole == why
+
+
+def test_constants_are_whole_unless_they_are_hoisted() -> None:
+    closed = jax.make_jaxpr(lambda x: x + jnp.asarray(X))(X)
+    assert set(Classes(closed.jaxpr).why.values()) == {"it is a constant of the program"}
+    assert {each.why_whole for each in divided(closed)} == {""}
 
 
 def test_what_is_split_together() -> None:
