@@ -21,7 +21,7 @@ from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
-from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.slow_kernels import doubts_about
 from tests.contraction_programs import PROGRAMS, Contraction, widened
 
 SM_90 = target_named("sm_90")

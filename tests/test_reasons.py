@@ -1,6 +1,6 @@
 """Why something stays with XLA: each reason by a program that has it, word for word.
 
-Other reasons stand beside what they are about: tests/graph/test_covered.py, tests/plan, tests/shards/test_told.py.
+Other reasons stand beside what they are about, in tests/plan, tests/report and tests/shards.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Whole(Exception):
     """A class cannot be split: what would have to be a collective is in a loop."""
 
     def __init__(self, eqn: Eqn) -> None:
-        super().__init__(f"devices would meet in each step of a loop, at `{eqn.primitive.name}`")
+        super().__init__(f"sharding needs a collective in every step of a loop, at `{eqn.primitive.name}`")
 
 
 class Classes:

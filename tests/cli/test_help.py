@@ -9,7 +9,7 @@ import pytest
 from jaxpr2triton.cli import main
 from jaxpr2triton.cli.options import COMMANDS
 
-PAGE = Path(__file__).with_name("help.txt")
+PAGE = Path(__file__).with_name("help.txt")  # what a new option or target prints is put in here
 TITLE = "==== jaxpr2triton"
 
 

@@ -94,7 +94,7 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
     w = np.zeros((300, 300), np.float32)
     left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 300), np.float32))
     assert left.why == (
-        "one program cannot hold what the loop keeps from step to step: it carries 90,001 numbers, and 40,632 fit; "
+        "one program cannot hold the state of the loop: it carries 90,001 numbers, and 40,632 fit; "
         "it would have to be split"
     )
     w = np.zeros((500, 500), np.float32)
@@ -104,7 +104,7 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
 
     left = left_of(lambda c, xs: lax.scan(longest, c, xs), np.zeros(500, np.float32), np.zeros((5, 500), np.float32))
     assert left.why == (
-        "one program cannot hold what the loop keeps from step to step: it carries 500 numbers and reads 250,500 in "
+        "one program cannot hold the state of the loop: it carries 500 numbers and reads 250,500 in "
         "each step, and 150,000 fit; it would have to be split"
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from jaxpr2triton.errors import BackendError
 from jaxpr2triton.launch.compile import nvidia_tools
-from jaxpr2triton.launch.compile.triton_door import triton_version
+from jaxpr2triton.launch.compile.triton_shim import triton_version
 
 
 def complaint(call: Callable[..., Any], *args: Any) -> str:

@@ -14,7 +14,7 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.kernel import Apart
-from jaxpr2triton.plan.partition.because import WORDS, needed_first
+from jaxpr2triton.plan.partition.cut_reasons import WORDS, needed_first
 from jaxpr2triton.policy import COMMON, DEFAULT_POLICY
 from tests.contraction_programs import PROGRAMS as CONTRACTIONS
 from tests.policies import planned_with
@@ -61,7 +61,7 @@ ADDED_UP = "parts of a sum are made first, by many programs"
 COPIES = "what is compared or looked up is one of its elements: it is one number wherever it is read"
 WHOLE = "a sum over the whole array is needed first"
 TAKEN_APART = "what one of them combines at once, the steps of the other one would take apart"
-TOO_LITTLE = "they read too little in common for what it would cost"
+TOO_LITTLE = "they share too little input to be worth fusing"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_contraction_beside_a_loop() -> None:
         return lax.fori_loop(0, 3, lambda _, c: jnp.sin(c), x), x @ w
 
     (found,) = j2t.transpile(f, floats(64, 64), floats(64, 64), contractions="triton").summary.apart
-    assert found.why == "one of them is a contraction, the other one a loop"
+    assert found.why == "one of them is a matrix product, the other one a loop"
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ def test_what_is_needed_first(fn: Any, why: str) -> None:
     assert needed_first(eqn) == why
 
 
-NO_LOOP = "a contraction has blocks of rows and columns, which no loop has"
-BLOCKS = "a contraction has blocks of rows and columns, which what else would be made there has not"
+NO_LOOP = "a loop does not share the tiling of a matrix product"
+BLOCKS = "the other output does not share the tiling of the matrix product"
 AGAIN = "contractions would be made again and again, wherever they are wanted"
-FEW = "together there would be too few programs, or each would have to hold too much"
+FEW = "fused, there would be too few programs or too many live values"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_chain_of_products_that_is_too_long() -> None:
 
     args = floats(64, 64), [floats(64, 64)] * (COMMON.few + 1)
     (found,) = j2t.transpile(layers, *args, contractions="triton").summary.apart
-    assert found.why == "a kernel holds no longer chain of matrix products"
+    assert found.why == "a kernel chains at most 8 matrix products"
 
 
 def test_the_line_that_makes_what_is_waited_for_is_given() -> None:

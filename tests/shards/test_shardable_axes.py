@@ -1,4 +1,4 @@
-"""Which axes may be split, and why not the others."""
+"""Which axes are shardable, and why not the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 from jaxpr2triton.shards import walks
 from jaxpr2triton.shards.flow import Classes
-from jaxpr2triton.shards.told import divided
+from jaxpr2triton.shards.shardable_axes import divided
 
 X = np.ones((16, 6), np.float32)
 
@@ -76,7 +76,7 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: x.at[:, 2].max(0.0), ""),
         (lambda x: jnp.fft.fft(x, axis=0).real, "`fft` stays with XLA, which splits it as it likes"),
         (lambda x: lax.scan(lambda c, r: (jnp.sin(c + r), c * 2), jnp.ones(6), x)[1], "a loop goes along it"),
-        (meeting, "devices would meet in each step of a loop, at `mul`"),
+        (meeting, "sharding needs a collective in every step of a loop, at `mul`"),
         (printing_in_a_loop, "a loop in it has side effects"),
         (printing_in_order, "its side effects are in order"),
     ],
@@ -100,9 +100,9 @@ def test_what_is_split_together() -> None:
     program = j2t.transpile(scaled, X, X[0], X[:, 0])
     assert program.explain(why=True).splitlines()[-4:] == [
         "  over several devices",
-        "    x[0], y[0]: may be split",
-        "    x[1], scale[0], y[1]: may be split, with an all-reduce along it",
-        "    t[0], sums[0]: whole: `cumsum` needs it whole",
+        "    x[0], y[0]: shardable",
+        "    x[1], scale[0], y[1]: shardable, with one all-reduce",
+        "    t[0], sums[0]: replicated: `cumsum` needs it whole",
     ]
     facts = program.explain_json()["devices"]
     assert [each["split"] for each in facts] == [True, True, False]
