@@ -35,12 +35,10 @@ UNTOLD = frozenset(
         "a flag is set by all programs first",
         "a loop in its body reads what another one there has made, step by step",
         "the few programs of a loop would reduce much that is not part of its steps",
-        "a result of a loop in its body is read at several places",
         "a step compares copies of a value that it makes at several places",
         "an earlier kernel has made from much what this one reads",
         "kernels before and after what stays with XLA would each make it from much",
         "the loop of one is over before that of the other one begins",
-        "what a loop has made is read in another order than it is kept",
         "what its steps want at too many places cannot be kept",
         "what one of them makes has too many consumers in the other to be recomputed there",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -11,8 +12,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from jaxpr2triton.graph.demands import TooManyPlaces
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.decisions import Decisions, Extent, KeepLess, KeepMore, Kept, Part, Reach, Refuse, RunOnce, Tile
+from jaxpr2triton.plan.partition.loop_results import kept_instead
 from jaxpr2triton.plan.refusal import body_of
 from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.search import Round
@@ -51,6 +54,19 @@ DECIDED: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     "a loop reads what another one makes in another order or at several places: the kernel keeps f32[3,4] of {} along "
     "dimension 0": lambda: (KeepMore(((RESULT, (0,)),), None), {"kept": {RESULT: Kept(Extent.STEPS, (0,))}}),
 }
+
+
+@pytest.mark.parametrize(
+    ("crowded", "why"),
+    [
+        (TooManyPlaces(RESULT), "a result of a loop in its body is read at several places"),
+        (TooManyPlaces(RESULT, (0,)), "what a loop has made is read in another order than it is kept"),
+    ],
+)
+def test_why_a_loop_is_refused_where_its_results_cannot_be_kept(crowded: TooManyPlaces, why: str) -> None:
+    program: Any = SimpleNamespace(inside=[LOOP])
+    found = kept_instead(program, crowded, [LOOP])
+    assert found.otherwise == Refuse({BODY: why})
 
 
 @pytest.mark.parametrize("sentence", DECIDED)
