@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Generator
+from typing import Any
 
 from tests.xla_flags import xla_flags
 
@@ -14,9 +16,11 @@ os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes
 
 import hypothesis  # these follow the flags, which JAX reads when it is imported
 import jax
+import numpy as np
 import pytest
 
 from tests.package_files import Trees, parse_files
+from tests.seeds import Seeds, fresh_seed
 from tests.standin.build import why_not
 from tests.standin.start import is_started
 
@@ -32,7 +36,27 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=fresh_seed(), metavar="N", help="of what is drawn without a seed")
     parser.addoption("--one-in", type=int, default=1, metavar="N", help="of each test one case in N, the same always")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    setattr(np.random, "default_rng", Seeds(config.getoption("--seed")))  # noqa: B010  # no such field for type checkers
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if isinstance(np.random.default_rng, Seeds):
+        np.random.default_rng.begin(item.nodeid)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """A failure of what was drawn says how to draw it again."""
+    outcome = yield
+    report, seeds = outcome.get_result(), np.random.default_rng
+    if report.failed and isinstance(seeds, Seeds) and seeds.drawn[item.nodeid]:
+        report.sections.append(("drawn without a seed", f"again: --seed {seeds.seed}"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,7 +21,7 @@ from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
 from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
-from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.slow_kernels import doubts_about
 from tests.contraction_programs import PROGRAMS, Contraction, widened
 
 SM_90 = target_named("sm_90")
@@ -175,7 +175,8 @@ def test_programs_walk_down_bands_of_blocks(backend: str, monkeypatch: pytest.Mo
     rng = np.random.default_rng(7)
     x, w = rng.uniform(size=(1100, 20)).astype(np.float32), rng.uniform(size=(20, 1200)).astype(np.float32)
     monkeypatch.setenv("J2T_TARGET", "sm_90")
-    assert "tl.swizzle2d" in j2t.transpile(fn, x, w, contractions="triton", for_target="sm_80").source
+    source = j2t.transpile(fn, x, w, contractions="triton", for_target="sm_80").source
+    assert "tl.swizzle2d" in source and ", down bands of 8 blocks)" in source
     product, sums = j2t.fuse(fn, backend=backend, contractions="triton", strict=True)(x, w)
     np.testing.assert_allclose(product, np.maximum(x @ w, 0.5), rtol=1e-3)
     np.testing.assert_allclose(sums, x.sum(1), rtol=1e-5)

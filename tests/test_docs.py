@@ -70,6 +70,14 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+def test_modules_that_pages_name_exist() -> None:
+    """Whether they are named from the checkout, from the package or from one of its folders."""
+    files = "\n".join(f"/{path.relative_to(CHECKOUT)}" for path in CHECKOUT.rglob("*.py")) + "\n"
+    for page in PAGES:
+        for path in re.findall(r"`((?:\w+/)+\w+\.py)`", page.read_text()):
+            assert f"/{path}\n" in files, f"{page.name} names {path}"
+
+
 def test_files_that_pages_name_exist() -> None:
     for page in PAGES:
         for path in re.findall(r"`((?:jaxpr2triton|tests|docs|scripts|bench|examples)/[\w./-]*)`", page.read_text()):

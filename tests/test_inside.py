@@ -79,7 +79,8 @@ def test_the_report_says_so(program: Any) -> None:
     (left,) = (left for left in compiled.leftovers if left.primitive in ("scan", "while"))
     assert left.step is not None
     first = left.step.kernels[0].name
-    assert f"each step launches {len(left.step.kernels)} kernel" in compiled.explain()
+    kernels = f"{count} kernels" if (count := len(left.step.kernels)) > 1 else "1 kernel"
+    assert f"each step launches {kernels}: {first}" in compiled.explain()
     assert f"def {first}(" in compiled.source
     (facts,) = (each for each in compiled.explain_json()["leftovers"] if each["step"])
     assert facts["step"][0] == first

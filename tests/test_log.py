@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 from collections.abc import Callable
@@ -131,7 +132,7 @@ def test_what_was_at_hand_is_told_to_those_who_ask(lines: Callable[[int], list[s
     fused = j2t.fuse(asked_twice, backend="interpret")
     jax.grad(fused)(X)
     told = lines(logging.DEBUG)
-    assert re.fullmatch(r"linearize: made a program in \d+\.\d\d s", told[0])
+    assert re.fullmatch(r"linearize: made a program in \d.\d\d s", told[0])
     assert "prune: the program was made before" in told
     jax.jit(jax.grad(lambda x: fused(x) * 2))(X)
     assert "asked_twice_bwd was planned before" in lines(logging.DEBUG)
@@ -144,13 +145,22 @@ def test_kernels_are_read_from_disk_or_compiled(
     monkeypatch.setenv("J2T_CACHE", "1")
     (kernel,) = j2t.transpile(lambda x: x * 1.2345, X).kernels
     lines(logging.DEBUG)
-    for expected in (r"compiled in \d+\.\d\d s", "read from disk"):
+    for expected in (r"kernel lambda_at_\d+ for sm_90: compiled in \d.\d\d s", r"kernel \w+ for sm_90: read from disk"):
         monkeypatch.setattr(compiling, "_binaries", compiling.OrderedDict())
         compiling.compile_kernel(kernel, target_named("sm_90"))
         (line,) = lines(logging.DEBUG)
-        assert re.fullmatch(r"kernel lambda_at_\d+ for sm_90: " + expected, line)
+        assert re.fullmatch(expected, line)
     compiling.compile_kernel(kernel, target_named("sm_90"))
     assert lines(logging.DEBUG) == []
+
+
+def test_kernels_are_refused(lines: Callable[[int], list[str]]) -> None:
+    (kernel,) = j2t.transpile(lambda x: x * 1.5432, X).kernels
+    lines(logging.DEBUG)
+    with pytest.raises(j2t.KernelRefused):
+        compiling.compile_kernel(dataclasses.replace(kernel, name="refused", grid=(0, 1, 1)), target_named("sm_90"))
+    (line,) = lines(logging.DEBUG)
+    assert re.fullmatch(r"kernel refused for sm_90: refused after \d.\d\d s", line)
 
 
 def test_nothing_is_printed_unless_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ import jaxpr2triton as j2t
 from jaxpr2triton import api, mistakes
 from jaxpr2triton.autodiff import split
 from jaxpr2triton.cli import main
-from jaxpr2triton.front import planning, rules, transpiled
+from jaxpr2triton.front import lowering, planning, rules, transpiled
 from jaxpr2triton.launch.call import primitive
 from jaxpr2triton.pipeline import compile as pipeline
 from jaxpr2triton.pipeline import compiled_program as running
@@ -83,6 +83,10 @@ def mistaken(call: Callable[..., Any], *args: Any) -> tuple[Any, str]:
     return found, str(warning.message)
 
 
+def says(warning: str, instead: str) -> bool:
+    return f"\n  The results are right: {instead}.\n" in warning
+
+
 def first_line(error: Exception) -> str:
     return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
@@ -136,7 +140,9 @@ def test_strict_raises_the_error_itself(
     with pytest.raises(KeyError) as caught:
         calls[how]()
     assert caught.value is error
-    assert f"a bug in jaxpr2triton, in program {function.__name__}: KeyError: 'row'" in "".join(error.__notes__)
+    note = error.__notes__[0]  # later ones are of the kernels that it keeps from being made
+    assert note.startswith(f"a bug in jaxpr2triton, in program {function.__name__}: KeyError: 'row'\n")
+    assert "\n  The results are right: drop strict=True, and XLA does what it concerns.\n" in note
 
 
 @pytest.mark.parametrize("function", [weights, decayed])
@@ -156,14 +162,14 @@ def test_all_is_raised_where_mistakes_are_to_be_raised(
 def test_the_warning(breaks: Callable[..., None]) -> None:
     breaks(stages, "emit", KeyError("row"))
     _, text = mistaken(j2t.transpile, energy, X)
-    versions = f"jax {jax.__version__}, triton {metadata.version('triton')}, Python {platform.python_version()}"
+    versions = f"jaxpr2triton {j2t.__version__}, jax {jax.__version__}, triton {metadata.version('triton')}"
     assert re.sub(r"\.py:\d+\n", ".py:…\n", text) == (
         "a bug in jaxpr2triton, in program energy: KeyError: 'row'\n"
         "  in   jaxpr2triton/pipeline/stages.py:…\n"
         f"  at   test_mistakes.py:{weights.__code__.co_firstlineno + 1} (weights)\n"
         "  The results are right: XLA runs what could not be compiled, and `explain` tells what that is.\n"
         "  Please report it with this message, the function or its jaxpr (`jax.make_jaxpr`), and the traceback that\n"
-        f"  J2T_RAISE=1 shows. This is jaxpr2triton {j2t.__version__}, {versions}."
+        f"  J2T_RAISE=1 shows. This is {versions}, Python {platform.python_version()}."
     )
 
 
@@ -283,28 +289,29 @@ def fails_on_smaller(region: Any, name: str, shrink: int = 0, *rest: Any) -> boo
     return shrink > 0
 
 
-LOWERING: dict[str, tuple[Any, str, Callable[..., bool], int]] = {
-    "planning": (pipeline, "partition", lambda *args: True, 0),
-    "alternatives": (running, "schedule", fails_on_smaller, 1),
-    "compiling": (primitive, "compile_kernel", lambda *args: True, 0),
-    "calling": (primitive, "ffi_call", lambda *args: True, 0),
+LOWERING: dict[str, tuple[Any, str, Callable[..., bool], int, str]] = {
+    "planning": (pipeline, "partition", lambda *args: True, 0, "XLA runs the whole program"),
+    "alternatives": (running, "schedule", fails_on_smaller, 1, "kernel weights has other schedules"),
+    "compiling": (primitive, "compile_kernel", lambda *args: True, 0, "XLA runs what the kernel was made for"),
+    "calling": (primitive, "ffi_call", lambda *args: True, 0, "XLA runs what the kernel was made for"),
+    "lowering": (lowering, "compiled_program", lambda *args: True, 0, "XLA runs the whole program"),
 }
 
 
 @pytest.mark.parametrize("error", [RecursionError("too deep"), KeyError("row")], ids=first_line)
 @pytest.mark.parametrize("where", LOWERING)
 def test_lowering_for_cuda(where: str, error: Exception, breaks: Callable[..., None]) -> None:
-    module, name, when, calls = LOWERING[where]
+    module, name, when, calls, instead = LOWERING[where]
     breaks(module, name, error, when)
     text, warning = mistaken(cuda_text, j2t.fuse(weights), X)
     assert text.count("custom_call @triton_kernel_call_ffi") == calls
     assert ("exponential" in text) == (not calls)
-    assert first_line(error) in warning
+    assert first_line(error) in warning and says(warning, instead)
 
 
 @pytest.mark.parametrize("where", ["compiling", "calling"])
 def test_lowering_under_strict(where: str, breaks: Callable[..., None]) -> None:
-    module, name, when, _ = LOWERING[where]
+    module, name, when, *_ = LOWERING[where]
     breaks(module, name, KeyError("row"), when)
     with pytest.raises(KeyError):
         cuda_text(j2t.fuse(weights, strict=True), X)
@@ -331,13 +338,13 @@ def constants(wrap: Callable[..., Any]) -> Any:
     return wrap(lambda x: weights(x) + jnp.asarray(X))(X)
 
 
-DERIVED: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-    "linearize": (split, "linearize", gradients),
-    "jvp": (split, "linearize", jacobians),
-    "transpose": (split, "transpose", gradients),
-    "batch": (split, "batch", batches),
-    "dce": (rules, "prune", unused),
-    "hoist": (api, "hoist", constants),
+DERIVED: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
+    "linearize": (split, "linearize", gradients, "JAX differentiates it, and XLA runs that"),
+    "jvp": (split, "linearize", jacobians, "JAX differentiates it, and XLA runs that"),
+    "transpose": (split, "transpose", gradients, "JAX makes its gradient, and XLA runs that"),
+    "batch": (split, "batch", batches, "JAX batches it, and XLA runs that"),
+    "dce": (rules, "prune", unused, "all of its outputs are computed"),
+    "hoist": (api, "hoist", constants, "XLA runs the whole program"),
 }
 
 
@@ -348,11 +355,11 @@ def fuse(function: Callable[..., Any], **options: Any) -> Any:
 @pytest.mark.parametrize("error", ERRORS, ids=first_line)
 @pytest.mark.parametrize("name", DERIVED)
 def test_transformations(name: str, error: Exception, breaks: Callable[..., None]) -> None:
-    module, function, program = DERIVED[name]
+    module, function, program, instead = DERIVED[name]
     breaks(module, function, error)
     found, text = mistaken(program, fuse)
     same(found, program(jax.jit))
-    assert first_line(error) in text
+    assert first_line(error) in text and says(text, instead)
 
 
 @pytest.mark.parametrize("how", ["strict", "raise"])
@@ -360,7 +367,7 @@ def test_transformations(name: str, error: Exception, breaks: Callable[..., None
 def test_transformations_raise(
     name: str, how: str, breaks: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, function, program = DERIVED[name]
+    module, function, program, _ = DERIVED[name]
     breaks(module, function, MemoryError())
     if how == "raise":
         monkeypatch.setenv("J2T_RAISE", "1")
@@ -370,15 +377,23 @@ def test_transformations_raise(
 
 def test_calls_that_cannot_be_written_out_at_once(breaks: Callable[..., None]) -> None:
     breaks(transpiled, "flatten", KeyError("row"))
-    program, _ = mistaken(j2t.transpile, weights, X)
+    program, text = mistaken(j2t.transpile, weights, X)
+    assert says(text, "the calls in it are written out later")
     assert len(program.kernels) == 1 and not program.leftovers
     same(program(X), jax.jit(weights)(X))
 
 
-@pytest.mark.parametrize("name", ["linearize", "transpose"])
-def test_pairs_of_programs(name: str, breaks: Callable[..., None]) -> None:
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("linearize", "the forward program saves all that JAX would save"),
+        ("transpose", "the backward program makes all gradients, zeros included"),
+    ],
+)
+def test_pairs_of_programs(name: str, instead: str, breaks: Callable[..., None]) -> None:
     breaks(split, name, RecursionError())
-    pair, _ = mistaken(lambda: j2t.transpile(energy, X, grad=True))
+    pair, text = mistaken(lambda: j2t.transpile(energy, X, grad=True))
+    assert says(text, instead)
     assert pair.forward.kernels and pair.backward.kernels
     same(pair(X), jax.value_and_grad(energy)(X))
     with pytest.raises(RecursionError):

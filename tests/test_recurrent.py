@@ -15,7 +15,7 @@ import pytest
 import jaxpr2triton as j2t
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.ir.kernel import Kernel
-from jaxpr2triton.launch.compile.triton_door import triton_version
+from jaxpr2triton.launch.compile.triton_shim import triton_version
 from jaxpr2triton.launch.cycles.model import cycles_of
 from tests.loop_programs.recurrent import gru, lstm, rnn
 

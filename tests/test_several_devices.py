@@ -389,6 +389,23 @@ def test_what_a_whole_loop_before_a_check_makes_lies_as_its_operand() -> None:
     assert got.sharding.is_equivalent_to(want.sharding, got.ndim)
 
 
+def test_a_mistake_of_ours_leaves_all_of_a_program_to_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(*args: Any, **options: Any) -> Any:
+        raise KeyError("row")
+
+    monkeypatch.delenv("J2T_RAISE", raising=False)
+    monkeypatch.setattr("jaxpr2triton.front.lowering.splittable", mistaken)
+    (x,) = on_mesh(((X, SPLIT),), AxisType.Auto)
+
+    def alone(x: Any) -> Any:
+        return jnp.sin(x) * 1.75
+
+    with pytest.warns(j2t.BugWarning) as caught:
+        found = jax.jit(j2t.fuse(alone, backend="interpret"))(x)
+    np.testing.assert_allclose(found, alone(X), rtol=1e-6)
+    assert "\n  The results are right: every device runs the whole program.\n" in str(caught[0].message)
+
+
 def test_a_primitive_that_nobody_told_us_about_is_split_as_its_implementation() -> None:
     twice_p = jex.Primitive("twice")
     twice_p.def_impl(lambda x: x * 2)

@@ -394,7 +394,10 @@ def test_a_function_may_have_arguments_called_like_options() -> None:
     close(j2t.transpile(lambda x, **more: x * more["contraction"], X, contraction=Y)(X, Y), X * Y)
 
 
-@pytest.mark.parametrize("option", ["exact_order", "strict"])
-def test_flags_are_true_or_false(option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("exact_order", "exact_order='yes' is not a choice"), ("strict", "strict='yes' is not a choice")],
+)
+def test_flags_are_true_or_false(option: str, said: str) -> None:
     for call in (lambda: j2t.fuse(mix, **{option: "yes"}), lambda: j2t.transpile(mix, X, Y, **{option: "yes"})):
-        assert message(call) == f"{option}='yes' is not a choice\n  try  True or False"
+        assert message(call) == f"{said}\n  try  True or False"

@@ -22,9 +22,9 @@ from jaxpr2triton._compat import side_effects_of
 from jaxpr2triton.autodiff.residuals import choose
 from jaxpr2triton.autodiff.tracing import flatten, prune, reached
 from jaxpr2triton.ir import evaluate
-from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.hoisting import hoist
 from jaxpr2triton.ir.jaxprs import nbytes_of
+from jaxpr2triton.ir.operation_names import deed
 from jaxpr2triton.ir.tracing import (
     again,
     argument_names,

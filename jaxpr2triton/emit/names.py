@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxpr2triton._compat import Frame, is_differentiated
 from jaxpr2triton.graph.nodes import Collected, Compute
-from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.evaluate import variables
+from jaxpr2triton.ir.operation_names import deed
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.user_names import Part, parts_of, user_names
 

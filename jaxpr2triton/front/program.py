@@ -27,7 +27,7 @@ from jaxpr2triton.ir.tracing import argument_names, is_differentiable
 from jaxpr2triton.launch.call.raised import called
 from jaxpr2triton.launch.cycles.model import cycles_of_all
 from jaxpr2triton.pipeline.compiled_program import Compiled
-from jaxpr2triton.plan.schedule.wishes import finds, unknown
+from jaxpr2triton.plan.schedule.role_requests import finds, unknown
 from jaxpr2triton.report import explain as report
 from jaxpr2triton.report.summary import Summary
 

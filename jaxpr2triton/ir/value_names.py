@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Container, Iterator, Mapping, Sequence
 
 from jaxpr2triton._compat import is_differentiated, is_transposed, user_frames
-from jaxpr2triton.ir.deeds import deed
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import makers_of
+from jaxpr2triton.ir.operation_names import deed
 from jaxpr2triton.ir.region import boundary_p
 from jaxpr2triton.ir.scans import LOOPS, Scan, scan_of
 from jaxpr2triton.ir.tracing import argument_names, is_differentiable, result_names

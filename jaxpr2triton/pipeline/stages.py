@@ -34,9 +34,9 @@ from jaxpr2triton.plan.in_place import left_in_place
 from jaxpr2triton.plan.library import left_to_library
 from jaxpr2triton.plan.refusal import refused_for_code
 from jaxpr2triton.plan.schedule.replay import replayed
+from jaxpr2triton.plan.schedule.role_requests import wished_for
 from jaxpr2triton.plan.schedule.schedule import schedule
 from jaxpr2triton.plan.schedule.tiled_products import large_products
-from jaxpr2triton.plan.schedule.wishes import wished_for
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.progress import counted
 

@@ -71,7 +71,7 @@ class Estimate:
         saved = f"{shown(self.saved)} µs" if self.saved else "nothing"
         library, kernel = (shown(time + self.launch) for time in (self.library, self.kernel))
         times = f"with its launch a library takes about {library} µs, and a kernel {kernel} µs"
-        return f"{times}, which saves {saved} of what is around it"
+        return f"{times}, and fusing its neighbours would save {saved}"
 
 
 def shown(time: float) -> str:

@@ -71,7 +71,7 @@ def _notes(cycles: Mapping[Kernel, Cycles]) -> list[str]:
         notes.append(f"slow paths are not taken, at {branches} of {first_of(over, KERNELS_NAMED)}")
     if both:
         branches = count(sum(each.both_sides for each in cycles.values()), "branch", "branches")
-        notes.append(f"lanes go apart, and both sides count, at {branches} of {first_of(both, KERNELS_NAMED)}")
+        notes.append(f"divergent branches, both sides counted: {branches} of {first_of(both, KERNELS_NAMED)}")
     if unknown:
         notes.append(f"the trip count of {first_of(unknown, KERNELS_NAMED)} is data-dependent")
     return notes

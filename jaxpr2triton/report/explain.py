@@ -14,10 +14,10 @@ from jaxpr2triton.ir.jaxprs import nbytes_of
 from jaxpr2triton.ir.kernel import Choice, Kernel, Launches, Leftover, Residual
 from jaxpr2triton.policy import Policy
 from jaxpr2triton.report.cycles import cycle_facts, shown_cycles
-from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.leftovers import left_to_xla
 from jaxpr2triton.report.residuals import shown_residuals
 from jaxpr2triton.report.several import how_planned, over_devices, why_several
+from jaxpr2triton.report.slow_kernels import doubts_about
 from jaxpr2triton.report.summary import Summary
 from jaxpr2triton.report.table import count, paragraph, report_width, table
 from jaxpr2triton.report.times import Spent, shown_times, times_of
@@ -289,7 +289,7 @@ def _alone(facts: dict[str, Any]) -> str:
 
 def _traffic(facts: dict[str, Any]) -> str:
     moved, least = facts["bytes_read"] + facts["bytes_written"], facts["bytes_least"]
-    ratio = f", {moved / least:.2f} times that" if least and facts["kernels"] and not facts["leftovers"] else ""
+    ratio = f", {moved / least:.2f}x the minimum" if least and facts["kernels"] and not facts["leftovers"] else ""
     by_xla = f"at least {facts['bytes_by_xla']:,} by XLA" if facts["leftovers"] else ""
     by_kernels = f"{moved:,} moved by the kernels" if facts["kernels"] else ""
     both = ", ".join(filter(None, (by_kernels, by_xla if by_kernels else "")))

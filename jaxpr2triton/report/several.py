@@ -51,12 +51,12 @@ def schedules_compiled(plans: Iterable[Plan]) -> Iterator[str]:
 def over_devices(divided: Sequence[Divided], width: int) -> list[str]:
     """Which axes several devices may split, and why not the others.
 
-    x[0], out[0]: may be split
-    x[1], out[1]: whole: `sort` needs it whole
+    x[0], out[0]: shardable
+    x[1], out[1]: replicated: `sort` needs it whole
     """
     lines = []
     for each in divided:
-        said = "may be split, with an all-reduce along it" if each.meets else "may be split"
-        said = f"whole: {each.why_whole}" if each.why_whole else said
+        said = "shardable, with one all-reduce" if each.meets else "shardable"
+        said = f"replicated: {each.why_whole}" if each.why_whole else said
         lines.append(paragraph(f"{first_of(each.places, AXES_SHOWN)}: {said}", width, indent="    "))
     return ["", "  over several devices", *lines] if lines else []

@@ -18,7 +18,7 @@ from jaxpr2triton.plan.rounds import said
 from jaxpr2triton.plan.schedule.replay import recorded_of
 from jaxpr2triton.report.reasons import leftovers_of
 from jaxpr2triton.report.several import schedules_compiled
-from jaxpr2triton.shards.told import divided
+from jaxpr2triton.shards.shardable_axes import divided
 
 
 class Summary:

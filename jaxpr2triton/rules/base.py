@@ -59,7 +59,7 @@ class Pointwise:
 
 
 def pointwise(
-    template: str | None = None,
+    template: str,
     *,
     flops: int = 1,
     linear_in: tuple[int, ...] = (),
@@ -68,21 +68,10 @@ def pointwise(
 ) -> Pointwise:
     """A row from templates such as "{0} + {1}"; `float=`, `int=` … hold for first operands of that kind."""
 
-    def template_for(call: Call) -> str | None:
-        return by_kind.get(kind(call.in_dtypes[0]), template)
-
     def write(call: Call, args: Sequence[ast.expr]) -> ast.expr:
-        chosen = template_for(call)
-        if chosen is None:
-            raise CompilerBug(f"no template for {call}")
-        return expr(chosen, *args)
+        return expr(by_kind.get(kind(call.in_dtypes[0]), template), *args)
 
-    def refuse(call: Call) -> WhyNot | None:
-        if template_for(call) is None:
-            return WhyNot(f"there is no rule for operands of dtype {call.in_dtypes[0]}")
-        return None
-
-    return Pointwise(write, flops, refuse, linear_in=linear_in, instructions=instructions)
+    return Pointwise(write, flops, linear_in=linear_in, instructions=instructions)
 
 
 def merge_tables(*tables: Mapping[str, Any]) -> dict[str, Any]:

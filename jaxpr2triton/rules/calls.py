@@ -12,9 +12,7 @@ from jaxpr2triton.rules.base import Call, Pointwise, pointwise
 from jaxpr2triton.rules.literals import with_dtype
 
 
-def function(
-    template: str | None = None, *, flops: int = 1, instructions: int | None = None, **by_kind: str
-) -> Pointwise:
+def function(template: str, *, flops: int = 1, instructions: int | None = None, **by_kind: str) -> Pointwise:
     """Like `pointwise`, for templates such as "libdevice.atan2({0}, {1})", where a bare number keeps its own dtype."""
     row = pointwise(template, flops=flops, linear_in=(), instructions=instructions, **by_kind)
 

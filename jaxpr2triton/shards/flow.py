@@ -21,13 +21,14 @@ from jaxpr2triton.shards.walks import Dim, How, is_known, shape_of, walk_of
 Parts = frozenset[Dim]  # the classes over whose parts a value is still to be summed
 Path = tuple[int, ...]  # the equations around, by their place
 NONE: Parts = frozenset()
+CONSTANT = "it is a constant of the program"
 
 
 class Whole(Exception):
     """A class cannot be split: what would have to be a collective is in a loop."""
 
     def __init__(self, eqn: Eqn) -> None:
-        super().__init__(f"devices would meet in each step of a loop, at `{eqn.primitive.name}`")
+        super().__init__(f"sharding needs a collective in every step of a loop, at `{eqn.primitive.name}`")
 
 
 class Classes:
@@ -35,7 +36,7 @@ class Classes:
 
     def __init__(self, jaxpr: Jaxpr) -> None:
         self._parent: dict[Dim, Dim] = {}
-        self._whole: list[tuple[Dim, str]] = _all_of(jaxpr.constvars, "it is a constant of the program")
+        self._whole: list[tuple[Dim, str]] = _all_of(jaxpr.constvars, CONSTANT)
         self._met: list[Dim] = []
         self._met_inside: list[Dim] = []
         seen: list[Var] = []
@@ -86,7 +87,7 @@ class Classes:
             seen += eqn.outvars
             bodies = bodies_of(eqn)
             for body in bodies:
-                self._whole += _all_of(body.constvars, "it is a constant of a loop")
+                self._whole += _all_of(body.constvars, CONSTANT)
                 self._enter(body, seen, True)
             if bodies:
                 self._around(eqn, bodies)
@@ -123,10 +124,8 @@ class Classes:
                 self._tie_all(go_on.invars[ours:], eqn.outvars)
                 lanes = go_on.outvars[0]  # one condition for each lane: those of all that is carried
                 for out, d in itertools.product(eqn.outvars, range(len(lanes.aval.shape))):
-                    if isinstance(lanes, Var):
+                    if isinstance(lanes, Var):  # else it is the same for all of them
                         self._parent[self.find((lanes, d))] = self.find((out, d))
-                    else:
-                        self._whole.append(((out, d), "a loop goes on as long as any of its lanes does"))
             case "cond":
                 for branch in bodies:
                     self._tie_all(branch.invars, eqn.invars[1:])

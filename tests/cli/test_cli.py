@@ -16,6 +16,7 @@ import pytest
 from jaxpr2triton.cli import main, request
 from jaxpr2triton.cli.options import COMMANDS
 from jaxpr2triton.errors import BackendError
+from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile import nvidia_tools
 
 CHECKOUT = Path(__file__).parents[2]
@@ -110,6 +111,9 @@ def calling_back(x):
 def counting(x):
     total = jax.new_ref(x)
     return total[...]
+
+def truth(x):
+    return x > 0
 """
 
 
@@ -204,7 +208,7 @@ def test_explain_in_words_and_for_programs(model: Path, capsys: pytest.CaptureFi
         "softmax: (f32[8,100]) → (f32[8,100])",
         "  launches  1 kernel, nothing left to XLA",
         "  XLA alone about 3 launches",
-        "  bytes     6,400 moved by the kernels; inputs and outputs are 6,400, 1.00 times that",
+        "  bytes     6,400 moved by the kernels; inputs and outputs are 6,400, 1.00x the minimum",
     ]
     facts = json.loads(Run(capsys, "explain", "model.py:softmax", "f32[8,100]", "--json").out)
     assert (facts["name"], len(facts["kernels"]), facts["leftovers"]) == ("softmax", 1, [])
@@ -367,6 +371,23 @@ def test_check_says_when_there_is_no_gradient(model: Path, capsys: pytest.Captur
     assert (run.code, run.err) == (0, "jaxpr2triton: no gradients to check: no argument is a float\n")
 
 
+def test_check_says_when_there_is_nothing_to_differentiate(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:truth", "f32[8]", "--seeds", "1")
+    assert (run.code, run.err) == (0, "jaxpr2triton: no gradients to check: no output is a float\n")
+    run = Run(capsys, "check", "model.py:stepwise", "f32[8]", "--seeds", "1")
+    assert run.err.startswith(
+        "jaxpr2triton: no gradients to check: JAX says Reverse-mode differentiation does not work"
+    )
+
+
+def test_check_of_what_is_compiled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(capsys, "check", "model.py:truth", "f32[8]", "--seeds", "1", "--compiled", "--target", "sm_90")
+    lines = run.out.splitlines()
+    assert (run.code, lines[0]) == (0, "truth(f32[8]) in the PTX simulator, 1 seed")
+    assert "compiled for sm_90, and run with every access checked" in lines
+    assert lines[-1] == "all agree"
+
+
 def test_check_says_what_ran(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(capsys, "check", "model.py:softmax", "f32[8,10]", "--seeds", "1")
     values, gradients, verdict = run.out.splitlines()[-3:]
@@ -449,7 +470,7 @@ METHOD = (
         ("dump model.py:broken f32[8]", "broken cannot be traced: ValueError: no 1 dimensions, please (model.py:20)"),
         (
             "dump model.py:softmax f32[8] --target sm_91",
-            "unknown target 'sm_91'; try one of sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx90a, gfx942",
+            f"unknown target 'sm_91'; try one of {', '.join(TARGETS)}",
         ),
         (
             "dump model.py:softmax f32[8] --target gfx942 --asm ptx",
@@ -529,6 +550,11 @@ METHOD = (
         (
             "explain model.py:softmax f32[8] --grad 0 --checkpoint all",
             "argument --checkpoint: expected sqrt or a positive number, found 'all'; try jaxpr2triton explain --help",
+        ),
+        (
+            "explain model.py:softmax f32[8] --schedule none.json",
+            "argument --schedule: none.json is neither estimate nor compile, nor a file; "
+            "try jaxpr2triton explain --help",
         ),
         ("dump model.py:softmax f32[8] --grad 0,2", "--grad=2: the arguments of softmax are numbered from 0 to 0"),
         ("check model.py:softmax f32[8] --json", "unrecognized arguments: --json; try jaxpr2triton check --help"),
@@ -655,6 +681,23 @@ def test_debug_shows_the_traceback(model: Path, capsys: pytest.CaptureFixture[st
     assert run.err.startswith("Traceback (most recent call last):\n")
     assert "y.ndim" in run.err
     assert run.err.splitlines()[-1].startswith("jaxpr2triton: broken cannot be traced: ")
+
+
+def test_example_arguments_of_something_without_a_signature(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (model / "odd.py").write_text("made = dict\n")
+    run = Run(capsys, "explain", "model.py:softmax", "--args", "odd.py:made")
+    assert run.code == 2 and run.err.startswith("jaxpr2triton: made has no signature: ValueError: ")
+
+
+def test_too_little_memory_is_said_in_one_line(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(main.api, "transpile", full)
+    run = Run(capsys, "dump", "model.py:softmax", "f32[8]")
+    assert (run.code, run.out, run.err) == (2, "", "jaxpr2triton: there is not enough memory\n")
 
 
 def test_a_failure_of_ours_says_so(

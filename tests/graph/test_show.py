@@ -14,6 +14,7 @@ from jax import lax
 import jaxpr2triton as j2t
 from jaxpr2triton.graph.planned import graph_of
 from jaxpr2triton.graph.show import show_graph
+from tests.loop_programs import PROGRAMS as LOOPS
 
 
 def shown(fn: Callable[..., Any], *args: Any) -> str:
@@ -56,6 +57,19 @@ COUNTDOWN = """\
 9: bool[] = the end of 0
 10: int32[] = the end of 1
 out0 at [] = 10"""
+
+
+(nuts,) = (program for program in LOOPS if program.name == "nuts")
+
+
+def test_places_that_a_step_looks_up() -> None:
+    def taken(h: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda t, h: h + h[t % 2, (h[0, 0] > 0).astype(int)], h)
+
+    text = shown(taken, f32(2, 4))
+    assert "= take 1 where row is 0\n" in text and "= take 13 where col is 0\n" in text
+    text = shown(nuts.fn, *nuts.args(np.random.default_rng(0)))
+    assert "= look up 17 where k is <251 in 0 … 2> and k1 is k2\n" in text
 
 
 @pytest.mark.parametrize(

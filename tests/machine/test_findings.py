@@ -7,12 +7,42 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jaxpr2triton.launch.machine.findings import WORDS
 from jaxpr2triton.launch.machine.layout import Kind
 from jaxpr2triton.launch.machine.ptx import NotUnderstood
 from jaxpr2triton.launch.machine.run import Program, Settings
 from tests.machine.finding_cases import CASES, Case
 from tests.machine.handwritten import Launch, Seen, kernel, program_of, see
 
+SAID = {
+    Kind.OUT_OF_BOUNDS: "access outside of a buffer",
+    Kind.MISALIGNED: "misaligned access",
+    Kind.INPUT_WRITTEN: "store into an input",
+    Kind.RACE_OF_WARPS: "race between warps",
+    Kind.RACE_IN_WARP: "race within a warp",
+    Kind.RACE_OF_PROGRAMS: "race between programs",
+    Kind.TWO_VALUES: "one store, two values",
+    Kind.UNDEFINED_ADDRESS: "address that nothing defines",
+    Kind.UNDEFINED_CHOICE: "choice by a value that nothing defines",
+    Kind.UNDEFINED_STORED: "store of a value that nothing defines",
+    Kind.DIVERGENT_BARRIER: "barrier or shuffle that not all lanes reach",
+    Kind.BARRIER_NOT_REACHED: "barrier that a warp which has ended does not reach",
+    Kind.STALE_LOAD: "load through the cache of constants from a buffer that the kernel writes",
+    Kind.NO_END: "no end within the budget",
+    Kind.TRAPPED: "trap",
+    Kind.ABSENT_LANE: "shuffle from a lane that is not there",
+    Kind.COPIES_CHOOSE: "copies of one value that differ between lanes decide something",
+    Kind.COPIES_ADDRESS: "copies of one value that differ between lanes are an address",
+    Kind.COPIES_STORED: "copies of one value that differ between lanes are stored to one place",
+    Kind.LANES_DISAGREE: "lanes of a warp that leave a loop of the source at different steps",
+    Kind.WARPS_DISAGREE: "warps of a program that leave a loop of the source at different steps",
+    Kind.REGISTER_UNDER_WAY: "use of a register that a product which is not awaited has",
+    Kind.REGISTER_NOT_FENCED: "product of registers that were written with no wgmma.fence since",
+    Kind.MEMORY_UNDER_WAY: "store to shared memory that a product which is not awaited reads",
+    Kind.MEMORY_NOT_FENCED: "product of shared memory that was stored to with no fence.proxy.async since",
+    Kind.NEVER_COMMITTED: "end with products that no group was made of",
+    Kind.WARPGROUP_DISAGREES: "product that is not the same in all lanes of four warps",
+}
 ORDERS = [Settings(seed=seed, quantum=quantum, budget=10**6) for seed in (2, 3, 5) for quantum in (0, 1)]
 
 
@@ -24,6 +54,10 @@ def test_a_finding_and_its_mend(case: Case) -> None:
 
 def test_every_kind_of_finding_has_a_case() -> None:
     assert {say.split()[0] for case in CASES for say in case.says} == {kind.name for kind in Kind}
+
+
+def test_every_kind_of_finding_has_its_words() -> None:
+    assert WORDS == SAID
 
 
 def _sorts(seen: Seen) -> set[tuple[Kind, frozenset[int]]]:

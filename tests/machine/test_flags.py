@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jaxpr2triton.hardware import DEFAULT_TARGET
+from jaxpr2triton.errors import UserError
+from jaxpr2triton.hardware import DEFAULT_TARGET, TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine
 from jaxpr2triton.launch.machine.layout import Kind
@@ -27,6 +28,12 @@ def seen(kernel: Kernel) -> tuple[int, set[Kind]]:
     examined = examine(kernel, compiled_for_machine(kernel, DEFAULT_TARGET), [X])
     assert not examined.forgotten
     return int(examined.outputs[0]), {finding.kind for finding in examined.findings}
+
+
+def test_the_simulator_has_no_other_machines() -> None:
+    with pytest.raises(UserError) as caught:
+        compiled_for_machine(flagging(SET.format(least=30)), TARGETS["gfx942"])
+    assert str(caught.value) == "the PTX simulator runs PTX, and gfx942 has none\n  try  J2T_TARGET=sm_90"
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "int32", "float32", "int64"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import subprocess
 import sys
@@ -85,8 +86,14 @@ def test_without_the_cache_it_is_in_a_temporary_folder(folder: Path, monkeypatch
 def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "machine").write_text("in the way")
     monkeypatch.setenv("J2T_CACHE_DIR", str(tmp_path))
-    with pytest.warns(CacheWarning, match="machine cannot be written"):
+    with pytest.warns(CacheWarning) as caught:
         path = built(ANSWER)
+    (warning,) = caught
+    reason = f"[Errno 17] File exists: '{tmp_path / 'machine'}'"
+    assert str(warning.message) == (
+        f"the folder of the PTX simulator's libraries {tmp_path / 'machine'} cannot be written ({reason}); "
+        "they are compiled again"
+    )
     assert build.opened(path).answer() == 42
     built(ANSWER)  # and no second one
 
@@ -202,9 +209,28 @@ def test_a_warning_about_one_of_several_points_at_who_asked_for_them(folder: Pat
 
 def test_a_library_that_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_text("no library")
-    with pytest.raises(BackendError, match="the library of the PTX simulator cannot be loaded") as caught:
-        build.opened(tmp_path / "broken.so")
-    assert "set J2T_CACHE_DIR" in str(caught.value)
+    path = tmp_path / "broken.so"
+    with pytest.raises(BackendError) as caught:
+        build.opened(path)
+    assert str(caught.value) == (
+        f"the library of the PTX simulator cannot be loaded: {caught.value.__cause__}\n"
+        f"  try  delete {path}, or set J2T_CACHE_DIR to a folder that libraries may be loaded from"
+    )
+
+
+def test_a_library_that_cannot_be_read(folder: Path) -> None:
+    path = built(ANSWER)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BackendError) as caught:
+        built(ANSWER)
+    assert str(caught.value) == f"the library {path} of the PTX simulator cannot be read (Is a directory)"
+
+
+def test_the_log_says_where_it_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "jaxpr2triton"):
+        built(ANSWER)
+    assert caplog.messages == [f"compiled a library of the PTX simulator, which is kept in {folder}"]
 
 
 TWO = f"""

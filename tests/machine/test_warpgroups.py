@@ -18,7 +18,7 @@ from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.ir.kernel import Kernel
 from jaxpr2triton.launch.compile import compile as compiling
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
-from jaxpr2triton.launch.compile.triton_door import triton_version
+from jaxpr2triton.launch.compile.triton_shim import triton_version
 from jaxpr2triton.launch.machine.kernels import compiled_for_machine, examine
 from jaxpr2triton.launch.machine.layout import Kind
 from jaxpr2triton.launch.machine.ptx import NotUnderstood

@@ -16,7 +16,7 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.policy import DEFAULT_POLICY
-from jaxpr2triton.report.doubts import doubts_about
+from jaxpr2triton.report.slow_kernels import doubts_about
 
 Operation = Callable[[Any, Any], Any]  # of a matrix, or what other operations have made of it, and another matrix
 

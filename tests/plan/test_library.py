@@ -168,8 +168,8 @@ def test_both_results_are_read() -> None:
 
 def test_the_reason_has_both_estimates() -> None:
     (leftover,) = j2t.transpile(then_tanh, *square(4096)).leftovers
-    times = r"with its launch a library takes about (\d+) µs, and a kernel (\d+) µs, which saves (\d+) µs of what is "
-    times += "around it"
+    times = r"with its launch a library takes about (\d+) µs, and a kernel (\d+) µs, "
+    times += r"and fusing its neighbours would save (\d+) µs"
     found = re.fullmatch(times, leftover.why)
     assert found is not None
     library, kernel, saved = map(int, found.groups())
@@ -181,7 +181,7 @@ def test_a_product_of_little_costs_a_launch() -> None:
     """What is told is never less than that, however little there is to multiply."""
     made = j2t.transpile(lambda x, w: (x @ w, x), *square(4))
     assert [each.why for each in made.leftovers] == [
-        "with its launch a library takes about 4 µs, and a kernel 4 µs, which saves nothing of what is around it"
+        "with its launch a library takes about 4 µs, and a kernel 4 µs, and fusing its neighbours would save nothing"
     ]
 
 

@@ -18,8 +18,8 @@ from jaxpr2triton.ir.roles import parse_roles
 from jaxpr2triton.ir.tracing import trace
 from jaxpr2triton.pipeline.compile import compile_jaxpr
 from jaxpr2triton.policy import COMMON, DEFAULT_POLICY, Policy
-from jaxpr2triton.report.doubts import doubts_about
 from jaxpr2triton.report.reasons import leftovers_of
+from jaxpr2triton.report.slow_kernels import doubts_about
 from tests.policies import moved
 from tests.policy.programs import program
 

@@ -59,7 +59,7 @@ def test_what_had_to_be_decided_is_said() -> None:
         ["while", "-", "1,000", "1,300"],
     ]
     assert slow == "  slow paths are not taken, at 1 branch of newton"
-    assert apart == "  lanes go apart, and both sides count, at 2 branches of newton"
+    assert apart == "  divergent branches, both sides counted: 2 branches of newton"
     assert unknown == "  the trip count of newton is data-dependent"
 
 

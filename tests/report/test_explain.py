@@ -83,7 +83,7 @@ def test_one_kernel() -> None:
         "norms: (f32[4096,100]) → (f32[4096])\n"
         "  launches  1 kernel, nothing left to XLA\n"
         "  XLA alone about 3 launches\n"
-        "  bytes     1,654,784 moved by the kernels; inputs and outputs are 1,654,784, 1.00 times that\n"
+        "  bytes     1,654,784 moved by the kernels; inputs and outputs are 1,654,784, 1.00x the minimum\n"
         "\n"
         "  kernel  axes                                        grid  warps  bytes read  written    flops\n"
         "  norms   row: grid 4096 by 4 | col: lane 100 of 128  1024      4   1,638,400   16,384  409,600"

@@ -16,6 +16,7 @@ from jaxpr2triton.errors import NotFusible
 from jaxpr2triton.ir.kernel import Leftover
 from jaxpr2triton.plan.decisions import Decisions, Reach
 from jaxpr2triton.report.reasons import leftover_of, obstacles_of
+from tests.policies import planned_with
 
 X = np.ones((100, 9), np.float32)
 
@@ -93,7 +94,7 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
     w = np.zeros((300, 300), np.float32)
     left = left_of(lambda c, xs: lax.scan(step, c, xs), w, np.zeros((5, 300), np.float32))
     assert left.why == (
-        "one program cannot hold what the loop keeps from step to step: it carries 90,001 numbers, and 40,632 fit; "
+        "one program cannot hold the state of the loop: it carries 90,001 numbers, and 40,632 fit; "
         "it would have to be split"
     )
     w = np.zeros((500, 500), np.float32)
@@ -103,7 +104,7 @@ def test_a_state_that_is_too_large_is_given_in_numbers() -> None:
 
     left = left_of(lambda c, xs: lax.scan(longest, c, xs), np.zeros(500, np.float32), np.zeros((5, 500), np.float32))
     assert left.why == (
-        "one program cannot hold what the loop keeps from step to step: it carries 500 numbers and reads 250,500 in "
+        "one program cannot hold the state of the loop: it carries 500 numbers and reads 250,500 in "
         "each step, and 150,000 fit; it would have to be split"
     )
 
@@ -121,3 +122,20 @@ def test_a_loop_that_is_left_as_it_was_written_has_no_obstacles() -> None:
     assert len(program.kernels) == 1 and len(obstacles_of(scan)) == 1
     compiled = replace(program.compiled, decisions=Decisions(reach=Reach.NO_LOOPS, because="it is not to be"))
     assert leftover_of(scan, "", compiled).obstacles == ()
+
+
+def test_what_could_be_in_a_kernel_but_is_part_of_something_else() -> None:
+    program = j2t.transpile(jnp.sin, X)
+    (eqn,) = program.stages["trace"].jaxpr.eqns
+    assert leftover_of(eqn, "", program.compiled).why == "it is part of a computation that stays with XLA"
+
+
+def test_a_loop_of_a_very_long_step() -> None:
+    def step(c: Any, _: Any) -> Any:
+        for _ in range(20):
+            c = jnp.sin(c) * 1.01
+        return c, None
+
+    with planned_with(cuts={"steps": 2}):
+        left = left_of(lambda x: lax.scan(step, x, None, length=5)[0], X[0])
+    assert left.why == "it is 40 computations long, too many for one kernel"

@@ -73,9 +73,9 @@ def test_which_axes_several_devices_may_split() -> None:
     assert over_devices((split, met, whole), 100) == [
         "",
         "  over several devices",
-        "    x[0], out[0]: may be split",
-        "    x[1]: may be split, with an all-reduce along it",
-        "    w0[0], w1[0], w2[0], w3[0], w4[0], w5[0] and 3 more: whole: `sort` needs it whole",
+        "    x[0], out[0]: shardable",
+        "    x[1]: shardable, with one all-reduce",
+        "    w0[0], w1[0], w2[0], w3[0], w4[0], w5[0] and 3 more: replicated: `sort` needs it whole",
     ]
     assert over_devices((), 100) == []
     program = Program(ALL_FUSED.kernels, (), (X,), (), divided=(split, met))

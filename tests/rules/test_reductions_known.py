@@ -13,13 +13,13 @@ from jax import lax
 
 import jaxpr2triton as j2t
 from jaxpr2triton.graph.origins import EXTREMES, PLACES, SUMS
-from jaxpr2triton.ir.deeds import _WORDS
+from jaxpr2triton.ir.operation_names import _WORDS
 from jaxpr2triton.ir.rounded import CHOICES
 from jaxpr2triton.normalize.arrays.sizes import SETTLED
 from jaxpr2triton.normalize.calls.identities import IDENTITIES
 from jaxpr2triton.normalize.loops import carry, stored
 from jaxpr2triton.normalize.numbers.splat import UNIFORM
-from jaxpr2triton.plan.partition.because import WORDS
+from jaxpr2triton.plan.partition.cut_reasons import WORDS
 from jaxpr2triton.rules.reductions import TABLE, Outcome
 from jaxpr2triton.rules.rows import ADDED, names_of
 from jaxpr2triton.rules.sweeps import TABLE as SWEEPS

@@ -27,7 +27,7 @@ from jaxpr2triton.launch.compile.helper import compiled_beside
 from jaxpr2triton.launch.compile.join import products_joined
 from jaxpr2triton.launch.compile.nvidia_tools import Resources, machine_code, ptxas_resources
 from jaxpr2triton.launch.compile.parted import sums_parted
-from jaxpr2triton.launch.compile.triton_door import triton_version
+from jaxpr2triton.launch.compile.triton_shim import triton_version
 from jaxpr2triton.launch.compile.waits import products_awaited
 from jaxpr2triton.launch.elements import element_name
 from jaxpr2triton.policy import policy_of

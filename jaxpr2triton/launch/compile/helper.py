@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpr2triton.errors import BackendError, KernelRefused
-from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side, triton_version
+from jaxpr2triton.launch.compile.triton_shim import TRITON_LOCK, triton_side, triton_version
 
 SECONDS = 120  # for one kernel
 

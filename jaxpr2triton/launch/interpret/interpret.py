@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.ir.kernel import Buffer, Kernel
-from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK, triton_side
+from jaxpr2triton.launch.compile.triton_shim import TRITON_LOCK, triton_side
 from jaxpr2triton.launch.elements import element_name, poisoned
 from jaxpr2triton.launch.interpret.memory import make_memory
 

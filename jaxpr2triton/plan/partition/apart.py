@@ -18,9 +18,9 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.kernel import Apart
 from jaxpr2triton.ir.region import IN_MEMORY, boundary_p, flag_p, name_in_program
-from jaxpr2triton.plan.partition import because
-from jaxpr2triton.plan.partition.because import in_parts, left_to_xla
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.criteria import loads_of
+from jaxpr2triton.plan.partition.cut_reasons import in_parts, left_to_xla
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.group import Group
 
@@ -83,7 +83,7 @@ def _waiting(
 def _why_cut(cuts: Cuts, value: Var) -> str:
     eqn = cuts.maker(value)
     if eqn.primitive is flag_p:
-        return because.FLAG
+        return cut_reasons.FLAG
     if eqn.primitive is not boundary_p:
         return cuts.because.get(value, "")
     (part,) = variables(eqn.invars)

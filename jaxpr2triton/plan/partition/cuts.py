@@ -11,7 +11,7 @@ from jaxpr2triton.graph.space import Space, space_of
 from jaxpr2triton.ir.evaluate import needed_in
 from jaxpr2triton.ir.jaxprs import Eqn, Var
 from jaxpr2triton.ir.once import Without
-from jaxpr2triton.plan.partition.because import SHARED, wanted_often
+from jaxpr2triton.plan.partition.cut_reasons import SHARED, wanted_often
 from jaxpr2triton.plan.partition.program import Program
 from jaxpr2triton.plan.partition.shared import shared_values
 from jaxpr2triton.plan.partition.spaces import Spaces

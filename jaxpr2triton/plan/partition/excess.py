@@ -10,7 +10,7 @@ from jaxpr2triton.graph.variables import as_variables
 from jaxpr2triton.ir.dataflow import sources
 from jaxpr2triton.ir.jaxprs import Var
 from jaxpr2triton.plan.decisions import KeepLess, Refuse, Wish
-from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.before import computed_before
 from jaxpr2triton.plan.partition.criteria import (
     acceptable,
@@ -47,16 +47,16 @@ def cut_excess(cuts: Cuts, root: Var) -> list[Var] | Wish:
         return found
     if values := computed_again(cuts, space, root):
         cuts.computed_once.update(values)
-        return [root, *cuts.cut(*values, why=because.computed_again(cuts.maker(values[0])))]
+        return [root, *cuts.cut(*values, why=cut_reasons.computed_again(cuts.maker(values[0])))]
     if values := computed_before(cuts, root, space):
         cuts.reads_instead = True
-        readers = [reader for value in values for reader in cuts.cut(value, why=because.READ_INSTEAD)]
+        readers = [reader for value in values for reader in cuts.cut(value, why=cut_reasons.READ_INSTEAD)]
         return [*readers, root, *reversed(values)]
     steps = [node for node in space.graph.of_kind(Compute) if node.eqn.outvars[0] is not root]
     if space.steps and len(steps) > most.steps_of_loops and not as_variables(space, cuts.policy):
         return refuse_loops(cuts.computed_by(space), f"it is {len(steps)} computations long, too many for one kernel")
     if not space.steps and len(steps) >= most.steps:
-        values, why = pieces(space.graph, steps, cuts.policy), because.too_long(len(steps), most.steps)
+        values, why = pieces(space.graph, steps, cuts.policy), cut_reasons.too_long(len(steps), most.steps)
         readers = [reader for value in values for reader in cuts.cut(value, why=why)]
         return [*readers, root, *reversed(values)]  # the first one first: others read what is cut of it
     return []
@@ -67,7 +67,7 @@ def _cut_before(cuts: Cuts, space: Space, root: Var, node: Reduce | Swept, why: 
     value = node.eqn.outvars[0]
     results = [] if space.steps else written_instead(cuts, root, value)
     if results:
-        return [reader for result in results for reader in cuts.cut(result, why=because.WRITTEN)]
+        return [reader for result in results for reader in cuts.cut(result, why=cut_reasons.WRITTEN)]
     end = end_of(cuts, node.eqn, root)
     return cuts.cut(value if end is root else end, why=why)
 
@@ -82,7 +82,7 @@ def _without_culprits(cuts: Cuts, space: Space, root: Var) -> list[Var] | None:
 
 def _make_once(cuts: Cuts, space: Space, root: Var, node: Reduce) -> list[Var]:
     """Let one kernel make a contraction, and what it is for: others read that, were it what this kernel is for."""
-    why = because.made_again(node.eqn)
+    why = cut_reasons.made_again(node.eqn)
     if end_of(cuts, node.eqn, root) is root and len(cuts.spaces.computing(cuts.maker(root))) > 1:
         return cuts.cut(root, why=why)
     return _cut_before(cuts, space, root, node, why)
@@ -93,19 +93,19 @@ def _too_much_for_a_loop(cuts: Cuts, space: Space, root: Var) -> list[Var] | Ref
     if not fits(cuts, space) and (found := _without_room(cuts, space, root)):
         return found
     values = much_beside_steps(cuts, space, root)
-    return [root, *cuts.cut(*values, why=because.MUCH_BESIDE_STEPS)] if values else None
+    return [root, *cuts.cut(*values, why=cut_reasons.MUCH_BESIDE_STEPS)] if values else None
 
 
 def _without_room(cuts: Cuts, space: Space, root: Var) -> list[Var] | Refuse | None:
     """Cut what lanes are summed for, or the lanes of such sums; what is read in every step may be weighed instead."""
     if sums := sums_over_lanes(cuts, space, root):
-        return [root, *cuts.cut(sums[-1].eqn.outvars[0], why=because.needed_first(sums[-1].eqn))]
+        return [root, *cuts.cut(sums[-1].eqn.outvars[0], why=cut_reasons.needed_first(sums[-1].eqn))]
     if results := summed_by_root(cuts, space, root):
         return [root, *cuts.cut(*results)]
     if may_be_weighed(cuts, space):
         return None
     carried, read = held_by_loops(cuts, space)
-    why = because.not_held(carried, read, cuts.policy.carried, most_read(cuts.policy, space))
+    why = cut_reasons.not_held(carried, read, cuts.policy.carried, most_read(cuts.policy, space))
     return refuse_loops(cuts.computed_by(space), why)
 
 
@@ -116,7 +116,7 @@ def _culprits(cuts: Cuts, space: Space, root: Var) -> list[tuple[Reduce | Swept,
     if culprits:
         others = [node for node in culprits if end_of(cuts, node.eqn, root) is not root]  # what it is for comes last
         repeated = repeats(space, culprits[-1], cuts.policy)
-        why = because.made_again if repeated else because.needed_first
+        why = cut_reasons.made_again if repeated else cut_reasons.needed_first
         return [(node, why(node.eqn)) for node in _later_half(space, others or culprits)]
     return []
 

@@ -12,7 +12,7 @@ from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Jaxpr, Var
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
-from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
 from jaxpr2triton.plan.partition.lanes import read_in, read_together
@@ -43,8 +43,8 @@ def _cut_contractions(cuts: Cuts) -> None:
             for value in variables(eqn.invars):
                 if of_loops.get(value) and value not in cuts.loaded and cuts.is_inside(value):
                     for each in read_together(cuts, value):
-                        cuts.add_root(each, because.CONTRACTED)
-            cuts.add_root(eqn.outvars[0], because.CONTRACTED)
+                        cuts.add_root(each, cut_reasons.CONTRACTED)
+            cuts.add_root(eqn.outvars[0], cut_reasons.CONTRACTED)
 
 
 def _cut_chains(cuts: Cuts) -> None:
@@ -56,7 +56,7 @@ def _cut_chains(cuts: Cuts) -> None:
             depth += 1
             if depth == most:
                 ends.add(end := end_of(cuts, eqn, eqn.outvars[0]))
-                cuts.add_root(end, because.LINKS)
+                cuts.add_root(end, cut_reasons.LINKS)
         depths.update((var, 0 if var in ends else depth) for var in eqn.outvars)
 
 
@@ -66,4 +66,4 @@ def _cut_after_loops(cuts: Cuts) -> None:
         if body_of(eqn) in cuts.decisions.ended:
             for value in eqn.outvars:
                 if value in read_in(cuts.jaxpr):
-                    cuts.add_root(value, because.wanted_often(eqn))
+                    cuts.add_root(value, cut_reasons.wanted_often(eqn))

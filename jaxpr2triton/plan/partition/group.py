@@ -17,7 +17,7 @@ from jaxpr2triton.graph.space import Space
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Var, elements, nbytes
 from jaxpr2triton.ir.region import IN_MEMORY
-from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.criteria import acceptable, computations, contracts_in_blocks, loads_of
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.levels import operands_of
@@ -26,7 +26,7 @@ from jaxpr2triton.policy import Grouping, Policy
 
 WORTH_TRYING = 6  # roots without a loop that are tried together before they are tried one by one
 TAKEN_APART = "what one of them combines at once, the steps of the other one would take apart"
-FEW = "together there would be too few programs, or each would have to hold too much"
+FEW = "fused, there would be too few programs or too many live values"
 
 
 @dataclass
@@ -214,7 +214,7 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
         return "their loops have different steps or axes" if loops else "they have different axes"
     sums = joined.graph.of_kind(Reduce)
     if joined.steps and any(node.eqn.outvars[0] in cuts.makers for node in sums if is_contraction(node)):
-        return "one of them is a contraction, the other one a loop"
+        return "one of them is a matrix product, the other one a loop"
     if joined.steps and any(True for _ in Order(joined.graph, joined.steps).conflicts()):
         return "the loop of one is over before that of the other one begins"
     if common_loop:
@@ -225,7 +225,7 @@ def _joined(cuts: Cuts, group: Group, root: Var) -> Space | str:
 
 def _why_too_long(space: Space, policy: Policy) -> str:
     count, most = computations(space), policy.cuts.steps
-    return because.too_long(count, most) if count >= most and not space.steps else ""
+    return cut_reasons.too_long(count, most) if count >= most and not space.steps else ""
 
 
 def _is_taken_apart(space: Space, policy: Policy) -> bool:
@@ -250,10 +250,10 @@ def _why_apart(program: Program, joined: Space, alone: tuple[Space, Space], load
     if joined.held <= max(space.held for space in alone):
         return ""
     if not contracts_in_blocks(joined, policy) and any(contracts_in_blocks(each, policy) for each in alone):
-        return because.BLOCKS
+        return cut_reasons.BLOCKS
     mine, theirs = loads
     if sum(map(elements, mine & theirs)) * numbers.COMMON.times < sum(map(elements, mine | theirs)):
-        return "they read too little in common for what it would cost"
+        return "they share too little input to be worth fusing"
 
     # A program may hold more than it did for one of them, if that is what a reduction walks anyway.
     reduced = {axis for node in joined.graph.of_kind(Reduce) for axis in node.over}

@@ -24,7 +24,7 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.ir.tracing import again, identifiers
 from jaxpr2triton.ir.value_names import memory_names
 from jaxpr2triton.plan.decisions import FIRM, Decisions, KeepMore, RunOnce, Wish
-from jaxpr2triton.plan.partition import because
+from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.apart import why_apart
 from jaxpr2triton.plan.partition.chained import chain_results
 from jaxpr2triton.plan.partition.companions import companions
@@ -105,7 +105,7 @@ def _reading_results(found: Grouped, decisions: Decisions, policy: Policy) -> Gr
     """The same, with kernels that read what others write anyway, if there are no more of them for that."""
     groups = found.groups if len(found.groups) > 1 else []
     values = [value for group in groups for value in written_by_others(found.cuts, group.roots, group.space)]
-    brought = dict.fromkeys(values, because.WRITTEN) | made_of_sums(found.cuts, groups)
+    brought = dict.fromkeys(values, cut_reasons.WRITTEN) | made_of_sums(found.cuts, groups)
     if not brought:
         return found
     other = _grouped(found.jaxpr, decisions, policy, brought)
@@ -131,7 +131,7 @@ def _grouped(
             return values
         if not values:
             return Grouped(jaxpr, cuts, groups, levels.outside)
-        brought = {**(brought if jaxpr is program else NOTHING), **dict.fromkeys(values, because.COMPARED)}
+        brought = {**(brought if jaxpr is program else NOTHING), **dict.fromkeys(values, cut_reasons.COMPARED)}
         program = jaxpr
 
 

@@ -45,11 +45,11 @@ from jaxpr2triton.plan.schedule.products import (
     with_whole_rows,
 )
 from jaxpr2triton.plan.schedule.registers import read_at_once, read_for_factors
+from jaxpr2triton.plan.schedule.role_requests import wishes_of
 from jaxpr2triton.plan.schedule.steps import steps_of, waves_of
 from jaxpr2triton.plan.schedule.tiled_products import summed_by_threads
 from jaxpr2triton.plan.schedule.tiles import passes_of, resident_state, residents, tiles_of
 from jaxpr2triton.plan.schedule.walked import Shape, spent_on
-from jaxpr2triton.plan.schedule.wishes import wishes_of
 from jaxpr2triton.policy import DEFAULT_POLICY, Policy
 from jaxpr2triton.policy.machines import Block
 from jaxpr2triton.rules.products import LEAST
@@ -152,9 +152,7 @@ class Scheduled:
         return draft_of(self.space, self.arrays, unrolled_up_to, self.policy, wishes, pieces)
 
 
-def plan_of(
-    scheduled: Scheduled, each: Candidate, ranked: Sequence[Candidate], asked: Mapping[str, Role]
-) -> Plan:
+def plan_of(scheduled: Scheduled, each: Candidate, ranked: Sequence[Candidate], asked: Mapping[str, Role]) -> Plan:
     return Plan(
         scheduled.name,
         scheduled.region,
@@ -450,9 +448,7 @@ def _with_loops(seen: Seen, scheduled: Scheduled) -> Iterator[Candidate]:
         yield from _by_warps(seen, planned, work, whole * lanes, reload)
 
 
-def _by_warps(
-    seen: Seen, planned: tuple[PlannedAxis, ...], work: Work, tile: int, reload: bool
-) -> Iterator[Candidate]:
+def _by_warps(seen: Seen, planned: tuple[PlannedAxis, ...], work: Work, tile: int, reload: bool) -> Iterator[Candidate]:
     """Programs of few warps or of more, as long as all lanes of a tile have something to do."""
     policy = seen.draft.policy
     counts = [1 << n for n in range(policy.blocks.warps.bit_length())]

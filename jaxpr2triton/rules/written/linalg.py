@@ -19,7 +19,7 @@ from jax import lax
 
 from jaxpr2triton import policy
 from jaxpr2triton.errors import WhyNot
-from jaxpr2triton.ir.dtypes import is_float
+from jaxpr2triton.ir.dtypes import unsupported
 from jaxpr2triton.rules.written.orthogonal import geqrf, householder_product, qr
 from jaxpr2triton.rules.written.tiles import along, beside, joined, outer, picked
 
@@ -234,6 +234,4 @@ def why_not(name: str, shapes: Sequence[tuple[int, ...]], dtype: Any, params: Ma
         return WhyNot("it exchanges columns")
     if params.get("subset_by_index"):
         return WhyNot("it wants some eigenvalues only")
-    if not is_float(dtype) and name != "lu_pivots_to_permutation":
-        return WhyNot("there is a rule for real numbers only")
-    return None
+    return unsupported(dtype)

@@ -138,5 +138,5 @@ def why_not(name: str, shape: Sequence[int], params: Mapping[str, Any]) -> WhyNo
     if size > most:
         return WhyNot(f"a row of {size} is longer than the {most} elements that one program sorts")
     if 0 in shape:
-        return WhyNot("there is nothing to sort")
+        return WhyNot("its result has no elements")
     return None

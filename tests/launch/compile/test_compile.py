@@ -153,6 +153,26 @@ def test_grids_that_cannot_run() -> None:
     assert refusal(kernel) == "kernel softmax: 0 programs along x, where 1 to 2147483647 can run"
 
 
+def test_memory_for_each_program_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = compile_module._stages(SOFTMAX, SM_90, True)
+    kernel = dataclasses.replace(SOFTMAX, name="scratching")
+    with monkeypatch.context() as patch:
+        patch.setattr(compile_module, "_stages", lambda *args: dataclasses.replace(stages, scratch=64))
+        assert refusal(kernel) == "kernel scratching needs 64 bytes of scratch memory for each program"
+
+
+def test_a_terminal_shows_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    working, titles = compile_module.working, []
+
+    def noted(title: str) -> Any:
+        titles.append(title)
+        return working(title)
+
+    monkeypatch.setattr(compile_module, "working", noted)
+    refusal(dataclasses.replace(SOFTMAX, name="titled", grid=(0, 1, 1)))
+    assert titles == ["Triton compiles titled for sm_90"]
+
+
 def test_two_threads_compile_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, calls = compile_module.compiled_beside, []
 

@@ -24,7 +24,7 @@ from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile import cache
 from jaxpr2triton.launch.compile import compile as compile_module
 from jaxpr2triton.launch.compile.compile import Binary, compile_kernel
-from jaxpr2triton.launch.compile.triton_door import TRITON_SIDE
+from jaxpr2triton.launch.compile.triton_shim import TRITON_SIDE
 from tests.launch.handmade import SOFTMAX, add_kernel, forget
 
 SM_90 = TARGETS["sm_90"]

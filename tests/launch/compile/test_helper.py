@@ -88,8 +88,9 @@ def test_an_interrupt_ends_the_helper() -> None:
 def test_a_compiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     helper._end()
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(BackendError, match=r"does not start: triton_compiler.py ends with status 1"):
+    with pytest.raises(BackendError) as caught:
         compile_kernel(add_kernel(64, "never"), SM_90)
+    assert str(caught.value) == "Triton's compiler does not start: triton_compiler.py ends with status 1"
 
 
 def test_within_another_program_triton_compiles_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,7 @@ def test_many_warps_that_compute_are_bound_by_issue() -> None:
     many = taken(*MULTIPLY, WAIT, *COMPUTE * 3, programs=4)
     assert many.cycles == pytest.approx(4 * 605, rel=0.02)
     assert many.stalls["issue"] > many.stalls[TENSOR_CORES]
+    assert many.stalls["issue"] > many.stalls["issue of one warp"]
 
 
 def test_a_group_may_stay_under_way() -> None:

@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 from jaxpr2triton.errors import CompilerBug
 from jaxpr2triton.hardware import TARGETS
 from jaxpr2triton.launch.compile.compile import compile_kernel
-from jaxpr2triton.launch.compile.triton_door import TRITON_LOCK
+from jaxpr2triton.launch.compile.triton_shim import TRITON_LOCK
 from jaxpr2triton.launch.interpret import interpreter
 from jaxpr2triton.launch.interpret.interpret import run_interpreted
 from jaxpr2triton.launch.interpret.memory import Memory

@@ -12,8 +12,12 @@ import pytest
 from jax import lax
 
 import jaxpr2triton as j2t
+from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.ir.kernel import Apart
+from jaxpr2triton.plan.partition.cut_reasons import WORDS, needed_first
 from jaxpr2triton.policy import COMMON, DEFAULT_POLICY
+from tests.contraction_programs import PROGRAMS as CONTRACTIONS
+from tests.policies import planned_with
 from tests.programs import windows
 
 OUTPUTS = DEFAULT_POLICY.groups.outputs
@@ -54,9 +58,10 @@ def long(x: Any) -> Any:
 
 
 ADDED_UP = "parts of a sum are made first, by many programs"
+COPIES = "what is compared or looked up is one of its elements: it is one number wherever it is read"
 WHOLE = "a sum over the whole array is needed first"
 TAKEN_APART = "what one of them combines at once, the steps of the other one would take apart"
-TOO_LITTLE = "they read too little in common for what it would cost"
+TOO_LITTLE = "they share too little input to be worth fusing"
 
 
 @pytest.mark.parametrize(
@@ -110,6 +115,21 @@ TOO_LITTLE = "they read too little in common for what it would cost"
             [("f_1", ("f_0",), False, f"a kernel writes {OUTPUTS} arrays at most")],
         ),
         (
+            lambda x: jnp.sort(jnp.cos(x).sum(-1)),
+            [floats(40, 300)],
+            [("f_1", ("f_0",), True, COPIES)],
+        ),
+        (
+            lambda x: (x - jnp.argmax(x, 0)).sum(1),
+            [floats(8192, 8192)],
+            [("f_1", ("f_0",), True, "8,192 places of maxima are needed first")],
+        ),
+        (
+            lambda x: (x - jnp.argmin(x, 0)).sum(1),
+            [floats(8192, 8192)],
+            [("f_1", ("f_0",), True, "8,192 places of minima are needed first")],
+        ),
+        (
             lambda a: sums(a, a[0])[1].sum((0, 1)),
             [floats(30, 4096)],
             [("f_1", ("f_0",), True, "the loop has to be over first")],
@@ -119,6 +139,59 @@ TOO_LITTLE = "they read too little in common for what it would cost"
 def test_reasons(fn: Any, args: Any, expected: Any) -> None:
     found = [(each.kernel, each.others, each.waits, each.why) for each in apart(fn, *args)]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("most", "why"),
+    [(4, "they would read too many arrays"), (5, "they would take more arguments than a kernel may have")],
+)
+def test_a_kernel_takes_so_many_arguments(most: int, why: str) -> None:
+    def f(x: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        return jnp.sin(x * a * b), jnp.cos(x * c * d)
+
+    with planned_with(groups={"pointers": most}):
+        assert [each.why for each in apart(f, *[floats(512, 512)] * 5)] == [why]
+
+
+def test_a_contraction_beside_a_loop() -> None:
+    def f(x: Any, w: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda _, c: jnp.sin(c), x), x @ w
+
+    (found,) = j2t.transpile(f, floats(64, 64), floats(64, 64), contractions="triton").summary.apart
+    assert found.why == "one of them is a matrix product, the other one a loop"
+
+
+@pytest.mark.parametrize(
+    ("fn", "why"),
+    [
+        (lambda x: jnp.argmax(x), "the place of a maximum over the whole array is needed first"),
+        (lambda x: jnp.argmin(x), "the place of a minimum over the whole array is needed first"),
+        (lambda x: x.min(0), "7 minima are needed first"),
+    ],
+)
+def test_what_is_needed_first(fn: Any, why: str) -> None:
+    (eqn,) = (eqn for eqn in equations(jax.make_jaxpr(fn)(floats(5, 7)).jaxpr) if eqn.primitive.name in WORDS)
+    assert needed_first(eqn) == why
+
+
+NO_LOOP = "a loop does not share the tiling of a matrix product"
+BLOCKS = "the other output does not share the tiling of the matrix product"
+AGAIN = "contractions would be made again and again, wherever they are wanted"
+FEW = "fused, there would be too few programs or too many live values"
+
+
+@pytest.mark.parametrize(
+    ("name", "reasons"),
+    [
+        ("around_a_loop", [NO_LOOP, NO_LOOP]),
+        ("linear_gradients", [AGAIN, BLOCKS]),
+        ("products_and_their_sums", [ADDED_UP, FEW]),
+    ],
+)
+def test_reasons_of_contractions(name: str, reasons: list[str]) -> None:
+    (contraction,) = (each for each in CONTRACTIONS if each.name == name)
+    made = j2t.transpile(contraction.whole(), *contraction.args(), contractions="triton")
+    assert [each.why for each in made.summary.apart] == reasons
 
 
 def test_a_computation_that_is_too_long() -> None:
@@ -135,7 +208,7 @@ def test_a_chain_of_products_that_is_too_long() -> None:
 
     args = floats(64, 64), [floats(64, 64)] * (COMMON.few + 1)
     (found,) = j2t.transpile(layers, *args, contractions="triton").summary.apart
-    assert found.why == "a kernel holds no longer chain of matrix products"
+    assert found.why == "a kernel chains at most 8 matrix products"
 
 
 def test_the_line_that_makes_what_is_waited_for_is_given() -> None:

@@ -73,6 +73,7 @@ def agree(function: Callable[..., Any], *args: Any, backend: Any = "interpret") 
 
 @pytest.mark.parametrize("function", ONE_KERNEL)
 def test_one_kernel_sets_it(function: Callable[..., Any]) -> None:
+    assert j2t.transpile(function, numbers(LONG)).source.count(" (zero before, and only set)") >= 1
     found = flags_of(function, numbers(LONG))
     assert len(found) == 1
     assert found[0]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from jaxpr2triton.ir.jaxprs import Eqn
 from jaxpr2triton.ir.scans import LOOPS
+from jaxpr2triton.policy import COMMON
 
 WORDS = {
     "reduce_sum": ("a sum", "sums"),
@@ -16,12 +17,12 @@ WORDS = {
     "dot_general": ("a contraction", "contractions"),
     "argmin": ("the place of a minimum", "places of minima"),
 }
-CONTRACTED = "a contraction has blocks of rows and columns, which no loop has"
-BLOCKS = "a contraction has blocks of rows and columns, which what else would be made there has not"
+CONTRACTED = "a loop does not share the tiling of a matrix product"
+BLOCKS = "the other output does not share the tiling of the matrix product"
 COMPARED = "what is compared or looked up is one of its elements: it is one number wherever it is read"
-LINKS = "a kernel holds no longer chain of matrix products"
+LINKS = f"a kernel chains at most {COMMON.few} matrix products"
 SHARED = "kernels before and after what stays with XLA would each make it from much"
-MUCH_BESIDE_STEPS = "a loop's few programs would add up much beside its steps"
+MUCH_BESIDE_STEPS = "the few programs of a loop would reduce much that is not part of its steps"
 FLAG = "a flag is set by all programs first"
 WRITTEN = "another kernel writes it anyway, and it is less than what it is made of"
 READ_INSTEAD = "an earlier kernel has made from much what this one reads"
@@ -70,7 +71,7 @@ def not_held(carried: int, read: int, most_carried: int, most_read: int) -> str:
     numbers = f"carries {carried:,} numbers, and {most_carried:,} fit"
     if carried <= most_carried:
         numbers = f"carries {carried:,} numbers and reads {read:,} in each step, and {most_read:,} fit"
-    return f"one program cannot hold what the loop keeps from step to step: it {numbers}; it would have to be split"
+    return f"one program cannot hold the state of the loop: it {numbers}; it would have to be split"
 
 
 def words(eqn: Eqn) -> tuple[str, str]:

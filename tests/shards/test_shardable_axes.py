@@ -1,4 +1,4 @@
-"""Which axes may be split, and why not the others."""
+"""Which axes are shardable, and why not the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.rules.rows import TABLE
 from jaxpr2triton.rules.written.decompose import DECOMPOSITIONS
 from jaxpr2triton.shards import walks
-from jaxpr2triton.shards.told import divided
+from jaxpr2triton.shards.flow import Classes
+from jaxpr2triton.shards.shardable_axes import divided
 
 X = np.ones((16, 6), np.float32)
 
@@ -34,6 +35,11 @@ def mixed(x: Any) -> Any:
 
 def meeting(x: Any) -> Any:
     return lax.fori_loop(0, 3, lambda _, c: jnp.tanh(c * x).sum(0) * c, jnp.ones(6))
+
+
+def printing_in_order(x: Any) -> Any:
+    jax.debug.print("{}", x[0, 0], ordered=True)
+    return x * 2
 
 
 def printing_in_a_loop(x: Any) -> Any:
@@ -70,14 +76,21 @@ def printing_in_a_loop(x: Any) -> Any:
         (lambda x: x.at[:, 2].max(0.0), ""),
         (lambda x: jnp.fft.fft(x, axis=0).real, "`fft` stays with XLA, which splits it as it likes"),
         (lambda x: lax.scan(lambda c, r: (jnp.sin(c + r), c * 2), jnp.ones(6), x)[1], "a loop goes along it"),
-        (meeting, "devices would meet in each step of a loop, at `mul`"),
+        (meeting, "sharding needs a collective in every step of a loop, at `mul`"),
         (printing_in_a_loop, "a loop in it has side effects"),
+        (printing_in_order, "its side effects are in order"),
     ],
 )
 def test_the_first_axis(fn: Callable[..., Any], why: str) -> None:
     found = divided(jax.make_jaxpr(fn)(X))
     (first,) = [each for each in found if any(place.endswith("x[0]") or place == "arg0[0]" for place in each.places)]
     assert first.why_whole == why
+
+
+def test_constants_are_whole_unless_they_are_hoisted() -> None:
+    closed = jax.make_jaxpr(lambda x: x + jnp.asarray(X))(X)
+    assert set(Classes(closed.jaxpr).why.values()) == {"it is a constant of the program"}
+    assert {each.why_whole for each in divided(closed)} == {""}
 
 
 def test_what_is_split_together() -> None:
@@ -87,9 +100,9 @@ def test_what_is_split_together() -> None:
     program = j2t.transpile(scaled, X, X[0], X[:, 0])
     assert program.explain(why=True).splitlines()[-4:] == [
         "  over several devices",
-        "    x[0], y[0]: may be split",
-        "    x[1], scale[0], y[1]: may be split, with an all-reduce along it",
-        "    t[0], sums[0]: whole: `cumsum` needs it whole",
+        "    x[0], y[0]: shardable",
+        "    x[1], scale[0], y[1]: shardable, with one all-reduce",
+        "    t[0], sums[0]: replicated: `cumsum` needs it whole",
     ]
     facts = program.explain_json()["devices"]
     assert [each["split"] for each in facts] == [True, True, False]

@@ -88,6 +88,21 @@ MEET = "elements along it meet, so one program has to have all of them"
 ENSEMBLE = "i (300, grid), t (3, loop), d1u (3, unroll)"
 
 
+def test_tiles_that_are_too_large() -> None:
+    def doubled(x: Any) -> Any:
+        return x * 2
+
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.transpile(doubled, jax.ShapeDtypeStruct((1 << 22,), np.float32), roles={"i": "lane"})
+    assert str(caught.value) == (
+        "roles: axis i of kernel doubled cannot be lane: a tile of 4194304 elements is too large\n"
+        "  try  another role, or another axis of i (4194304, grid)"
+    )
+    with pytest.raises(j2t.UserError) as caught:
+        j2t.transpile(lambda x: x, np.ones(8), roles={"i": "grid"})
+    assert str(caught.value) == 'roles: there is no axis "i": there are no kernels'
+
+
 @pytest.mark.parametrize(
     ("name", "roles", "complaint"),
     [
