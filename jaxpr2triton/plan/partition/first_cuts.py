@@ -10,8 +10,10 @@ from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
 from jaxpr2triton.ir.jaxprs import Atom, Jaxpr, Var
+from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
+from jaxpr2triton.plan.library import ends_of_walks, is_light
 from jaxpr2triton.plan.partition import because
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
@@ -27,6 +29,7 @@ def first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy, brought: Mapp
     cuts = Cuts(jaxpr, decisions, policy)
     _cut_contractions(cuts)
     _cut_chains(cuts)
+    _cut_walks(cuts)
     for value, why in brought.items():
         cuts.add_root(value, why)
     _cut_after_loops(cuts)
@@ -58,6 +61,34 @@ def _cut_chains(cuts: Cuts) -> None:
                 ends.add(end := end_of(cuts, eqn, eqn.outvars[0]))
                 cuts.add_root(end, because.LINKS)
         depths.update((var, 0 if var in ends else depth) for var in eqn.outvars)
+
+
+def _cut_walks(cuts: Cuts) -> None:
+    """End kernels after all chains that walk, where one value is made of several: each has rows of its own.
+
+    concatenate [dq, dk, dv]    →    the rows of dq are queries, those of dk and dv keys
+    """
+    makers = {eqn.outvars[0]: eqn for eqn in cuts.inside if eqn.outvars}
+    lasts = [last for last in ends_of_walks(cuts.jaxpr, cuts.policy) if last in makers]
+    ends = [_turned(cuts, end_of(cuts, makers[last], last)) for last in lasts]
+    if len(ends) < 2:
+        return
+    met: dict[Atom, frozenset[Var]] = {end: frozenset([end]) for end in ends}
+    for eqn in cuts.inside:
+        found = frozenset[Var]().union(*(met.get(atom, ()) for atom in variables(eqn.invars)))
+        if is_light(eqn) and found:
+            met.update((var, found) for var in eqn.outvars if var not in ends)
+    for several in dict.fromkeys(each for each in met.values() if len(each) > 1):
+        for end in (end for end in ends if end in several):
+            cuts.add_root(end, because.JOINED)
+
+
+def _turned(cuts: Cuts, value: Var) -> Var:
+    """What alone is read of a value, in another order: as the rows of others, with which one kernel makes it."""
+    readers = readers_of(cuts.jaxpr)
+    while len(readers[value]) == 1 and (reader := readers[value][0]) and reader.primitive.name == "transpose":
+        (value,) = reader.outvars
+    return value
 
 
 def _cut_after_loops(cuts: Cuts) -> None:
