@@ -233,6 +233,18 @@ def of_one_by_heads(x: Any, w: Any) -> Any:
     return heads_in_the_middle(*jnp.split((x @ w).reshape(*x.shape[:2], -1, 192), 3, -1))
 
 
+def rotated(heads: Any) -> Any:
+    """Halves of features, turned by an angle that grows with time: f[batch, time, heads, features]."""
+    one, other = jnp.split(heads, 2, -1)
+    angle = jnp.arange(heads.shape[1])[:, None, None] / 10_000 ** jnp.linspace(0, 1, one.shape[-1], False)
+    cos, sin = jnp.cos(angle).astype(heads.dtype), jnp.sin(angle).astype(heads.dtype)
+    return jnp.concatenate([one * cos - other * sin, other * cos + one * sin], -1)
+
+
+def of_rotated(q: Any, k: Any, v: Any) -> Any:
+    return heads_in_the_middle(rotated(q), rotated(k), v)
+
+
 def of_three_projections(x: Any, *weights: Any) -> Any:
     return heads_in_the_middle(*((x @ w).reshape(*x.shape[:2], -1, 64) for w in weights))
 

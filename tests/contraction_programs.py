@@ -233,9 +233,9 @@ def of_attention() -> Iterator[Contraction]:
 
 KERNELS: Mapping[str, tuple[int, int]] = {  # and those of gradients, where not 1 and 3
     "weights_by_themselves": (1, 2),
-    "of_one_projection": (2, 8),
+    "of_one_projection": (2, 7),
     "of_one_reshaped": (2, 8),
-    "of_one_by_heads": (2, 8),
+    "of_one_by_heads": (2, 7),
     "of_three_projections": (3, 8),
 }
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")

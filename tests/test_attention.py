@@ -22,7 +22,7 @@ from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.library import estimates_of
 from jaxpr2triton.policy import DEFAULT_POLICY
-from tests.attention_programs import PROGRAMS, PROJECTED, VARIANTS, masked
+from tests.attention_programs import PROGRAMS, PROJECTED, VARIANTS, masked, of_rotated
 from tests.contraction import sized
 
 RNG = np.random.default_rng(11)
@@ -227,6 +227,22 @@ def test_queries_keys_and_values_of_projections(name: str) -> None:
     both = j2t.transpile(variant.pulled, *args, jax.eval_shape(variant.fn, *args), for_target="sm_90")
     assert len(both.kernels) == 4 and {left.primitive for left in both.leftovers} == {"dot_general"}
     assert not written_of_all_pairs(both, TIMES)
+
+
+def test_queries_and_keys_that_are_rotated() -> None:
+    """What gradients multiply is put together first, and each program has blocks of it, not a row."""
+    args = [*map(sized, VARIANTS["heads_in_the_middle"].full)]
+    assert len(j2t.transpile(of_rotated, *args, for_target="sm_90").kernels) == 1
+    made = j2t.transpile(with_gradients(of_rotated), *args, for_target="sm_90")
+    assert len(made.kernels) <= 8 and not made.leftovers and not written_of_all_pairs(made, TIMES)
+    assert max(math.prod(kernel.grid) for kernel in made.kernels if "tl.dot" in kernel.source) <= 64 * TIMES // 32
+    assert sum("tl.dot" in kernel.source for kernel in made.kernels) <= 4
+
+    few = arrays(shape=(1, 200, 2, 16))
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(with_gradients(of_rotated))(*few)
+        found = j2t.fuse(with_gradients(of_rotated), backend="interpret", contractions="triton", strict=True)(*few)
+    assert_close(found, expected, 1e-5)
 
 
 FILLS = (-1e4, -65504.0, -1e9, -1e30, -0.7 * float(np.finfo(np.float32).max), float(np.finfo(np.float32).min), -jnp.inf)

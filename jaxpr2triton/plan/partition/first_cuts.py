@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Jaxpr, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
@@ -73,14 +73,34 @@ def _cut_walks(cuts: Cuts) -> None:
     ends = [_turned(cuts, end_of(cuts, makers[last], last)) for last in lasts]
     if len(ends) < 2:
         return
+    for eqn in makers.values():
+        for joined in _joined_factors(eqn, makers):
+            cuts.add_root(joined, because.FACTORS)
+    for end in _meeting(cuts, ends):
+        cuts.add_root(end, because.JOINED)
+
+
+def _meeting(cuts: Cuts, ends: Sequence[Var]) -> list[Var]:
+    """Those of which one value is made, with nothing between that is not light."""
     met: dict[Atom, frozenset[Var]] = {end: frozenset([end]) for end in ends}
     for eqn in cuts.inside:
         found = frozenset[Var]().union(*(met.get(atom, ()) for atom in variables(eqn.invars)))
         if is_light(eqn) and found:
             met.update((var, found) for var in eqn.outvars if var not in ends)
-    for several in dict.fromkeys(each for each in met.values() if len(each) > 1):
-        for end in (end for end in ends if end in several):
-            cuts.add_root(end, because.JOINED)
+    several = frozenset[Var]().union(*(each for each in met.values() if len(each) > 1))
+    return [end for end in dict.fromkeys(ends) if end in several]
+
+
+def _joined_factors(eqn: Eqn, makers: Mapping[Var, Eqn]) -> Iterator[Var]:
+    """The factors of a product that are put together of parts, as queries of rotated halves.
+
+    Each kernel would have to take its sums, and its results, apart into as many.
+    """
+    for value in variables(eqn.invars) if eqn.primitive.name == "dot_general" else ():
+        while (maker := makers.get(value)) and maker.primitive.name in ("transpose", "reshape", "convert_element_type"):
+            (value,) = variables(maker.invars)
+        if maker is not None and maker.primitive.name == "concatenate":
+            yield value
 
 
 def _turned(cuts: Cuts, value: Var) -> Var:
