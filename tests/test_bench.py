@@ -268,7 +268,7 @@ def test_a_table_of_contractions(tmp_path: Path) -> None:
     name, _, kernels, left, moved, least, ours, other, ratio = (cell.strip() for cell in row.strip("|").split("|"))
     assert (name, kernels, left) == ("one_term", "1", "0")
     assert moved == least
-    assert float(ratio) == pytest.approx(int(ours) / int(other), abs=0.02)
+    assert float(ratio) == pytest.approx(int(ours) / int(other), abs=0.05)
     assert "modelled for sm_90, not measured" in page.read_text()
 
 
