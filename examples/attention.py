@@ -1,14 +1,26 @@
 """Attention as users write it, each one kernel, and three with its gradients; nothing of all pairs is in memory.
 
+    python -m examples.attention            how many kernels each becomes, those of flax and equinox too
     jaxpr2triton dump examples/attention.py:causal 'bf16[4,16,2048,64]' 'bf16[4,16,2048,64]' 'bf16[4,16,2048,64]'
 
 Queries, keys and values are f[batch, heads, time, features].
 """
 
+import importlib
+import importlib.util
 import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+import jaxpr2triton as j2t
+
+LIBRARIES = {  # with nothing changed in their code: the module of examples/libraries and its functions
+    "flax": ("flax_networks", ("linen_attention", "nnx_attention")),
+    "equinox": ("equinox_networks", ("attention",)),
+}
 
 
 def scores(q: jax.Array, k: jax.Array) -> jax.Array:
@@ -62,7 +74,58 @@ def with_normalizer(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple[jax.Array
     return plain(q, k, v), jax.nn.logsumexp(scores(q, k), -1)
 
 
+def of_one_projection(x: jax.Array, w: jax.Array) -> jax.Array:
+    """Queries, keys and values are parts of one product, f[batch, time, 3 * heads * 64], which a library makes."""
+    batch, time, _ = x.shape
+    q, k, v = (each.reshape(batch, time, -1, 64) for each in jnp.split(x @ w, 3, -1))
+    weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8, -1)
+    return jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(batch, time, -1)
+
+
 def of_jax(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     """What JAX has for that, whose arrays have heads behind times."""
     q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
     return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def kernels(function: Callable[..., Any], *args: Any) -> tuple[int, int]:
+    """Of the function, and of its result with the gradients of all arguments."""
+
+    def pulled(args: Any, cotangent: Any) -> Any:
+        out, pull = jax.vjp(function, *args)
+        return out, pull(cotangent)
+
+    made = j2t.transpile(function, *args, for_target="sm_90")
+    both = j2t.transpile(pulled, args, jax.eval_shape(function, *args), for_target="sm_90")
+    return len(made.kernels), len(both.kernels)
+
+
+def lines() -> Iterator[str]:
+    """What becomes of each program, at a size that is in use; one kernel of equinox multiplies for its queries."""
+    shape = jax.ShapeDtypeStruct((4, 16, 2048, 64), jnp.bfloat16)
+    for function in (plain, causal, windowed, capped, with_slopes, dropped, with_normalizer, of_jax):
+        yield line(function.__name__, *kernels(function, *[shape] * 3))
+    x, w = (jax.ShapeDtypeStruct(sizes, jnp.bfloat16) for sizes in ((4, 2048, 1024), (1024, 3072)))
+    yield line("of_one_projection", *kernels(of_one_projection, x, w))
+    for library, (module, names) in LIBRARIES.items():
+        if importlib.util.find_spec(library) is None:
+            yield f"{library} is not installed: pip install {library}"
+            continue
+        examples = importlib.import_module(f"examples.libraries.{module}").EXAMPLES
+        for example in (each for each in examples if each.name in names):
+            args = jax.tree.map(longer, jax.eval_shape(example.arguments, jax.random.key(0)))
+            yield line(f"{library}: {example.name}", *kernels(example.function, *args))
+
+
+def longer(array: Any) -> Any:
+    """The same with 2048 times for the 40 of an example."""
+    return jax.ShapeDtypeStruct([2048 if size == 40 else size for size in array.shape], array.dtype)
+
+
+def line(name: str, forward: int, both: int) -> str:
+    return f"{name:<26} {forward} kernel{'s' * (forward > 1)}, {both} with gradients"
+
+
+if __name__ == "__main__":
+    for each in lines():
+        print(each)

@@ -2,64 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from examples import contractions
-
-
-@dataclass(frozen=True)
-class Contraction:
-    name: str
-    fn: Callable[..., Any]
-    shapes: tuple[Any, ...]  # of the arguments: sizes, perhaps with a dtype, or trees of those
-    kernels: int  # that it becomes, with `contractions="triton"`
-    grad: int | tuple[int, ...] | None = None
-    tolerance: float = 2e-5
-
-    def whole(self) -> Callable[..., Any]:
-        """The function, or its value and its gradients."""
-        return self.fn if self.grad is None else jax.value_and_grad(self.fn, self.grad)
-
-    def args(self, seed: int = 0) -> tuple[Any, ...]:
-        rng = np.random.default_rng(seed)
-        return tuple(jax.tree.map(lambda leaf: _drawn(leaf, rng), self.shapes, is_leaf=_is_leaf))
-
-    def sizes(self) -> tuple[Any, ...]:
-        """Its arguments without their elements."""
-        return tuple(jax.tree.map(_sized, self.shapes, is_leaf=_is_leaf))
-
-
-def _is_leaf(shape: Any) -> bool:
-    return isinstance(shape, str)
-
-
-DTYPES = {"i8": jnp.int8, "i32": jnp.int32, "f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
-
-
-def _sized(spec: str) -> jax.ShapeDtypeStruct:
-    """`bf16 4 5`: what an array has but its elements."""
-    kind, *sizes = spec.split()
-    return jax.ShapeDtypeStruct(tuple(map(int, sizes)), DTYPES[kind])
-
-
-def _drawn(spec: str, rng: np.random.Generator) -> Any:
-    like = _sized(spec)
-    if jnp.issubdtype(like.dtype, jnp.integer):
-        return jnp.asarray(rng.integers(0, 9, like.shape), like.dtype)
-    return jnp.asarray(rng.standard_normal(like.shape) / 2, like.dtype)
-
-
-def widened(array: jax.Array) -> jax.Array:
-    """16-bit floats are compared with what f32 gives: XLA for CPUs may keep a long sum in 16 bits."""
-    small = jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize < 4
-    return array.astype(jnp.float32) if small else array
+from tests.attention_programs import PROJECTED, VARIANTS
+from tests.contraction import Contraction
 
 
 def linear(w: Any, x: Any, b: Any) -> Any:
@@ -119,7 +71,7 @@ def ends_in_zeros(x: Any, w: Any) -> Any:
 def around_a_loop(params: Any, xs: Any, h: Any) -> Any:
     w, u, b = params
     inputs = xs @ w + b
-    last, states = lax.scan(lambda h, z: ((jnp.tanh(z + h @ u),) * 2), h, inputs)
+    last, states = lax.scan(lambda h, z: (jnp.tanh(z + h @ u),) * 2, h, inputs)
     return last, states @ w.T
 
 
@@ -269,6 +221,23 @@ def masked(x: Any, w: Any) -> Any:
     return jnp.where(jnp.tri(len(x), w.shape[1]) > 0, x @ w, 0)
 
 
+def of_attention() -> Iterator[Contraction]:
+    """Each variant, and its gradients with a cotangent of the result."""
+    for name, each in {**VARIANTS, **PROJECTED}.items():
+        forward, gradients = KERNELS.get(name, (1, 3))
+        yield Contraction(name, each.fn, tuple(each.small), forward, tolerance=each.tolerance)
+        yield Contraction(
+            f"{name}_gradients", each.pulled, each.with_cotangent(each.small), gradients, tolerance=each.tolerance
+        )
+
+
+KERNELS: Mapping[str, tuple[int, int]] = {  # and those of gradients, where not 1 and 3
+    "weights_by_themselves": (1, 2),
+    "of_one_projection": (2, 7),
+    "of_one_reshaped": (2, 8),
+    "of_one_by_heads": (2, 7),
+    "of_three_projections": (3, 8),
+}
 PERCEPTRON = (("f32 78 32", "f32 32", "f32 32 10", "f32 10"), "f32 40 78")
 
 PROGRAMS: Sequence[Contraction] = (
@@ -369,4 +338,5 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("of_many_groups_gradients", mean_square(of_groups), ("f32 70 16", "f32 65 16 24", "i32 65"), 6, (0, 1)),
     Contraction("of_groups_gradients", mean_square(of_groups), ("f32 25 16", "f32 6 16 24", "i32 6"), 4, (0, 1)),
     Contraction("training_step", training_step, (*[PERCEPTRON[0]] * 3, "f32 40 78", "f32 40 10"), 9, None, 1e-4),
+    *of_attention(),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import jaxpr2triton as j2t
+from examples import attention
 from examples.attention import scores, weighed
 from jaxpr2triton.hardware import target_named
 from jaxpr2triton.launch.compile.compile import asm, compile_kernel, resources
@@ -20,7 +22,8 @@ from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.normalize.passes import normalize
 from jaxpr2triton.plan.library import estimates_of
 from jaxpr2triton.policy import DEFAULT_POLICY
-from tests.attention_programs import PROGRAMS
+from tests.attention_programs import PROGRAMS, PROJECTED, VARIANTS, masked, of_rotated
+from tests.contraction import sized
 
 RNG = np.random.default_rng(11)
 TIMES = 2048
@@ -205,6 +208,94 @@ def test_few_kernels_for_gradients_and_nothing_of_all_pairs(name: str) -> None:
     assert sum(kernel.bytes_read + kernel.bytes_written for kernel in made.kernels) <= 1.3 * least
 
 
+def moved(made: Any) -> int:
+    return sum(kernel.bytes_read + kernel.bytes_written for kernel in made.kernels)
+
+
+def nbytes(arrays: Any) -> int:
+    return sum(each.size * each.dtype.itemsize for each in jax.tree.leaves(arrays))
+
+
+def written_of_all_pairs(made: Any, times: int) -> list[str]:
+    return [b.name for kernel in made.kernels for b in kernel.outputs if math.prod(b.shape) >= 16 * times**2]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_are_one_kernel_and_three_for_gradients(name: str) -> None:
+    """Each kernel reads what it is given once; of each row one number has to be known by all three."""
+    variant = VARIANTS[name]
+    args, given = [*map(sized, variant.full)], [*map(sized, variant.full[: variant.operands])]
+    made = j2t.transpile(variant.fn, *args, for_target="sm_90")
+    outs = jax.eval_shape(variant.fn, *args)
+    assert len(made.kernels) == 1 and not made.leftovers
+    assert moved(made) <= 1.05 * nbytes((args, outs))
+
+    made = j2t.transpile(variant.pulled, *args, outs, for_target="sm_90")
+    assert len(made.kernels) <= 3 and not made.leftovers and not written_of_all_pairs(made, TIMES)
+    rows = jax.tree.leaves(outs)[0].size // 64
+    assert moved(made) <= 1.3 * (nbytes((3 * [args, outs], given)) + 3 * 4 * rows)
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_queries_keys_and_values_of_projections(name: str) -> None:
+    """Beside the products that a library makes: one kernel, three with gradients, and what puts those together."""
+    variant = PROJECTED[name]
+    args = [*map(sized, variant.full)]
+    made = j2t.transpile(variant.fn, *args, for_target="sm_90")
+    assert len(made.kernels) == 1 and {left.primitive for left in made.leftovers} == {"dot_general"}
+    both = j2t.transpile(variant.pulled, *args, jax.eval_shape(variant.fn, *args), for_target="sm_90")
+    assert len(both.kernels) == 4 and {left.primitive for left in both.leftovers} == {"dot_general"}
+    assert not written_of_all_pairs(both, TIMES)
+
+
+def test_queries_and_keys_that_are_rotated() -> None:
+    """What gradients multiply is put together first, and each program has blocks of it, not a row."""
+    args = [*map(sized, VARIANTS["heads_in_the_middle"].full)]
+    assert len(j2t.transpile(of_rotated, *args, for_target="sm_90").kernels) == 1
+    made = j2t.transpile(with_gradients(of_rotated), *args, for_target="sm_90")
+    assert len(made.kernels) <= 8 and not made.leftovers and not written_of_all_pairs(made, TIMES)
+    assert max(math.prod(kernel.grid) for kernel in made.kernels if "tl.dot" in kernel.source) <= 64 * TIMES // 32
+    assert sum("tl.dot" in kernel.source for kernel in made.kernels) <= 4
+
+    few = arrays(shape=(1, 200, 2, 16))
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(with_gradients(of_rotated))(*few)
+        found = j2t.fuse(with_gradients(of_rotated), backend="interpret", contractions="triton", strict=True)(*few)
+    assert_close(found, expected, 1e-5)
+
+
+FILLS = (-1e4, -65504.0, -1e9, -1e30, -0.7 * float(np.finfo(np.float32).max), float(np.finfo(np.float32).min), -jnp.inf)
+
+
+@pytest.mark.parametrize("fill", FILLS)
+def test_numbers_that_hide(fill: float) -> None:
+    """All that is in use; of masks that are arrays."""
+    mask = jax.ShapeDtypeStruct((4, 1, TIMES, TIMES), jnp.bool)
+    made = j2t.transpile(masked(fill), *sizes(jnp.float32), mask, for_target="sm_90")
+    assert len(made.kernels) == 1 and not made.leftovers
+    args = arrays(shape=(1, 2, 70, 16))
+    shown = jnp.asarray(RNG.random((70, 70)) < 0.6).at[:, 0].set(True)
+    with jax.default_matmul_precision("highest"):
+        expected = jax.jit(with_gradients(lambda *args: masked(fill)(*args, shown)))(*args)
+        program = with_gradients(lambda *args: masked(fill)(*args, shown))
+        found = j2t.fuse(program, backend="interpret", contractions="triton", strict=True)(*args)
+    assert_close(found, expected, 1e-5)
+
+
+@pytest.mark.parametrize("features", [16, 32, 80, 96, 128])
+def test_gradients_of_few_and_many_features(features: int) -> None:
+    made = j2t.transpile(with_gradients(PROGRAMS["causal"]), *sizes(features=features), for_target="sm_90")
+    assert len(made.kernels) == 3 and not made.leftovers and not all_pairs(made)
+
+
+@pytest.mark.parametrize("times", [100, 500, 1000, 8192, 100_000])
+def test_of_all_lengths(times: int) -> None:
+    shape = jax.ShapeDtypeStruct((1, 16, times, 64), jnp.bfloat16)
+    made = j2t.transpile(PROGRAMS["plain"], *[shape] * 3, for_target="sm_90")
+    assert len(made.kernels) == 1 and not made.leftovers
+    assert moved(made) <= 1.05 * nbytes([shape] * 4)
+
+
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("causal", [False, True])
 def test_heads_that_look_at_the_same_keys(heads: int, causal: bool) -> None:
@@ -245,6 +336,26 @@ def test_residuals_are_no_pairs(name: str) -> None:
     made = j2t.transpile(PROGRAMS[name], *sizes(), for_target="sm_90", grad=(0, 1, 2))
     assert not all_pairs(made.forward) and not all_pairs(made.backward)
     assert len(made.forward.kernels) == 1 and len(made.backward.kernels) <= 3
+
+
+@pytest.mark.parametrize("missing", [("flax", "equinox"), ("equinox",), ()])
+def test_the_examples(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one kernel, and three with its gradients; a library that is missing is named."""
+    found = importlib.util.find_spec
+    for library in {"flax", "equinox"} - {*missing}:
+        pytest.importorskip(library)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
+    lines = {name.strip(): text for name, text in (line.split("  ", 1) for line in map(padded, attention.lines()))}
+    for library in missing:
+        assert f"{library} is not installed: pip install {library}" in lines
+    made = {name: text.strip() for name, text in lines.items() if "not installed" not in name}
+    beside = {"of_one_projection": "1 kernel, 4 with gradients", "equinox: attention": "2 kernels, 5 with gradients"}
+    assert len(made) == 9 + 2 * ("flax" not in missing) + ("equinox" not in missing)
+    assert all(text == beside.get(name, "1 kernel, 3 with gradients") for name, text in made.items())
+
+
+def padded(line: str) -> str:
+    return f"{line}  "
 
 
 def loops_of(kernel: Any) -> list[list[str]]:

@@ -22,7 +22,8 @@ from jaxpr2triton.launch.compile.nvidia_tools import machine_code
 from jaxpr2triton.launch.cycles.model import cycles_of
 from jaxpr2triton.policy import DEFAULT_POLICY
 from jaxpr2triton.report.slow_kernels import doubts_about
-from tests.contraction_programs import PROGRAMS, Contraction, widened
+from tests.contraction import Contraction, widened
+from tests.contraction_programs import PROGRAMS
 
 SM_90 = target_named("sm_90")
 UNITS = ("HGMMA", "HMMA", "IGMMA", "IMMA")  # what units for matrices do

@@ -22,7 +22,7 @@ from jaxpr2triton import policy
 from jaxpr2triton.ir.jaxprs import equations
 from jaxpr2triton.pipeline.compiled_program import Compiled
 from jaxpr2triton.policy import COMMON
-from tests.contraction_programs import widened
+from tests.contraction import widened
 from tests.policies import planned_with
 
 ROWS, FEATURES, CLASSES = 24, 8, 70

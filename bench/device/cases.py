@@ -16,7 +16,7 @@ import numpy as np
 from bench import contractions, windows
 from bench.device import large
 from tests import contraction_programs, loop_programs, programs, window_programs
-from tests.contraction_programs import widened
+from tests.contraction import widened
 from tests.works import both, works
 
 FORWARD, GRADIENTS = "forward", "with gradients"

@@ -32,6 +32,7 @@ CHECKOUT = Path(__file__).parents[2]
 COMPILER = ("jaxpr2triton/**/*.py", "jaxpr2triton/**/*.[ch]")
 PROGRAMS: tuple[str, ...] = (
     "tests/*programs.py",
+    "tests/contraction.py",
     "tests/loop_programs/*.py",
     "bench/contractions.py",
     "bench/windows.py",

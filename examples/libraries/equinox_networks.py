@@ -1,4 +1,4 @@
-"""equinox: networks as trees, and loops with gradients."""
+"""equinox: networks as trees, attention, and loops with gradients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from examples.libraries.example import Example
 
 CELL = eqx.nn.GRUCell(8, 16, key=jax.random.key(0))
 WEIGHTS, STATIC = eqx.partition(CELL, eqx.is_array)
+PROJECTIONS, HEADS = eqx.partition(eqx.nn.MultiheadAttention(4, 64, key=jax.random.key(1)), eqx.is_array)
 
 
 def gru(weights: eqx.nn.GRUCell, sequences: jax.Array) -> jax.Array:
@@ -65,6 +66,18 @@ def checked(x: jax.Array) -> jax.Array:
     return jnp.sqrt(x) * jnp.exp(-x)
 
 
+def attention(weights: eqx.nn.MultiheadAttention, sequences: jax.Array) -> jax.Array:
+    """Causal self-attention over a batch of sequences."""
+    heads = eqx.combine(weights, HEADS)
+    time = sequences.shape[1]
+    mask = jnp.tril(jnp.ones((time, time), bool))
+    return jax.vmap(lambda sequence: heads(sequence, sequence, sequence, mask=mask))(sequences)
+
+
+def _tokens(key: jax.Array) -> tuple[eqx.nn.MultiheadAttention, jax.Array]:
+    return PROJECTIONS, jax.random.normal(key, (2, 40, 64))
+
+
 def _sequences(key: jax.Array) -> tuple[eqx.nn.GRUCell, jax.Array]:
     return WEIGHTS, jax.random.normal(key, (32, 10, 8))
 
@@ -75,6 +88,7 @@ def _state(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 EXAMPLES = (
     Example(gru, _sequences, gradient=True, batched=(1,)),
+    Example(attention, _tokens, gradient=True, batched=(1,)),
     Example(collatz, lambda key: (jax.random.randint(key, (64,), 1, 1000),), batched=(0,)),
     Example(checkpointed_loop, _state, gradient=True),
     Example(bounded_loop, _state, gradient=True),

@@ -1,4 +1,4 @@
-"""flax: recurrent networks in both of its dialects."""
+"""flax: recurrent networks and attention in both of its dialects."""
 
 from __future__ import annotations
 
@@ -31,6 +31,20 @@ def nnx_gru(state: Any, sequences: jax.Array) -> jax.Array:
     return nnx.merge(GRAPH, state)(sequences)
 
 
+def linen_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """linen's attention with a causal mask."""
+    return linen.dot_product_attention(q, k, v, mask=linen.make_causal_mask(jnp.ones(q.shape[:2])))
+
+
+def nnx_attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """nnx's attention."""
+    return nnx.dot_product_attention(q, k, v)
+
+
+def _queries(key: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(jax.random.normal(each, (2, 40, 4, 16)) for each in jax.random.split(key, 3))
+
+
 def _lstm(key: jax.Array) -> tuple[Any, jax.Array]:
     xs = jax.random.normal(key, (16, 10, 8))
     return LSTM.init(jax.random.key(1), xs), xs
@@ -49,4 +63,6 @@ EXAMPLES = (
     Example(linen_lstm, _lstm, gradient=True, batched=(1,)),
     Example(linen_layer_norm, _norm, gradient=True, batched=(1,)),
     Example(nnx_gru, _gru, batched=(1,)),
+    Example(linen_attention, _queries, gradient=True, batched=(0, 1, 2)),
+    Example(nnx_attention, _queries, gradient=True, batched=(0, 1, 2)),
 )

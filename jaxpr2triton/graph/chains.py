@@ -89,7 +89,8 @@ def aside_of(space: Space, unrolled: int) -> list[Reduce]:
     """Without what a kernel would be a chain that walks: sums that lack its rows, and would be made for each block.
 
     Or one for which all else that is summed along the same axis waits; or those along what products sum first, as that
-    of squares beside products, of which distances are made. Of several ways it is the one that stores least.
+    of squares beside products, of which distances are made; or a product that is a factor of others and smaller than
+    one of those, as the one that makes queries. Of several ways it is the one that stores least.
     """
     ways = _ways_aside(space, unrolled)
     return min(ways, key=lambda aside: sum(_size(node.axes) for node in aside), default=[])
@@ -98,15 +99,23 @@ def aside_of(space: Space, unrolled: int) -> list[Reduce]:
 def _ways_aside(space: Space, unrolled: int) -> Iterator[list[Reduce]]:
     nodes, axes = _reductions(space, unrolled), frozenset(space.axes)
     products = list(filter(_is_product, nodes))
+    first = _factors(space, nodes, products)
     for rows in (axes, *(axes - {columns} for columns in space.axes)) if products else ():
         lacking = [node for node in nodes if not rows <= node.axes]
         others = [node for node in nodes if node not in lacking and node not in products]
         along = [node for node in others if any(set(node.over) <= set(product.over) for product in products)]
-        for aside in ([], *([node] for node in others), along):
-            aside = [*lacking, *aside]
+        for aside in ([], *([node] for node in others), along, *([node] for node in first)):
+            aside = [*dict.fromkeys((*lacking, *aside))]
             rest = _chain_of(space, [node for node in nodes if node not in aside], rows) if aside else None
             if rest is not None and rest.walked:
                 yield aside
+
+
+def _factors(space: Space, nodes: Sequence[Reduce], products: Sequence[Reduce]) -> list[Reduce]:
+    """The products that wait for no other reduction, and are smaller than another product."""
+    above = sources(space.graph.nodes, operands_of, nodes)
+    largest = max((_size(node.axes) for node in products), default=0)
+    return [node for node in products if above[node] <= {node} and _size(node.axes) < largest]
 
 
 def _reductions(space: Space, unrolled: int) -> list[Reduce]:

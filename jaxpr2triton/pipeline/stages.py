@@ -50,7 +50,7 @@ def normalize_program(program: Any, decisions: Decisions, roles: Roles, policy: 
         plain = normal(write_convolutions(plain))
     if not roles.strict:
         plain = remove_dead(left_in_place(plain, policy))
-    plain = left_to_library(divide_once(exchange_sums(plain)), roles.contractions, policy)
+    plain = remove_dead(left_to_library(divide_once(exchange_sums(plain)), roles.contractions, policy))
     plain = double_sums(take_out_factors(plain))
     is_whole = roles.strict or roles.exact_order or bool(roles.asked)
     return plain if is_whole else chunk_rows(plain, policy), tuple(convolved)

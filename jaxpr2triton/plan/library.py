@@ -94,16 +94,40 @@ def left_to_library(closed: Closed, contractions: str, policy: Policy) -> Closed
         if found is not None and found.is_ours:
             return eqn
         why = ASKED_FOR if found is None else WhyNot(str(found), TAKES)
-        return eqn.replace(primitive=library_p, params={**eqn.params, "why": why})
+        plain = _as_they_are(eqn, around)
+        return plain.replace(primitive=library_p, params={**plain.params, "why": why})
 
     eqns = [marked(eqn) for eqn in closed.jaxpr.eqns]
     return closed if eqns == closed.jaxpr.eqns else build.with_equations(closed, eqns)
 
 
+def _as_they_are(eqn: Eqn, around: Around) -> Eqn:
+    """A contraction of factors as they are before they are turned: a library takes what it sums, and batches, anywhere.
+
+    b = transpose[permutation=(1, 0)] a;  c = dot_general[(((0,), (0,)), ((), ()))] b w
+        →    c = dot_general[(((1,), (0,)), ((), ()))] a w
+
+    Else a kernel would have to write them in that order, which need not be that of its rows.
+    """
+    operands, sides = [*eqn.invars], [[list(dims) for dims in each] for each in eqn.params["dimension_numbers"]]
+    for side, atom in enumerate(eqn.invars):
+        turn = around.maker_of(atom)
+        if turn is None or turn.primitive.name != "transpose":
+            continue
+        order = turn.params["permutation"]
+        free = [order[d] for d in range(len(order)) if not any(d in each[side] for each in sides)]
+        if free == sorted(free):
+            operands[side] = turn.invars[0]
+            for each in sides:
+                each[side] = [order[d] for d in each[side]]
+    sums, batch = (tuple(map(tuple, each)) for each in sides)
+    return eqn.replace(invars=operands, params={**eqn.params, "dimension_numbers": (sums, batch)})
+
+
 def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
     """By the results of the contractions that a kernel could compute."""
     around = Around(jaxpr, policy)
-    products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
+    products = around.products
     found = {eqn.outvars[0]: _estimate(eqn, around, policy) for eqn in products}
     for chains in _together(_chains(around, products)):
         estimate = _estimate_of_chains(chains, policy)
@@ -114,9 +138,15 @@ def estimates_of(jaxpr: Jaxpr, policy: Policy) -> Mapping[Var, Estimate]:
 def walked_along(jaxpr: Jaxpr, policy: Policy) -> set[Var]:
     """The results of products that kernels walk along, and so never store."""
     around = Around(jaxpr, policy)
-    products = [eqn for eqn in jaxpr.eqns if _may_be_ours(eqn) and not around.has_windows(eqn)]
-    every = (eqn for chain in _chains(around, products) for eqn in chain.between)
+    every = (eqn for chain in _chains(around, around.products) for eqn in chain.between)
     return {eqn.outvars[0] for eqn in every if eqn.primitive is not library_p}
+
+
+def ends_of_walks(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
+    """The results of the last products of kernels that walk along what others make, where there are several."""
+    around = Around(jaxpr, policy)
+    products = around.products
+    return [eqn.outvars[0] for eqn in products if len(products) > 2 and _chain_to(around, eqn) is not None]
 
 
 @dataclass(frozen=True)
@@ -146,14 +176,17 @@ def _chains(around: Around, products: Sequence[Eqn]) -> Iterator[Chained]:
 
 
 def _chain_to(around: Around, last: Eqn, others: Set[Var] = frozenset()) -> Chained | None:
-    """The chain that ends with an equation, if there is one, and it begins with nothing that `others` have."""
-    inside, before = around.leading_to(last)
-    first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
-    if not first or not others.isdisjoint(eqn.outvars[0] for eqn in first):
-        return None
-    if not _is_walked(around, [*first, last], inside):
-        return None
-    return Chained(tuple(first if last.primitive.name in REDUCTIONS else (*first, last)), last)
+    """The one that ends there, of what leads to all of its operands, or to one, and begins with nothing `others` have.
+
+    The other factor may be made of a product that is in memory, as where a projection makes queries, keys and values.
+    """
+    for operands in dict.fromkeys((tuple(last.invars), *((atom,) for atom in last.invars))):
+        inside, before = around.leading_to(operands)
+        first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
+        is_free = bool(first) and others.isdisjoint(eqn.outvars[0] for eqn in first)
+        if is_free and _is_walked(around, [*first, last], inside):
+            return Chained(tuple(first if last.primitive.name in REDUCTIONS else (*first, last)), last)
+    return None
 
 
 def _together(chains: Iterable[Chained]) -> list[list[Chained]]:
@@ -315,6 +348,11 @@ class Around:
     _made: dict[Var, bool] = field(default_factory=dict)
 
     @cached_property
+    def products(self) -> list[Eqn]:
+        """The contractions that a kernel could compute, and that are no convolutions."""
+        return [eqn for eqn in self.jaxpr.eqns if _may_be_ours(eqn) and not self.has_windows(eqn)]
+
+    @cached_property
     def makers(self) -> Mapping[Var, int]:
         return makers_of(self.jaxpr)
 
@@ -375,13 +413,12 @@ class Around:
     def _made_on_the_way(self) -> Mapping[int, Sequence[int]]:
         """What is light or reduces, by place: the places of what it is made of."""
         eqns = enumerate(self.jaxpr.eqns)
-        return {place: self._makers_of(each) for place, each in eqns if _is_light_or_reduces(each)}
+        return {place: self._makers_of(each.invars) for place, each in eqns if _is_light_or_reduces(each)}
 
-    def leading_to(self, eqn: Eqn) -> tuple[list[Eqn], list[Eqn]]:
-        """What kernels compute on the way to the factors of a contraction, and the contractions it begins with."""
-
+    def leading_to(self, operands: Sequence[Atom]) -> tuple[list[Eqn], list[Eqn]]:
+        """What kernels compute on the way to the operands of a contraction, and the contractions it begins with."""
         made = self._made_on_the_way
-        found = sorted(reachable(self._makers_of(eqn), lambda place: made.get(place, ())))
+        found = sorted(reachable(self._makers_of(operands), lambda place: made.get(place, ())))
         inside = [self.jaxpr.eqns[place] for place in found if place in made]
         others = (self.jaxpr.eqns[place] for place in found if place not in made)
         return inside, [each for each in others if _may_be_ours(each)]
@@ -391,14 +428,14 @@ class Around:
 
         def before(place: int) -> list[int]:
             each = self.jaxpr.eqns[place]
-            return self._makers_of(each) if isinstance(TABLE.get(each.primitive.name), Indexing) else []
+            return self._makers_of(each.invars) if isinstance(TABLE.get(each.primitive.name), Indexing) else []
 
-        found = reachable(self._makers_of(eqn), before)
+        found = reachable(self._makers_of(eqn.invars), before)
         return any(self.jaxpr.eqns[place].primitive is windowed_p for place in found)
 
-    def _makers_of(self, eqn: Eqn) -> list[int]:
-        """The equations that make its operands."""
-        return [self.makers[atom] for atom in eqn.invars if self._has_maker(atom)]
+    def _makers_of(self, operands: Iterable[Atom]) -> list[int]:
+        """The equations that make them."""
+        return [self.makers[atom] for atom in operands if self._has_maker(atom)]
 
     def members(self, eqn: Eqn) -> float:
         """The share of its terms that a kernel has to add, as rows are multiplied with those of one group only."""
@@ -423,11 +460,14 @@ class Around:
 
         def before(place: int) -> list[int]:
             eqn = self.jaxpr.eqns[place]
-            return self._makers_of(eqn) if is_light(eqn) else []
+            return self._makers_of(eqn.invars) if is_light(eqn) else []
 
         for place in reachable([self.makers[atom]] if self._has_maker(atom) else [], before):
             if is_light(self.jaxpr.eqns[place]):
                 yield self.jaxpr.eqns[place]
+
+    def maker_of(self, atom: Atom) -> Eqn | None:
+        return self.jaxpr.eqns[self.makers[atom]] if self._has_maker(atom) else None
 
     def _has_maker(self, atom: Atom) -> TypeGuard[Var]:
         return not isinstance(atom, Literal) and atom in self.makers

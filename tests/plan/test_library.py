@@ -166,6 +166,34 @@ def test_both_results_are_read() -> None:
     assert not estimated(products_and_tanh, *square(512)).is_ours
 
 
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0)])
+def test_a_library_reads_its_factors_as_they_are(order: tuple[int, ...]) -> None:
+    """Where a transpose moves what is summed, or the batch; but not what is left, whose order a result has."""
+
+    def program(x: Any, w: Any) -> Any:
+        return lax.dot_general(x.transpose(order), w, (((order.index(2),), (1,)), ((order.index(0),), (0,))))
+
+    rng = np.random.default_rng(0)
+    x, w = (jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in ((3, 5, 4), (3, 4, 6)))
+    made = j2t.transpile(program, x, w, contractions="xla")
+    assert not made.kernels
+    (left,) = made.leftovers
+    assert left.primitive == "dot_general"
+    ours = j2t.fuse(program, backend="interpret", contractions="xla")(x, w)
+    np.testing.assert_allclose(ours, program(x, w), rtol=1e-6)
+
+
+def test_what_is_left_of_a_factor_keeps_its_order() -> None:
+    """Its rows are in the order of the result, into which a kernel brings them."""
+
+    def program(x: Any, w: Any) -> Any:
+        return lax.dot_general(jnp.tanh(x).transpose(1, 0, 2), w, (((2,), (0,)), ((), ())))
+
+    x, w = jnp.ones((3, 5, 4)), jnp.ones((4, 6))
+    made = j2t.transpile(program, x, w, contractions="xla")
+    assert [buffer.shape for kernel in made.kernels for buffer in kernel.outputs] == [(5, 3, 4)]
+
+
 def test_the_reason_has_both_estimates() -> None:
     (leftover,) = j2t.transpile(then_tanh, *square(4096)).leftovers
     times = r"with its launch a library takes about (\d+) µs, and a kernel (\d+) µs, "

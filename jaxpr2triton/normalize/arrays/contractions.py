@@ -33,6 +33,8 @@ def turn_contractions(closed: Closed) -> Closed:
 
         c = dot_general a b;  d = transpose[permutation=(1, 0)] c   →   d = dot_general b a
 
+    Or in that of its sides, where the batch comes between or behind them, and what is left is transposed.
+
     Left alone: contractions whose results are read in their own order as well.
     """
     if not {"transpose", "dot_general"} <= primitive_names(closed):
@@ -46,23 +48,30 @@ def turn_contractions(closed: Closed) -> Closed:
         made = rewriter.maker(node.args[0]) if next(once) else None
         if made is None or made.name != "dot_general":
             return None
-        sums, batch = made.params["dimension_numbers"]
-        left, right = (jax.typeof(arg).ndim - len(sums[k]) - len(batch[k]) for k, arg in enumerate(made.args))
-        first, middle = len(batch[0]), len(batch[0]) + left
-        turned = (*range(first), *range(middle, middle + right), *range(first, middle))
-        if tuple(node.params["permutation"]) != turned:
-            return None
-        precision = made.params["precision"]  # of each operand, or of both
-        return [
-            rewriter.write(
-                made,
-                *made.args[::-1],
-                dimension_numbers=(sums[::-1], batch[::-1]),
-                precision=precision[::-1] if isinstance(precision, tuple) else precision,
-            )
-        ]
+        turned = _turned(made, rewriter, node.params["permutation"])
+        return None if turned is None else [turned]
 
     return rewrite(closed, rule, named({"transpose"}))
+
+
+def _turned(made: Node, rewriter: Rewriter, order: Sequence[int]) -> Value | None:
+    """A contraction with its operands the other way round, transposed, if what the second one has comes first there."""
+    sums, batch = made.params["dimension_numbers"]
+    left, right = (jax.typeof(arg).ndim - len(sums[k]) - len(batch[k]) for k, arg in enumerate(made.args))
+    first, middle = len(batch[0]), len(batch[0]) + left
+    turned = (*range(first), *range(middle, middle + right), *range(first, middle))
+    sides = [dim >= middle for dim in order if dim >= first]
+    if not (left and right) or sides != sorted(sides, reverse=True):
+        return None
+    precision = made.params["precision"]  # of each operand, or of both
+    value = rewriter.write(
+        made,
+        *made.args[::-1],
+        dimension_numbers=(sums[::-1], batch[::-1]),
+        precision=precision[::-1] if isinstance(precision, tuple) else precision,
+    )
+    again = [turned.index(dim) for dim in order]
+    return value if again == sorted(again) else lax.transpose(value, again)
 
 
 def _split(node: Node, rewriter: Rewriter) -> Sequence[Value] | None:

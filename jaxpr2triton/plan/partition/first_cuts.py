@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from jaxpr2triton import policy as numbers
 from jaxpr2triton.graph.covered import is_short_contraction
 from jaxpr2triton.ir.dataflow import forward_equations
 from jaxpr2triton.ir.evaluate import variables
-from jaxpr2triton.ir.jaxprs import Atom, Jaxpr, Var
+from jaxpr2triton.ir.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxpr2triton.ir.once import readers_of
 from jaxpr2triton.ir.scans import LOOPS
 from jaxpr2triton.plan.decisions import Decisions
+from jaxpr2triton.plan.library import ends_of_walks, is_light
 from jaxpr2triton.plan.partition import cut_reasons
 from jaxpr2triton.plan.partition.cuts import Cuts
 from jaxpr2triton.plan.partition.ends import end_of
@@ -27,6 +29,7 @@ def first_cuts(jaxpr: Jaxpr, decisions: Decisions, policy: Policy, brought: Mapp
     cuts = Cuts(jaxpr, decisions, policy)
     _cut_contractions(cuts)
     _cut_chains(cuts)
+    _cut_walks(cuts)
     for value, why in brought.items():
         cuts.add_root(value, why)
     _cut_after_loops(cuts)
@@ -58,6 +61,54 @@ def _cut_chains(cuts: Cuts) -> None:
                 ends.add(end := end_of(cuts, eqn, eqn.outvars[0]))
                 cuts.add_root(end, cut_reasons.LINKS)
         depths.update((var, 0 if var in ends else depth) for var in eqn.outvars)
+
+
+def _cut_walks(cuts: Cuts) -> None:
+    """End kernels after all chains that walk, where one value is made of several: each has rows of its own.
+
+    concatenate [dq, dk, dv]    →    the rows of dq are queries, those of dk and dv keys
+    """
+    makers = {eqn.outvars[0]: eqn for eqn in cuts.inside if eqn.outvars}
+    lasts = [last for last in ends_of_walks(cuts.jaxpr, cuts.policy) if last in makers]
+    ends = [_turned(cuts, end_of(cuts, makers[last], last)) for last in lasts]
+    if len(ends) < 2:
+        return
+    for eqn in makers.values():
+        for joined in _joined_factors(eqn, makers):
+            cuts.add_root(joined, cut_reasons.FACTORS)
+    for end in _meeting(cuts, ends):
+        cuts.add_root(end, cut_reasons.JOINED)
+
+
+def _meeting(cuts: Cuts, ends: Sequence[Var]) -> list[Var]:
+    """Those of which one value is made, with nothing between that is not light."""
+    met: dict[Atom, frozenset[Var]] = {end: frozenset([end]) for end in ends}
+    for eqn in cuts.inside:
+        found = frozenset[Var]().union(*(met.get(atom, ()) for atom in variables(eqn.invars)))
+        if is_light(eqn) and found:
+            met.update((var, found) for var in eqn.outvars if var not in ends)
+    several = frozenset[Var]().union(*(each for each in met.values() if len(each) > 1))
+    return [end for end in dict.fromkeys(ends) if end in several]
+
+
+def _joined_factors(eqn: Eqn, makers: Mapping[Var, Eqn]) -> Iterator[Var]:
+    """The factors of a product that are put together of parts, as queries of rotated halves.
+
+    Each kernel would have to take its sums, and its results, apart into as many.
+    """
+    for value in variables(eqn.invars) if eqn.primitive.name == "dot_general" else ():
+        while (maker := makers.get(value)) and maker.primitive.name in ("transpose", "reshape", "convert_element_type"):
+            (value,) = variables(maker.invars)
+        if maker is not None and maker.primitive.name == "concatenate":
+            yield value
+
+
+def _turned(cuts: Cuts, value: Var) -> Var:
+    """What alone is read of a value, in another order: as the rows of others, with which one kernel makes it."""
+    readers = readers_of(cuts.jaxpr)
+    while len(readers[value]) == 1 and (reader := readers[value][0]) and reader.primitive.name == "transpose":
+        (value,) = reader.outvars
+    return value
 
 
 def _cut_after_loops(cuts: Cuts) -> None:

@@ -19,11 +19,11 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 
 
 def written_instead(cuts: Cuts, root: Var, value: Var) -> list[Var]:
-    """Results that are made of a value, and with which in memory a kernel reads less than with that value there."""
+    """Results that are made of a value, and with which in memory a kernel reads no more than with that value there."""
     results = [each for each in _made_again(cuts, [root]) if cuts.maker(value) in cuts.below([each])]
     if not results or (space := _reading(cuts, [root], [value])) is None:
         return []
-    return _less(cuts, [root], _bytes(cuts, space), results)
+    return _less(cuts, [root], _bytes(cuts, space) + 1, results)
 
 
 def written_by_others(cuts: Cuts, roots: Sequence[Var], space: Space) -> list[Var]:
