@@ -224,8 +224,8 @@ def weights_by_themselves(q: Any, k: Any, v: Any) -> Any:
 
 def of_one_reshaped(x: Any, w: Any) -> Any:
     """Queries, keys and values as the first ones of a dimension."""
-    q, k, v = jnp.moveaxis((x @ w).reshape(*x.shape[:2], 3, -1, 64), 2, 0)
-    return heads_in_the_middle(q, k, v)
+    made = (x @ w).reshape(*x.shape[:2], 3, -1, 64)
+    return heads_in_the_middle(made[:, :, 0], made[:, :, 1], made[:, :, 2])
 
 
 def of_one_by_heads(x: Any, w: Any) -> Any:
