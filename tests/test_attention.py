@@ -245,6 +245,8 @@ def test_queries_keys_and_values_of_projections(name: str) -> None:
     assert len(made.kernels) == 1 and {left.primitive for left in made.leftovers} == {"dot_general"}
     both = j2t.transpile(variant.pulled, *args, jax.eval_shape(variant.fn, *args), for_target="sm_90")
     assert len(both.kernels) == 4 and {left.primitive for left in both.leftovers} == {"dot_general"}
+    one = name != "of_three_projections"
+    assert ("matrix products of other rows are put together" in " ".join(both.explain().split())) == one
     assert not written_of_all_pairs(both, TIMES)
 
 
@@ -254,6 +256,7 @@ def test_queries_and_keys_that_are_rotated() -> None:
     assert len(j2t.transpile(of_rotated, *args, for_target="sm_90").kernels) == 1
     made = j2t.transpile(with_gradients(of_rotated), *args, for_target="sm_90")
     assert len(made.kernels) <= 8 and not made.leftovers and not written_of_all_pairs(made, TIMES)
+    assert "parts are put together before they are multiplied by several kernels" in " ".join(made.explain().split())
     assert max(math.prod(kernel.grid) for kernel in made.kernels if "tl.dot" in kernel.source) <= 64 * TIMES // 32
     assert sum("tl.dot" in kernel.source for kernel in made.kernels) <= 4
 

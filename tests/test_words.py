@@ -39,7 +39,7 @@ LEFT = frozenset(
     {
         *(f"emit/{each}.py" for each in ("ahead", "held", "sweeps")),
         *(f"graph/{each}.py" for each in ("brought", "sweeps")),
-        *(f"normalize/loops/{each}.py" for each in ("again", "ahead", "handed", "last", "products_apart", "rings")),
+        *(f"normalize/loops/{each}.py" for each in ("ahead", "handed", "last", "products_apart", "rings")),
         *(f"normalize/loops/{each}.py" for each in ("sums_apart", "sweep")),
         *(f"plan/partition/{each}.py" for each in ("alike", "apart", "before", "long_sweeps")),
         "autodiff/stretches.py",
