@@ -28,7 +28,7 @@ from jaxpr2triton.pipeline.xla_time import time_of_xla
 from jaxpr2triton.report.table import table
 from tests.attention_programs import PROJECTED, VARIANTS
 from tests.contraction import Contraction
-from tests.contraction_programs import PROGRAMS
+from tests.contraction_programs import LAST_LAYERS, PROGRAMS, last_layer_of
 
 HEADER = ["program", "pass", "kernels", "left to XLA", "MB moved", "MB at least", "ours µs", "XLA µs", "ratio"]
 
@@ -44,6 +44,7 @@ ADAPTED = (*PROJECTION, "bf16 1024 16", "bf16 16 4096")
 BILINEAR = ("f32 1024 128", "f32 64 128 128", "f32 1024 128")
 ATTENTION = {**VARIANTS, **PROJECTED}
 SMALL = ("f32 4096 8 8", "f32 4096 8 8")
+CLASSIFIED = {name: last_layer_of(fn, 1024, 768, 50257, "bf16") for name, (fn, _) in LAST_LAYERS.items()}
 SIZES: Mapping[str, tuple[Any, ...]] = {
     "linear": ("f32 784 1024", "f32 784 128", "f32 1024"),
     "linear_gradients": ("f32 784 1024", "f32 784 128", "f32 1024"),
@@ -125,6 +126,8 @@ SIZES: Mapping[str, tuple[Any, ...]] = {
     "of_groups": GROUPS,
     "of_groups_gradients": GROUPS,
     "training_step": (*[IMAGES[0]] * 3, "f32 1024 784", "f32 1024 10"),
+    **CLASSIFIED,
+    **{f"{name}_gradients": sizes for name, sizes in CLASSIFIED.items()},
     **{name: tuple(each.full) for name, each in ATTENTION.items()},
     **{f"{name}_gradients": each.with_cotangent(each.full) for name, each in ATTENTION.items()},
 }  # fmt: skip

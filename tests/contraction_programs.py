@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from examples import contractions
+from examples import contractions, last_layer
 from tests.attention_programs import PROJECTED, VARIANTS
 from tests.contraction import Contraction
 
@@ -231,6 +231,33 @@ def of_attention() -> Iterator[Contraction]:
         )
 
 
+LAST_LAYERS: Mapping[str, tuple[Callable[..., Any], int]] = {  # and how many kernels its gradients are
+    "last_layer_of_16_bits": (last_layer.of_16_bits, 5),
+    "last_layer_with_integer_labels": (last_layer.with_integer_labels, 4),
+    "last_layer_one_hot": (last_layer.one_hot, 5),
+    "last_layer_tied": (last_layer.tied, 5),
+    "last_layer_ignoring": (last_layer.ignoring, 5),
+    "last_layer_smoothed": (last_layer.smoothed, 4),
+    "last_layer_capped": (last_layer.capped, 4),
+    "last_layer_next_tokens": (last_layer.next_tokens, 5),
+}
+
+
+def of_last_layer() -> Iterator[Contraction]:
+    """Losses of an odd number of classes, and their gradients."""
+    for name, (fn, gradients) in LAST_LAYERS.items():
+        shapes = last_layer_of(fn, 8, 24, 101, "f32")
+        yield Contraction(name, fn, shapes, 2)
+        yield Contraction(f"{name}_gradients", fn, shapes, gradients, (0, 1))
+
+
+def last_layer_of(fn: Callable[..., Any], rows: int, features: int, classes: int, dtype: str) -> tuple[str, str, str]:
+    """Features, layer and labels, of four sequences of so many rows."""
+    layer = f"{classes} {features}" if fn is last_layer.tied else f"{features} {classes}"
+    many = f"4 {rows}" if fn is last_layer.next_tokens else f"{4 * rows}"
+    return f"{dtype} {many} {features}", f"{dtype} {layer}", f"i32 {many}"
+
+
 KERNELS: Mapping[str, tuple[int, int]] = {  # and those of gradients, where not 1 and 3
     "weights_by_themselves": (1, 2),
     "of_one_projection": (2, 7),
@@ -339,4 +366,5 @@ PROGRAMS: Sequence[Contraction] = (
     Contraction("of_groups_gradients", mean_square(of_groups), ("f32 25 16", "f32 6 16 24", "i32 6"), 4, (0, 1)),
     Contraction("training_step", training_step, (*[PERCEPTRON[0]] * 3, "f32 40 78", "f32 40 10"), 9, None, 1e-4),
     *of_attention(),
+    *of_last_layer(),
 )  # fmt: skip
