@@ -180,7 +180,8 @@ def _chain_to(around: Around, last: Eqn, others: Set[Var] = frozenset()) -> Chai
 
     The other factor may be made of a product that is in memory, as where a projection makes queries, keys and values.
     """
-    for operands in dict.fromkeys((tuple(last.invars), *((atom,) for atom in last.invars))):
+    each = [(atom,) for atom in last.invars] if len(last.invars) > 1 else []
+    for operands in (tuple(last.invars), *each):
         inside, before = around.leading_to(operands)
         first = [eqn for eqn in before if eqn.outvars[0].aval.size > last.outvars[0].aval.size]
         is_free = bool(first) and others.isdisjoint(eqn.outvars[0] for eqn in first)
