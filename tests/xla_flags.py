@@ -6,8 +6,9 @@ import os
 from importlib.metadata import entry_points
 
 DEVICES = "--xla_force_host_platform_device_count=8"
-# The CPU compiles a program of the tests to run it once, and takes a third of the time with these.
-QUICK = ("--xla_backend_optimization_level=0", "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
+# The CPU compiles a program of the tests to run it once, and takes three quarters of the time with these. With level 0
+# it takes half of that, and the gradient of a maximum of magnitudes in a scan is NaN.
+QUICK = ("--xla_backend_optimization_level=1", "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters")
 
 
 def xla_flags() -> str:

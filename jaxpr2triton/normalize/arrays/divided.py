@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -33,13 +33,15 @@ from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.arrays.factors import places_of
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.policy import COMMON
-from jaxpr2triton.rules.pointwise.table import POINTWISE
 from jaxpr2triton.rules.products import factor_dtype
 
 HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
 DIFFERENCES = ("sub", "add", "add_any")
 ALONG = (*DIFFERENCES, "mul", "div", "neg", "convert_element_type", "transpose", "select_n")  # with quotients in them
 VIEWS = ("reshape", "squeeze", "broadcast_in_dim")
+CASTS = ("convert_element_type", "rounded")
+SAME_SIZE = (*VIEWS, *CASTS, "transpose", "neg", "copy", "stop_gradient", "select_n", "max", "min")
+BOUNDED = ("tanh", "logistic")  # by 1
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,17 @@ def divide_once(closed: Closed) -> Closed:
     return remove_dead(again(closed, rewritten))
 
 
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of a contraction that is divided by a number of each row, alike for all that is summed, or not."""
+
+    number: int
+    atom: Atom
+    rows: Rows
+    alike: bool
+    hides: bool
+
+
 @dataclass(frozen=True, eq=False)
 class _Shares:
     """Exponentials that are divided, and what is made of them."""
@@ -132,6 +145,8 @@ class _Quotients:
         self.wide: dict[Atom, Made] = {}  # values of 16 bits as kernels hold them
         self.products: dict[Eqn, Made] = {}  # … of these what contractions make
         self.divided: dict[Atom, Divided] = {}
+        exponentials = [eqn for eqn in self.eqns if eqn.primitive.name == "exp"]
+        self.compared = frozenset(reachable(exponentials, lambda eqn: filter(None, map(self._maker, eqn.invars))))
         for eqn in self.eqns:
             rows = self._divisor(eqn)
             if rows is not None and self._subtracted(eqn.invars[0]) is not None:
@@ -141,39 +156,40 @@ class _Quotients:
                 beside = partial(lax.reshape, new_sizes=rows.within(eqn.outvars[0].aval.shape))
                 reciprocal = Made(beside, (self.reciprocals[rows.base],))
                 self.exact.quotients[state] = Made(lax.mul, (self._held(eqn.invars[0]), reciprocal))
-                self.rough.quotients[state] = self._less_log(*state) or self.exact.quotients[state]
-
-    @cached_property
-    def compared(self) -> frozenset[Eqn]:
-        """What exponentials are made of, and the extremes that are subtracted there: as it was rounded first."""
-        eqns = filter(None, (self._maker(exponential) for exponential, _ in self.exact.quotients))
-        return frozenset(reachable(eqns, lambda eqn: filter(None, map(self._maker, eqn.invars))))
+                if (made := self._less_log(*state)) is not None:
+                    self.rough.quotients[state] = made
 
     def found(self) -> Iterator[tuple[Eqn, Side]]:
-        for eqn in self.eqns if self.reciprocals else ():
-            if eqn.primitive.name == "dot_general":
-                sums = eqn.params["dimension_numbers"][0]
-                dtype = factor_dtype(eqn)
-                sides = (self._side(n, atom, over, dtype) for n, (atom, over) in enumerate(zip(eqn.invars, sums)))
-                side = next((each for each in sides if each is not None), None)
-                if side is not None:
-                    yield eqn, side
+        """What contractions multiply instead; other shares of some rows where all that multiply them have 16 bits."""
+        products = [eqn for eqn in self.eqns if eqn.primitive.name == "dot_general"] if self.reciprocals else []
+        divided = {eqn: list(self._factors(eqn)) for eqn in products}
+        exact = {rows.base for _, rows in self.exact.quotients.keys() - self.rough.quotients.keys()}
+        logs = self.reciprocals.keys() - exact
+        logs -= {each.rows.base for eqn in products for each in divided[eqn] if not _has_16_bits(eqn)}
+        for eqn in products:
+            sides = (self._side(each, each.rows.base in logs) for each in divided[eqn])
+            side = next((each for each in sides if each is not None), None)
+            if side is not None:
+                yield eqn, side
 
-    def _side(self, number: int, atom: Atom, over: Sequence[int], dtype: np.dtype | None) -> Side | None:
-        seen = self._divided_by(atom)
-        by = seen.rows
-        if by is None or by.base not in self.reciprocals or not is_float(atom.aval.dtype):
-            return None
-        alike = set(by.dims).isdisjoint(over)
-        if alike and not seen.differs:
-            return None
-        is_rough = dtype is not None and dtype.itemsize == 2
-        if not alike or is_rough:
+    def _factors(self, eqn: Eqn) -> Iterator[_Factor]:
+        """The factors of a contraction that are divided, if it matters where."""
+        for number, (atom, over) in enumerate(zip(eqn.invars, eqn.params["dimension_numbers"][0])):
+            seen = self._divided_by(atom)
+            if seen.rows is not None and seen.rows.base in self.reciprocals and is_float(atom.aval.dtype):
+                alike = set(seen.rows.dims).isdisjoint(over)
+                if not alike or seen.differs:
+                    yield _Factor(number, atom, seen.rows, alike, seen.hides)
+
+    def _side(self, each: _Factor, is_rough: bool) -> Side | None:
+        atom, by = each.atom, each.rows
+        has_no_room = atom.aval.dtype == np.float16  # for a sum that is divided later
+        if is_rough or not each.alike or has_no_room:
             made = self._with_share(atom, by, self.rough if is_rough else self.exact)
-            return None if made is None else Side(number, made)
+            return None if made is None else Side(each.number, made)
         made, later = self._times(atom, by), self.reciprocals[by.base]
-        later = Made(_or_zero, (later,)) if seen.hides else later
-        return None if made is None else Side(number, made, (later, by.dims))
+        later = Made(_or_zero, (later,)) if each.hides else later
+        return None if made is None else Side(each.number, made, (later, by.dims))
 
     def _divided_by(self, top: Atom) -> Divided:
         """What divides a value, or what it is made of."""
@@ -316,18 +332,23 @@ class _Quotients:
         return self.wide[top]
 
     def _with_all_digits(self, top: Atom) -> Made | None:
-        """Of a product that is rounded to 16 bits and cast to more, and of no use else: what it was before."""
-        eqn, views = self._maker(top), list[Eqn]()
-        while eqn is not None and eqn.primitive.name in ("transpose", "reshape", "convert_element_type"):
-            (below,) = eqn.invars
-            if len(self.readers.get(below, ())) != 1 if isinstance(below, Var) else True:
+        """Of a product that is rounded to 16 bits and cast to more, and of no use else: what it was before.
+
+        A sum of the same product, which a softmax's gradient subtracts from it, would be another use.
+        """
+        atom, views = top, list[Eqn]()
+        while True:
+            eqn = self._maker(atom)
+            if not isinstance(atom, Var) or eqn is None or len(self.readers[atom]) != 1:
                 return None
+            if eqn.primitive.name not in ("transpose", "reshape", "convert_element_type"):
+                break
             views.append(eqn)
-            eqn = self._maker(below)
+            (atom,) = eqn.invars
         casts = [each for each in views if each.primitive.name == "convert_element_type"]
-        if eqn is None or eqn.primitive.name != "dot_general" or eqn in self.compared or not casts:
+        if eqn.primitive.name != "dot_general" or eqn in self.compared or not casts:
             return None
-        if working_dtype(eqn.outvars[0].aval.dtype) != top.aval.dtype:
+        if working_dtype(atom.aval.dtype) != top.aval.dtype:
             return None
         made = self._product_held(eqn)
         for each in reversed(views):
@@ -416,38 +437,78 @@ class _Quotients:
         return None if apart is None or rows is None else (apart.invars[0], rows)
 
     def _less_log(self, atom: Atom, by: Rows) -> Made | None:
-        """exp(x - m) / l as exp(x - (m + log l)): as exact as 16 bits are, and one number for each row.
+        """exp(x - m) / l as exp(x - (m + log l)), if l sums up these exponentials: one number for each row.
 
-        Not where m may be a large number, as of rows of which all elements are hidden: m would be all of the sum.
+        It is as exact as 16 bits are, if m is not so large that the logarithm is lost beside it.
         """
         found = self._subtracted(atom)
         if found is None or found[1].dims != by.dims or not _is_held_as(found[1].base, by.base):
             return None
-        if self._may_be_large(found[0]):
+        if not self._sums_up(by.base, atom) or not self._is_moderate(found[0]):
             return None
         value, rows = found
         less = Made(partial(_log_sum, rows.within(atom.aval.shape)), (rows.base, by.base))
         return Made(lax.exp, (Made(partial(_along, lax.sub), (self._held(value), less)),))
 
-    def _may_be_large(self, top: Atom) -> bool:
-        """Whether a value is made of large numbers, or of floats that are given, but for products."""
+    def _sums_up(self, total: Var, atom: Atom) -> bool:
+        """Whether a number for each row is the sum of these, in whatever dtype."""
+        eqn = self._maker(total)
+        while eqn is not None and eqn.primitive.name in (*VIEWS, *CASTS):
+            eqn = self._maker(eqn.invars[0])
+        if eqn is None or eqn.primitive.name != "reduce_sum":
+            return False
+        return self._base(eqn.invars[0]) is self._base(atom)
 
-        def made(var: Var) -> Sequence[Atom]:
-            eqn = self._maker(var)
-            return eqn.invars if eqn is not None and eqn.primitive.name in (*POINTWISE, *VIEWS, "transpose") else ()
+    def _is_moderate(self, top: Atom) -> bool:
+        """Whether a value is a product of matrices of 16 bits that nothing makes larger, or has some bound."""
+        known: dict[Atom, bool] = {}
 
-        def is_given(var: Var) -> bool:
-            eqn, dtype = self._maker(var), var.aval.dtype
-            is_known = eqn is not None and eqn.primitive.name in ("dot_general", "iota")
-            return not is_known and not made(var) and is_float(dtype) and dtype != np.float16
+        def parts(atom: Atom) -> Sequence[Var]:
+            eqn = self._maker(atom)
+            return variables(eqn.invars) if eqn is not None and eqn.primitive.name in (*SAME_SIZE, "mul", "div") else ()
 
-        found = list(reachable(variables([top]), lambda var: variables(made(var))))
-        numbers = [atom.val for var in found for atom in made(var) if isinstance(atom, Literal)]
-        return any(map(is_given, found)) or any(np.isfinite(each) and abs(each) > LARGE for each in numbers)
+        def holds(atom: Atom) -> bool:
+            return _is_at_most(atom, LARGE) if isinstance(atom, Literal) else known[atom]
+
+        for each in postorder([top], parts, known):
+            eqn = self._maker(each)
+            known[each] = eqn is not None and self._stays_moderate(eqn, holds)
+        return known[top]
+
+    def _stays_moderate(self, eqn: Eqn, holds: Callable[[Atom], bool]) -> bool:
+        match eqn.primitive.name, eqn.invars:
+            case "dot_general", _:
+                return _has_16_bits(eqn)
+            case "mul", [one, other]:
+                return self._is_scaled(one, other, holds) or self._is_scaled(other, one, holds)
+            case "div", [one, Literal() as other]:
+                return bool(abs(other.val) >= 1) and holds(one)
+            case "select_n", [_, *cases]:
+                return all(map(holds, cases))
+            case name, operands:
+                return name in BOUNDED or (name in SAME_SIZE and all(map(holds, operands)))
+        return False
+
+    def _is_scaled(self, value: Atom, factor: Atom, holds: Callable[[Atom], bool]) -> bool:
+        """Whether a value is multiplied with a number and is no larger then, or has a bound."""
+        eqn = self._maker(value)
+        is_bounded = eqn is not None and eqn.primitive.name in BOUNDED
+        return _is_at_most(factor, LARGE if is_bounded else 1) and holds(value)
 
     def _zero(self, atom: Atom) -> Made | None:
         zeros = Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ())
         return zeros if is_zero(self.jaxpr, atom) else None
+
+
+def _is_at_most(atom: Atom, bound: float) -> bool:
+    """Whether it is a number of at most this size, or one that hides what it stands for."""
+    return isinstance(atom, Literal) and bool(abs(atom.val) <= bound or np.isinf(atom.val))
+
+
+def _has_16_bits(eqn: Eqn) -> bool:
+    """Whether a contraction multiplies factors of 16 bits."""
+    dtype = factor_dtype(eqn)
+    return dtype is not None and dtype.itemsize == 2
 
 
 def _sizes(atom: Atom) -> list[int]:

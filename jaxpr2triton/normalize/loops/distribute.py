@@ -35,20 +35,28 @@ def distribute(node: Node, body: Body, stages: Sequence[Stage], same: Collection
                  c, ys = scan (λ c x. let c' = exp x * c in (c', c')) c0 xs                 Stage((1,), (c',))
 
     A stage makes again what no earlier one shows. What none of them shows of what the scan puts out is made of all
-    steps at once, after them.
+    steps at once, after them; but for numbers, which the last loop writes beside all else.
     """
     length, there = node.params["length"], dict(zip(body.xs, body.stacked(node.args)))
     ends = [jnp.asarray(init, var.aval.dtype) for init, var in zip(body.inits(node.args), body.befores)]  # or numbers
     fixed = {**body.fixed(node.args), **{body.befores[place]: ends[place] for place in same}}
-    for stage in stages:
+    numbers = [atom for atom in body.ys if isinstance(atom, Literal)]
+    loops = [number for number, stage in enumerate(stages) if stage.carries is not None]
+    written: list[Value] = []
+    for number, stage in enumerate(stages):
         if stage.carries is None:
             there.update(zip(stage.shown, all_steps(body, stage.shown, there, fixed, length)))
             continue
         starts = [ends[place] for place in stage.carries]
-        last, ys = run_stage(node.params, body, stage.carries, stage.shown, fixed, starts, there)
-        ends = put(ends, stage.carries, last)
-        there.update(zip(stage.shown, [boundary_p.bind(y, dim=0) for y in ys] if stage.in_memory else ys))
-    return [*ends, *all_steps(body, body.ys, there, fixed, length)]
+        beside = numbers if number == loops[-1] else []
+        last, ys = run_stage(node.params, body, stage.carries, [*stage.shown, *beside], fixed, starts, there)
+        ends, written = put(ends, stage.carries, last), ys[len(stage.shown) :]
+        shown = ys[: len(stage.shown)]
+        there.update(zip(stage.shown, [boundary_p.bind(y, dim=0) for y in shown] if stage.in_memory else shown))
+    if not written:
+        return [*ends, *all_steps(body, body.ys, there, fixed, length)]
+    others = all_steps(body, [atom for atom in body.ys if isinstance(atom, Var)], there, fixed, length)
+    return [*ends, *_in_order(body.ys, others, written)]
 
 
 def run_stage(
@@ -100,6 +108,11 @@ def all_steps(body: Body, atoms: Sequence[Atom], there: Env, fixed: Env, length:
         return lax.full((length, *atom.aval.shape), number, atom.aval.dtype)
 
     return [known_or_made(atom) for atom in atoms]
+
+
+def _in_order(atoms: Iterable[Atom], values: Iterable[Value], numbers: Iterable[Value]) -> list[Value]:
+    some, others = iter(numbers), iter(values)
+    return [next(some if isinstance(atom, Literal) else others) for atom in atoms]
 
 
 def _is_empty(var: Var, length: int) -> bool:

@@ -19,11 +19,15 @@ from jaxpr2triton.plan.partition.cuts import Cuts
 
 
 def written_instead(cuts: Cuts, root: Var, value: Var) -> list[Var]:
-    """Results that are made of a value, and with which in memory a kernel reads no more than with that value there."""
+    """Results that are made of a value, and with which in memory a kernel reads less than with that value there.
+
+    Of a contraction, or as much: it is the result that is written where its rows are.
+    """
     results = [each for each in _made_again(cuts, [root]) if cuts.maker(value) in cuts.below([each])]
     if not results or (space := _reading(cuts, [root], [value])) is None:
         return []
-    return _less(cuts, [root], _bytes(cuts, space) + 1, results)
+    is_product = cuts.maker(value).primitive.name == "dot_general"
+    return _less(cuts, [root], _bytes(cuts, space) + is_product, results)
 
 
 def written_by_others(cuts: Cuts, roots: Sequence[Var], space: Space) -> list[Var]:

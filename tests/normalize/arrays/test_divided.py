@@ -220,3 +220,88 @@ def test_maxima_are_of_the_scores_that_are_compared_with_them() -> None:
     *_, found = jaxpr_as_fun(divide_once(closed))(*args)
     *_, expected = jaxpr_as_fun(closed)(*args)
     np.testing.assert_allclose(np.float32(found), np.float32(expected), rtol=0.02, atol=0.02)
+
+
+def of_scores(scores: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Attention of what is made of products in f32."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        products = jnp.dot(q, k.T, preferred_element_type=jnp.float32)
+        return jax.nn.softmax(scores(products)).astype(v.dtype) @ v
+
+    return program
+
+
+def hidden() -> Any:
+    """Some rows, of which all elements are."""
+    return jax.lax.broadcasted_iota(jnp.int32, (64, 160), 0) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        lambda s: s + jnp.where(hidden(), -(10**9), 0).astype(jnp.float32),
+        lambda s: s - hidden().astype(jnp.float32) / 1e-9,
+        lambda s: s + hidden().astype(jnp.float32) * -3000.0 * 3000.0,
+        lambda s: jnp.where(hidden(), -1e9, s),
+        lambda s: (s * 3000.0) * 3000.0,
+        lambda s: s**4,
+    ],
+)
+def test_large_scores_have_two_numbers_a_row(scores: Callable[[Any], Any]) -> None:
+    """Of such a row the logarithm would be lost beside the maximum, and each of its shares would be 1."""
+    args = arrays(jnp.bfloat16)
+    before = exchange_sums(normalize(jax.make_jaxpr(gradients(of_scores(scores)))(*args)))
+    after = divide_once(before)
+    assert "log" not in {eqn.primitive.name for eqn in after.jaxpr.eqns}
+    (*_, one), (*_, other) = (jaxpr_as_fun(each)(*args) for each in (after, before))  # the gradient of what is summed
+    one, other = (np.asarray(each, np.float32) for each in (one, other))
+    np.testing.assert_allclose(one, other, rtol=0, atol=0.02 * np.abs(other).max())
+
+
+def test_other_divisors_have_no_logarithm() -> None:
+    """They may be negative."""
+
+    def program(q: Any, k: Any, v: Any, weights: Any) -> Any:
+        scores = jnp.dot(q, k.T, preferred_element_type=jnp.float32)
+        shares = jnp.exp(scores - scores.max(-1, keepdims=True)) / weights[:, None]
+        return shares.astype(v.dtype).T @ q
+
+    q, k, v, _ = arrays(jnp.bfloat16)
+    after = divide_once(normalize(jax.make_jaxpr(program)(q, k, v, jnp.arange(64.0) - 31.5)))
+    assert "log" not in {eqn.primitive.name for eqn in after.jaxpr.eqns}
+
+
+def test_exponentials_are_made_of_rounded_products() -> None:
+    """Each of them, however many softmaxes there are, as their maxima are."""
+
+    def program(q: Any, k: Any, v: Any) -> Any:
+        one, other = (jax.nn.softmax((a @ b.T).astype(jnp.float32)).astype(v.dtype) for a, b in ((q, k), (2 * q, k)))
+        return one @ v + other @ v
+
+    after = divide_once(exchange_sums(normalize(jax.make_jaxpr(gradients(program))(*arrays(jnp.bfloat16)))))
+    makers = {var: eqn for eqn in after.jaxpr.eqns for var in eqn.outvars}
+    exponentials = [eqn for eqn in after.jaxpr.eqns if eqn.primitive.name == "exp"]
+    pending, found = list(exponentials), set()
+    while pending:
+        eqn = pending.pop()
+        if eqn.primitive.name == "dot_general":
+            found.add(eqn.outvars[0].aval.dtype)
+        elif eqn.primitive.name in ("sub", "convert_element_type", "exp"):
+            pending += [makers[var] for var in eqn.invars if var in makers]
+    assert len(exponentials) == 4 and found == {np.dtype(jnp.bfloat16)}
+
+
+def test_a_sum_of_products_is_of_what_it_is_subtracted_from() -> None:
+    """Of a row with one large share both are the same number, and nothing is left of its gradient."""
+
+    def loss(q: Any, k: Any, v: Any, g: Any) -> Any:
+        out = jax.nn.softmax(30 * jnp.dot(q, k.T, preferred_element_type=jnp.float32)).astype(v.dtype) @ v
+        return (out.astype(jnp.float32) * g.astype(jnp.float32)).sum()
+
+    args = arrays(jnp.bfloat16)
+    traced = normalize(jax.make_jaxpr(jax.grad(loss, (0, 1)))(*args))
+    after = divide_once(traced)
+    for one, other in zip(jaxpr_as_fun(after)(*args), jaxpr_as_fun(traced)(*args), strict=True):
+        one, other = (np.asarray(each, np.float32) for each in (one, other))
+        np.testing.assert_allclose(one, other, rtol=0, atol=0.01 * np.abs(other).max())

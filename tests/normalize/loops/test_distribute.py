@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
 
+import jaxpr2triton as j2t
 from jaxpr2triton.ir.scans import Body, body_of
 from jaxpr2triton.normalize.loops.distribute import Stage, distribute
 from jaxpr2triton.normalize.rewrite import rewrite
@@ -64,3 +66,18 @@ def test_what_is_made_of_all_steps_before_the_loop() -> None:
 def test_results_may_be_written_first(in_memory: bool) -> None:
     result = distributed(lambda body: [Stage(body.places, (body.ys[0],), in_memory)])
     assert ("boundary" in primitives_of(result)) is in_memory
+
+
+def test_numbers_that_steps_put_out_are_written_by_the_loop() -> None:
+    """Beside what it carries, not by a kernel of their own."""
+
+    def program(x: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            return jnp.sin(c) + x, (c, 7, jnp.zeros((0,)))
+
+        return lax.scan(step, x[0], x)
+
+    assert len(j2t.transpile(program, jax.ShapeDtypeStruct((320, 64), np.float32), for_target="sm_90").kernels) == 1
+    (_, (_, sevens, empty)), (_, expected) = j2t.fuse(program, backend="interpret")(X), jax.jit(program)(X)
+    np.testing.assert_array_equal(sevens, expected[1])
+    assert sevens.dtype == expected[1].dtype and empty.shape == expected[2].shape
