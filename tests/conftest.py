@@ -7,9 +7,7 @@ import zlib
 from collections.abc import Generator
 from typing import Any
 
-from tests.xla_flags import xla_flags
-
-os.environ["XLA_FLAGS"] = xla_flags()
+os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8").strip()
 os.environ.pop("JAX_PLATFORMS", None)
 os.environ.pop("COLUMNS", None)  # test runners set it for their own workers
 os.environ["J2T_RAISE"] = "1"  # a mistake of ours is an error, in the processes that tests start too

@@ -12,7 +12,6 @@ import pytest
 from jax import lax
 
 from jaxpr2triton import fuse
-from tests.optimized import optimized
 
 Move = Callable[..., Any]
 
@@ -98,7 +97,7 @@ def bits(value: Any) -> np.ndarray:
 
 
 def keeps(move: Move, args: Any, backend: Any) -> None:
-    wanted = jax.tree.leaves(optimized(move)(*args))
+    wanted = jax.tree.leaves(jax.jit(move)(*args))
     found = jax.tree.leaves(fuse(move, backend=backend, strict=True)(*args))
     for one, other in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(bits(one), bits(other), f"{one}\n{other}")
