@@ -69,8 +69,9 @@ class Lowering:
         key = (flags, tuple(alike), streamed)
         if key not in self._known:
             graph = self._simple.get(flags) or self._simple.setdefault(flags, simplify(self._walked, flags))
-            if any(True for _ in graph.of_kind((Recurrence, Product))) and (alike or streamed):
-                graph = simplify(keep_lanes(share_renamed(graph, alike), streamed), flags)
+            has_steps = any(True for _ in graph.of_kind(Recurrence))
+            if (alike or streamed) and (has_steps or any(True for _ in graph.of_kind(Product))):
+                graph = simplify(keep_lanes(share_renamed(graph, alike, has_steps), streamed), flags)
             self._known[key] = join_sums(graph)
         return self._known[key]
 

@@ -35,11 +35,11 @@ from jaxpr2triton.ir.index import Axis, Condition, Index, of_axis, substitute
 FORMS = (Load, Kept, Position, Compute, Choose, Product, Element, Reduce, Swept)  # that are the same along other axes
 
 
-def share_renamed(graph: Graph, groups: Sequence[frozenset[Axis]]) -> Graph:
-    """The graph without what is computed again along another axis of the same group."""
+def share_renamed(graph: Graph, groups: Sequence[frozenset[Axis]], computed: bool = True) -> Graph:
+    """The graph without what is read, or also what is computed, again along another axis of the same group."""
     if not groups:
         return graph
-    return _Sharing(groups).run(graph)
+    return _Sharing(groups, computed).run(graph)
 
 
 def keep_lanes(graph: Graph, streamed: frozenset[Axis]) -> Graph:
@@ -88,7 +88,8 @@ def _written_along(keep: Keep, axis: Axis, lane: Axis) -> Keep:
 
 
 class _Sharing:
-    def __init__(self, groups: Sequence[frozenset[Axis]]) -> None:
+    def __init__(self, groups: Sequence[frozenset[Axis]], computed: bool) -> None:
+        self.computed = computed
         self.group_of = {axis: group for group in groups for axis in group}
         self.standing: dict[Node, Node] = {}  # node of the old graph → of the new one
         self.plain: dict[Node, tuple[Node, Axis, Axis]] = {}  # a renamed value → the value, its axis, the new axis
@@ -135,7 +136,8 @@ class _Sharing:
     def _only_lane(self, node: Node) -> Axis | None:
         """The one axis with a group that the value has."""
         lanes = [axis for axis in node.axes if axis in self.group_of]
-        return lanes[0] if len(lanes) == 1 and not isinstance(node, Keep) else None
+        is_shared = not isinstance(node, Keep) if self.computed else isinstance(node, Load)
+        return lanes[0] if len(lanes) == 1 and is_shared else None
 
     def _key(self, node: Node, axis: Axis) -> Hashable:
         """Equal for values that are the same but for the axis; None where that is not known."""

@@ -42,6 +42,9 @@ def test_a_value_along_two_axes() -> None:
     assert all(node.axis == K and node.index == of_axis(ROW) for node in renamed) and renamed
     numbers = [node.number for node in shared.nodes]
     assert numbers == sorted(set(numbers))
+    read_once = share_renamed(graph(first, second, one, two, total, last, stored=last), [frozenset({ROW, K})], False)
+    assert len(list(read_once.of_kind(Load))) == 1
+    assert [node.eqn is TANH for node in read_once.of_kind(Compute)] == [True, True, False]
 
 
 def test_other_axes_and_other_places_are_left_alone() -> None:
