@@ -380,7 +380,10 @@ def test_check_says_when_there_is_nothing_to_differentiate(model: Path, capsys: 
     )
 
 
-def test_check_of_what_is_compiled(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_what_is_compiled(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("J2T_TARGET", "sm_80")  # what the command says there, no other test sees
     run = Run(capsys, "check", "model.py:truth", "f32[8]", "--seeds", "1", "--compiled", "--target", "sm_90")
     lines = run.out.splitlines()
     assert (run.code, lines[0]) == (0, "truth(f32[8]) in the PTX simulator, 1 seed")
