@@ -23,25 +23,22 @@ import numpy as np
 from jax import lax
 
 from jaxpr2triton._compat import bind_with, source_of
-from jaxpr2triton.graph.spans import LARGE
 from jaxpr2triton.ir.dataflow import postorder, reachable
 from jaxpr2triton.ir.dtypes import is_float, working_dtype
-from jaxpr2triton.ir.evaluate import read, run, variables
+from jaxpr2triton.ir.evaluate import read, run
 from jaxpr2triton.ir.jaxprs import Atom, Closed, Eqn, Jaxpr, Literal, Var
 from jaxpr2triton.ir.once import is_zero, maker_of, readers_of
 from jaxpr2triton.ir.tracing import again
 from jaxpr2triton.normalize.arrays.factors import places_of
+from jaxpr2triton.normalize.arrays.magnitudes import has_16_bits, is_moderate
 from jaxpr2triton.normalize.calls.dead import remove_dead
 from jaxpr2triton.policy import COMMON
-from jaxpr2triton.rules.products import factor_dtype
 
 HELD = ("exp", "mul", "div", "sub", "neg")  # that kernels do not round the results of
 DIFFERENCES = ("sub", "add", "add_any")
 ALONG = (*DIFFERENCES, "mul", "div", "neg", "convert_element_type", "transpose", "select_n")  # with quotients in them
 VIEWS = ("reshape", "squeeze", "broadcast_in_dim")
 CASTS = ("convert_element_type", "rounded")
-SAME_SIZE = (*VIEWS, *CASTS, "transpose", "neg", "copy", "stop_gradient", "select_n", "max", "min")
-BOUNDED = ("tanh", "logistic")  # by 1
 
 
 @dataclass(frozen=True)
@@ -165,7 +162,7 @@ class _Quotients:
         divided = {eqn: list(self._factors(eqn)) for eqn in products}
         exact = {rows.base for _, rows in self.exact.quotients.keys() - self.rough.quotients.keys()}
         logs = self.reciprocals.keys() - exact
-        logs -= {each.rows.base for eqn in products for each in divided[eqn] if not _has_16_bits(eqn)}
+        logs -= {each.rows.base for eqn in products for each in divided[eqn] if not has_16_bits(eqn)}
         for eqn in products:
             sides = (self._side(each, each.rows.base in logs) for each in divided[eqn])
             side = next((each for each in sides if each is not None), None)
@@ -444,7 +441,7 @@ class _Quotients:
         found = self._subtracted(atom)
         if found is None or found[1].dims != by.dims or not _is_held_as(found[1].base, by.base):
             return None
-        if not self._sums_up(by.base, atom) or not self._is_moderate(found[0]):
+        if not self._sums_up(by.base, atom) or not is_moderate(self.jaxpr, found[0]):
             return None
         value, rows = found
         less = Made(partial(_log_sum, rows.within(atom.aval.shape)), (rows.base, by.base))
@@ -459,56 +456,9 @@ class _Quotients:
             return False
         return self._base(eqn.invars[0]) is self._base(atom)
 
-    def _is_moderate(self, top: Atom) -> bool:
-        """Whether a value is a product of matrices of 16 bits that nothing makes larger, or has some bound."""
-        known: dict[Atom, bool] = {}
-
-        def parts(atom: Atom) -> Sequence[Var]:
-            eqn = self._maker(atom)
-            return variables(eqn.invars) if eqn is not None and eqn.primitive.name in (*SAME_SIZE, "mul", "div") else ()
-
-        def holds(atom: Atom) -> bool:
-            return _is_at_most(atom, LARGE) if isinstance(atom, Literal) else known[atom]
-
-        for each in postorder([top], parts, known):
-            eqn = self._maker(each)
-            known[each] = eqn is not None and self._stays_moderate(eqn, holds)
-        return known[top]
-
-    def _stays_moderate(self, eqn: Eqn, holds: Callable[[Atom], bool]) -> bool:
-        match eqn.primitive.name, eqn.invars:
-            case "dot_general", _:
-                return _has_16_bits(eqn)
-            case "mul", [one, other]:
-                return self._is_scaled(one, other, holds) or self._is_scaled(other, one, holds)
-            case "div", [one, Literal() as other]:
-                return bool(abs(other.val) >= 1) and holds(one)
-            case "select_n", [_, *cases]:
-                return all(map(holds, cases))
-            case name, operands:
-                return name in BOUNDED or (name in SAME_SIZE and all(map(holds, operands)))
-        return False
-
-    def _is_scaled(self, value: Atom, factor: Atom, holds: Callable[[Atom], bool]) -> bool:
-        """Whether a value is multiplied with a number and is no larger then, or has a bound."""
-        eqn = self._maker(value)
-        is_bounded = eqn is not None and eqn.primitive.name in BOUNDED
-        return _is_at_most(factor, LARGE if is_bounded else 1) and holds(value)
-
     def _zero(self, atom: Atom) -> Made | None:
         zeros = Made(partial(lax.full, atom.aval.shape, 0, working_dtype(atom.aval.dtype)), ())
         return zeros if is_zero(self.jaxpr, atom) else None
-
-
-def _is_at_most(atom: Atom, bound: float) -> bool:
-    """Whether it is a number of at most this size, or one that hides what it stands for."""
-    return isinstance(atom, Literal) and bool(abs(atom.val) <= bound or np.isinf(atom.val))
-
-
-def _has_16_bits(eqn: Eqn) -> bool:
-    """Whether a contraction multiplies factors of 16 bits."""
-    dtype = factor_dtype(eqn)
-    return dtype is not None and dtype.itemsize == 2
 
 
 def _sizes(atom: Atom) -> list[int]:

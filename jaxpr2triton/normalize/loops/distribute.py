@@ -111,6 +111,7 @@ def all_steps(body: Body, atoms: Sequence[Atom], there: Env, fixed: Env, length:
 
 
 def _in_order(atoms: Iterable[Atom], values: Iterable[Value], numbers: Iterable[Value]) -> list[Value]:
+    """What these atoms are, of those of variables and those of numbers."""
     some, others = iter(numbers), iter(values)
     return [next(some if isinstance(atom, Literal) else others) for atom in atoms]
 

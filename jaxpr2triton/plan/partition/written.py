@@ -26,8 +26,8 @@ def written_instead(cuts: Cuts, root: Var, value: Var) -> list[Var]:
     results = [each for each in _made_again(cuts, [root]) if cuts.maker(value) in cuts.below([each])]
     if not results or (space := _reading(cuts, [root], [value])) is None:
         return []
-    is_product = cuts.maker(value).primitive.name == "dot_general"
-    return _less(cuts, [root], _bytes(cuts, space) + is_product, results)
+    most = _bytes(cuts, space)
+    return _less(cuts, [root], most + 1 if cuts.maker(value).primitive.name == "dot_general" else most, results)
 
 
 def written_by_others(cuts: Cuts, roots: Sequence[Var], space: Space) -> list[Var]:
