@@ -33,7 +33,8 @@ def remove_dead(closed: Closed) -> Closed:
 def live_part(closed: Closed) -> Closed:
     """The same without what is dead in the bodies of loops, too: what no step needs, and what is carried for nobody."""
     every = [True] * len(closed.out_avals)
-    live = made(close_like(closed, pe.dce_jaxpr(closed.jaxpr, every, instantiate=True)[0]))  # type: ignore[arg-type]
+    inner, _ = pe.dce_jaxpr(closed.jaxpr, every, instantiate=True)  # type: ignore[arg-type]  # our protocol is JAX's class
+    live = made(close_like(closed, inner))
     return closed if _names(live.jaxpr) == _names(closed.jaxpr) else live
 
 
