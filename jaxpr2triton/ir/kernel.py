@@ -103,10 +103,16 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: np.dtype
     is_flag: bool = False  # it begins as zero, and programs do nothing but set it to one
+    is_exchanged: bool = False  # programs read in it, behind a meeting, what others have written
+    is_met: bool = False  # it begins as zero, and counts who has come to a meeting
 
     @property
     def parameter(self) -> str:
         return f"{self.name}_ptr"
+
+    @property
+    def begins_as_zero(self) -> bool:
+        return self.is_flag or self.is_met
 
     @property
     def nbytes(self) -> int:
@@ -180,6 +186,11 @@ class Kernel:
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         return *self.inputs, *self.outputs, *self.kept
+
+    @property
+    def meets(self) -> bool:
+        """Whether its programs wait for each other: all of them have to run at once."""
+        return any(buffer.is_met for buffer in self.kept)
 
     def __repr__(self) -> str:
         return f"Kernel({self.name})"  # jaxprs print their parameters

@@ -99,6 +99,22 @@ HELPERS = {
         "    # to 19 bits: a sigmoid, whose difference from one half would lose those of small numbers\n"
         "    return tl.where(tl.abs(x) < 0.0625, x * (1 - x * x / 3), 2 * _sigmoid16(2 * x) - 1)\n"
     ),
+    # Who comes adds one, and the first program what makes it 2**31 with all the others: so the sign changes when all are
+    # here, and the count never runs over. Who waits acquires what the others have released, and the barriers hand that
+    # to all threads. In a device where not all programs run at once they would wait for ever: hence the bound, of some
+    # ten seconds, behind which the kernel ends in an error.
+    "_all_meet": (
+        "def _all_meet(met_ptr, programs: tl.constexpr):\n"
+        "    # all programs come here before one goes on, and see what the others have stored\n"
+        "    tl.debug_barrier()\n"
+        "    first = tl.program_id(0) + tl.program_id(1) + tl.program_id(2) == 0\n"
+        "    came = tl.atomic_add(met_ptr, tl.where(first, 2147483649 - programs, 1), sem='release')\n"
+        "    rounds = 0\n"
+        "    while ((came ^ tl.atomic_add(met_ptr, 0, sem='acquire')) >= 0) & (rounds < 16777216):\n"
+        "        rounds += 1\n"
+        "    tl.device_assert(rounds < 16777216, 'programs that meet have to run at once')\n"
+        "    tl.debug_barrier()\n"
+    ),
     "_maximum": "def _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "def _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     # For running sums, of which every copy of an element is made in one order: it may well be fused with a product.

@@ -32,7 +32,7 @@ def ffi_call(binary: Binary, kernel: Kernel, *args: Any) -> list[Any]:
 def _call(binary: Binary, kernel: Kernel, *args: Any) -> list[Any]:
     results = [jax.ShapeDtypeStruct(buffer.shape, buffer.dtype) for buffer in (*kernel.outputs, *kernel.kept)]
     code = str(_file_of(binary.code)) if isinstance(binary.code, bytes) else binary.code
-    zeroed = [buffer.nbytes if buffer.is_flag else 0 for buffer in kernel.buffers]
+    zeroed = [buffer.nbytes if buffer.begins_as_zero else 0 for buffer in kernel.buffers]
     message = encode_kernel_call(
         binary.name, code, binary.num_warps, binary.shared, target_arch(binary), kernel.grid, zeroed
     )
